@@ -1,0 +1,64 @@
+"""Errors of the indexer package.
+
+IndexerError
+├── SourceError (ValueError)             a folder or manifest cannot be read
+├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
+│   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
+│   ├── ItemNotFoundError (LookupError)      the gallery has no such item
+│   └── BundleMismatchError              the gallery was embedded with another bundle
+└── BuildError (RuntimeError)            an index job gave up
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BuildError",
+    "BundleMismatchError",
+    "GalleryError",
+    "GalleryNotFoundError",
+    "IndexerError",
+    "ItemNotFoundError",
+    "SourceError",
+]
+
+
+class IndexerError(Exception):
+    """Root of the package's errors."""
+
+
+class SourceError(IndexerError, ValueError):
+    """A folder or manifest of images cannot be read."""
+
+
+class GalleryError(IndexerError, ValueError):
+    """A gallery is damaged, busy, or cannot be used so."""
+
+
+class GalleryNotFoundError(GalleryError, LookupError):
+    """There is no gallery of that name, or it was never indexed."""
+
+
+class ItemNotFoundError(GalleryError, LookupError):
+    """The gallery has no item of that id."""
+
+    def __init__(self, gallery: str, item_id: str) -> None:
+        super().__init__(f"gallery '{gallery}' has no item '{item_id}'")
+        self.gallery = gallery
+        self.item_id = item_id
+
+
+class BundleMismatchError(GalleryError):
+    """The gallery was embedded with another bundle than the one in use."""
+
+    def __init__(self, gallery: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"gallery '{gallery}' was embedded with bundle {actual}, this service runs {expected}: "
+            "index the gallery again, or start the service with its bundle"
+        )
+        self.gallery = gallery
+        self.expected = expected
+        self.actual = actual
+
+
+class BuildError(IndexerError, RuntimeError):
+    """An index job gave up; nothing of it was published."""

@@ -1,0 +1,121 @@
+"""Hygiene of a gallery: duplicates and thin classes, which make a calibration promise too much."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from models.similarity import FloatArray
+
+__all__ = ["SIGNATURE_SIDE", "Hygiene", "examine"]
+
+SIGNATURE_SIDE = 16
+# A pair must be close in the embedding to be compared at all, and almost the same picture to count.
+_CLOSE_SIMILARITY = 0.9
+_SAME_PICTURE = 0.98
+_MOST_EXAMPLES = 20
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class Hygiene:
+    """What stands out in a gallery; each list holds at most 20 examples.
+
+    Attributes:
+        n_exact_duplicates: Items beyond the first of each file content.
+        n_near_duplicates: Pairs of almost the same picture: their 16 x 16 pixel thumbnails correlate
+            above 0.98. Pairs of exact duplicates are counted above and not here.
+        n_conflicting_labels: Pairs of exact or near duplicates whose labels differ.
+        n_single_image_labels: Labels with one image, which can never be found by another.
+        n_unlabelled: Items without a label.
+    """
+
+    n_exact_duplicates: int = 0
+    n_near_duplicates: int = 0
+    n_conflicting_labels: int = 0
+    n_single_image_labels: int = 0
+    n_unlabelled: int = 0
+    exact_duplicates: list[tuple[str, str]] = field(default_factory=list)
+    near_duplicates: list[tuple[str, str]] = field(default_factory=list)
+    conflicting_labels: list[tuple[str, str]] = field(default_factory=list)
+    single_image_labels: list[str] = field(default_factory=list)
+
+
+def examine(
+    *,
+    ids: Sequence[str],
+    labels: Sequence[str | None],
+    contents: Sequence[bytes],
+    signatures: npt.NDArray[np.uint8],
+    neighbor_ids: npt.NDArray[np.int32],
+    neighbor_similarities: FloatArray,
+) -> Hygiene:
+    """Look for duplicates along the neighbor graph, and for thin classes.
+
+    Args:
+        ids: n ids.
+        labels: n labels or None.
+        contents: n digests of the files.
+        signatures: (n, 768) uint8, the 16 x 16 RGB thumbnail of each item.
+        neighbor_ids: (n, K) positions of the nearest others, -1 for none.
+        neighbor_similarities: (n, K) their similarities.
+    """
+    exact = _exact_pairs(contents)
+    near = [
+        pair
+        for pair in _near_pairs(signatures, neighbor_ids, neighbor_similarities)
+        if contents[pair[0]] != contents[pair[1]]
+    ]
+    conflicting = [(a, b) for a, b in exact + near if labels[a] != labels[b]]
+    counts = Counter(label for label in labels if label is not None)
+    single = sorted(label for label, count in counts.items() if count == 1)
+    return Hygiene(
+        n_exact_duplicates=len(exact),
+        n_near_duplicates=len(near),
+        n_conflicting_labels=len(conflicting),
+        n_single_image_labels=len(single),
+        n_unlabelled=sum(label is None for label in labels),
+        exact_duplicates=_examples(exact, ids),
+        near_duplicates=_examples(near, ids),
+        conflicting_labels=_examples(conflicting, ids),
+        single_image_labels=single[:_MOST_EXAMPLES],
+    )
+
+
+def _exact_pairs(contents: Sequence[bytes]) -> list[tuple[int, int]]:
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for position, content in enumerate(contents):
+        groups[content].append(position)
+    return [(group[0], other) for group in groups.values() for other in group[1:]]
+
+
+def _near_pairs(
+    signatures: npt.NDArray[np.uint8], neighbor_ids: npt.NDArray[np.int32], similarities: FloatArray
+) -> Iterator[tuple[int, int]]:
+    rows, columns = np.nonzero((similarities >= _CLOSE_SIMILARITY) & (neighbor_ids >= 0))
+    others = neighbor_ids[rows, columns].astype(np.int64)
+    pairs = np.unique(np.sort(np.stack([rows, others], axis=1), axis=1), axis=0)
+    for start in range(0, len(pairs), _CHUNK):
+        chunk = pairs[start : start + _CHUNK]
+        same = _correlation(signatures[chunk[:, 0]], signatures[chunk[:, 1]]) >= _SAME_PICTURE
+        yield from ((int(a), int(b)) for a, b in chunk[same])
+
+
+def _correlation(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> FloatArray:
+    """Pearson correlation of the rows; blank pictures correlate with nothing."""
+    a, b = (_centered(rows.astype(np.float32)) for rows in (first, second))
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    products = np.einsum("nd,nd->n", a, b)
+    return np.divide(products, norms, out=np.zeros_like(products), where=norms > 1e-6)
+
+
+def _centered(rows: FloatArray) -> FloatArray:
+    return rows - rows.mean(axis=1, keepdims=True)
+
+
+def _examples(pairs: Sequence[tuple[int, int]], ids: Sequence[str]) -> list[tuple[str, str]]:
+    return [(ids[a], ids[b]) for a, b in pairs[:_MOST_EXAMPLES]]

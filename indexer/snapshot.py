@@ -1,0 +1,190 @@
+"""Snapshot: the memory-mapped files that one gallery version is searched with.
+
+All of it is derived from the version's rows in the gallery table and can be made again from them:
+
+    snapshot.json               counts, bundle, index kind, checksums
+    embeddings.npy              (n, d) float32, L2-normalized
+    neighbor_ids.npy            (n, K) int32
+    neighbor_similarities.npy   (n, K) float32
+    items.arrow                 id, label, uri, metadata
+    initial.index               the vector index over the initial embeddings
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from indexer.errors import GalleryError
+from indexer.neighbor_graph import NeighborGraph
+from indexer.vector_index import FaissIndex, VectorIndex
+from models.bundle import sha256_of
+from models.similarity import FloatArray
+
+__all__ = ["ITEM_COLUMNS", "Snapshot", "SnapshotManifest", "write_snapshot"]
+
+ITEM_COLUMNS = ("id", "label", "uri", "metadata")
+_MANIFEST = "snapshot.json"
+_ITEMS = "items.arrow"
+_INDEX = "initial.index"
+_ARRAYS = ("embeddings", "neighbor_ids", "neighbor_similarities")
+
+
+class SnapshotManifest(BaseModel):
+    """Content of `snapshot.json`.
+
+    Attributes:
+        version: Version of the gallery table.
+        bundle: Fingerprint of the bundle that embedded the items.
+        bundle_name: Its name, for people.
+        index: Kind of the vector index.
+        files: SHA-256 by file name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    bundle: str
+    bundle_name: str
+    dim: int
+    n_items: int
+    n_labels: int
+    index: str
+    files: dict[str, str]
+
+
+class Snapshot:
+    """One immutable version of a gallery, opened for searching.
+
+    Attributes:
+        manifest: Counts and identity.
+        embeddings: (n, d) float32 memory map, L2-normalized.
+        neighbor_ids: (n, K) int32 memory map of the initial space.
+        neighbor_similarities: (n, K) float32 memory map.
+        index: Vector index over `embeddings`.
+    """
+
+    def __init__(self, path: Path, manifest: SnapshotManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.embeddings: FloatArray = _map(path, "embeddings")
+        self.neighbor_ids: npt.NDArray[np.int32] = _map(path, "neighbor_ids")
+        self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
+        self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
+        self._items = _read_items(path / _ITEMS)
+        self._positions: dict[str, int] | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a snapshot after checking every file.
+
+        Raises:
+            GalleryError: A file is missing, damaged or of another version than the rest.
+        """
+        manifest = _read_manifest(path / _MANIFEST)
+        for name, expected in manifest.files.items():
+            file = path / name
+            if not file.is_file() or sha256_of(file) != expected:
+                raise GalleryError(f"snapshot file '{file}' is missing or damaged")
+        return cls(path, manifest)
+
+    def __len__(self) -> int:
+        return self.manifest.n_items
+
+    @property
+    def labels(self) -> npt.NDArray[np.object_]:
+        """(n,) labels, None where an item has none."""
+        return np.asarray(self._items["label"].to_numpy(zero_copy_only=False), dtype=object)
+
+    def items(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        """Id, label, uri and metadata of some items, in the given order."""
+        rows = self._items.take(pa.array(positions, pa.int64())).to_pylist()
+        return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]
+
+    def page(self, after: str | None, size: int) -> list[dict[str, Any]]:
+        """The next items in gallery order after the item with a given id."""
+        start = 0 if after is None else self.position(after) + 1
+        return self.items(range(start, min(start + size, len(self))))
+
+    def position(self, item_id: str) -> int:
+        """Position of an item.
+
+        Raises:
+            KeyError: There is no such item.
+        """
+        found = pc.index(self._items["id"], pa.scalar(item_id)).as_py()
+        if found < 0:
+            raise KeyError(item_id)
+        return int(found)
+
+
+def write_snapshot(
+    path: Path,
+    items: pa.Table,
+    embeddings: FloatArray,
+    graph: NeighborGraph,
+    *,
+    index: str,
+    fields: dict[str, Any],
+) -> Snapshot:
+    """Write all files of a version, so that it appears at `path` whole or not at all.
+
+    Args:
+        path: Directory to create; an existing one is replaced.
+        items: Table with `ITEM_COLUMNS`, one row an item.
+        embeddings: (n, d) float32, L2-normalized.
+        graph: Neighbor graph of the embeddings.
+        index: Factory string of the vector index, or `auto`.
+        fields: `version`, `bundle` and `bundle_name` of the manifest.
+    """
+    staging = path.with_name(path.name + ".partial")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    arrays = zip(_ARRAYS, (embeddings, graph.ids, graph.similarities), strict=True)
+    for name, array in arrays:
+        np.save(staging / f"{name}.npy", array)
+    _write_items(staging / _ITEMS, items)
+    vector_index = FaissIndex.build(embeddings, index)
+    vector_index.save(staging / _INDEX)
+    manifest = SnapshotManifest(
+        **fields,
+        dim=embeddings.shape[1],
+        n_items=len(embeddings),
+        n_labels=pc.count_distinct(items["label"]).as_py(),
+        index=vector_index.spec,
+        files={file.name: sha256_of(file) for file in sorted(staging.iterdir())},
+    )
+    (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(path, ignore_errors=True)
+    staging.rename(path)
+    return Snapshot.open(path)
+
+
+def _map(path: Path, name: str) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _write_items(path: Path, items: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
+        writer.write_table(items.combine_chunks())
+
+
+def _read_items(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _read_manifest(path: Path) -> SnapshotManifest:
+    try:
+        return SnapshotManifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise GalleryError(f"snapshot manifest '{path}' is missing or damaged") from error

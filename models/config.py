@@ -1,0 +1,199 @@
+"""Training configuration: a TOML file, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from models.errors import ConfigError
+from models.preprocessing import Preprocessing
+
+__all__ = [
+    "AugmentationConfig",
+    "BackboneConfig",
+    "DatasetConfig",
+    "DemoCatalogConfig",
+    "FolderConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "ProtocolConfig",
+    "SamplerConfig",
+    "TrainingConfig",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BackboneConfig(_Frozen):
+    """The network.
+
+    Attributes:
+        name: A timm architecture.
+        arguments: Keyword arguments for `timm.create_model`.
+        stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
+        pretrained: Start from timm's weights (needs a network or a filled cache).
+        weights: Start from a local weights file instead.
+        dim: Length of the embeddings; None keeps the backbone's own width and has no linear head.
+        layer_norm: Normalize the pooled features before the head.
+        gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
+    """
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    stem_pool: bool = True
+    pretrained: bool = False
+    weights: Path | None = None
+    dim: int | None = Field(256, ge=8)
+    layer_norm: bool = True
+    gem_power: float = Field(3.0, gt=0.0)
+
+
+class ProtocolConfig(_Frozen):
+    """A folder with `protocol.csv` and zip archives; see `models.datasets.protocol`."""
+
+    kind: Literal["protocol"]
+    root: Path
+    split: str = "train"
+    roles: tuple[str, ...] = ("train",)
+
+
+class FolderConfig(_Frozen):
+    """A folder with one subfolder a class."""
+
+    kind: Literal["folder"]
+    root: Path
+
+
+class DemoCatalogConfig(_Frozen):
+    """Products of the demo catalog generator; the demo itself uses seed 0."""
+
+    kind: Literal["demo_catalog"]
+    seeds: tuple[int, ...] = Field(min_length=1)
+    products: int = Field(60, ge=1)
+    views: int = Field(8, ge=2)
+
+
+DatasetConfig = Annotated[ProtocolConfig | FolderConfig | DemoCatalogConfig, Field(discriminator="kind")]
+
+
+class LossConfig(_Frozen):
+    """A loss by registry name and its arguments."""
+
+    name: str = "multi_similarity"
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class SamplerConfig(_Frozen):
+    """Class-balanced batches: `batch_size / per_class` classes, `per_class` images each."""
+
+    batch_size: int = Field(128, ge=4)
+    per_class: int = Field(4, ge=2)
+
+    @model_validator(mode="after")
+    def _divides(self) -> SamplerConfig:
+        if self.batch_size % self.per_class:
+            raise ValueError(
+                f"per_class {self.per_class} does not divide batch_size {self.batch_size}: "
+                f"use {self.batch_size // self.per_class * self.per_class}"
+            )
+        return self
+
+
+class AugmentationConfig(_Frozen):
+    """Random changes of a training image; 0 switches one off.
+
+    Attributes:
+        smallest_crop: Smallest share of the area that a random crop keeps.
+        degrees: Largest rotation in degrees.
+        jitter: Largest relative change of brightness, contrast and saturation.
+        hue: Largest shift of the hue, in turns.
+        erase: Probability that a random rectangle is blanked.
+        flip: Mirror at random; wrong for text and characters.
+    """
+
+    smallest_crop: float = Field(0.6, gt=0.0, le=1.0)
+    degrees: float = Field(12.0, ge=0.0, le=180.0)
+    jitter: float = Field(0.3, ge=0.0, lt=1.0)
+    hue: float = Field(0.02, ge=0.0, le=0.5)
+    erase: float = Field(0.2, ge=0.0, le=1.0)
+    flip: bool = False
+
+
+class OptimizerConfig(_Frozen):
+    """AdamW with linear warm-up and cosine decay to zero."""
+
+    learning_rate: float = Field(1e-3, gt=0.0)
+    weight_decay: float = Field(0.05, ge=0.0)
+    steps: int = Field(2000, ge=1)
+    warmup_steps: int = Field(100, ge=0)
+    clip_norm: float = Field(1.0, gt=0.0)
+
+
+class TrainingConfig(_Frozen):
+    """All of one training run.
+
+    Attributes:
+        name: Name of the bundle that comes out.
+        datasets: Where the labelled images come from; a batch mixes all of them.
+        validation_share: Share of the classes held out to choose the checkpoint, per data set.
+        validate_every: Steps between two validations.
+        precision: `auto` takes bfloat16 where the processor multiplies it in hardware, else float32.
+        workers: Processes that decode and augment; 0 does it in the training process.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    licence: str = "unknown"
+    backbone: BackboneConfig
+    preprocessing: Preprocessing
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    loss: LossConfig = LossConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation_share: float = Field(0.1, ge=0.0, lt=1.0)
+    validate_every: int = Field(250, ge=1)
+    augmentation: AugmentationConfig = AugmentationConfig()
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    workers: int = Field(0, ge=0)
+    seed: int = 0
+
+    @classmethod
+    def load(cls, path: Path, *, data_root: Path | None = None) -> TrainingConfig:
+        """Read a TOML file.
+
+        Args:
+            path: The file.
+            data_root: Folder that relative data set paths start from; the working directory when None.
+
+        Raises:
+            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
+        """
+        try:
+            fields = tomllib.loads(path.read_text(encoding="utf-8"))
+            return cls.model_validate(_rooted(fields, data_root or Path.cwd()))
+        except FileNotFoundError as error:
+            raise ConfigError(f"there is no training configuration '{path}'") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"'{path}' is not TOML: {error}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"'{path}': {where}: {first['msg']}") from error
+
+
+def _rooted(fields: dict[str, Any], data_root: Path) -> dict[str, Any]:
+    entries = fields.get("datasets")
+    if not isinstance(entries, list):
+        return fields
+    datasets = [
+        {**entry, "root": data_root / entry["root"]} if _has_root(entry) else entry for entry in entries
+    ]
+    return {**fields, "datasets": datasets}
+
+
+def _has_root(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("root"), str)

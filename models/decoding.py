@@ -1,0 +1,160 @@
+"""Safe decoding: from the bytes of a stranger to an upright 8-bit RGB image."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from models.errors import (
+    ImageTooLargeError,
+    ImageTooSmallError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
+
+__all__ = ["ACCEPTED_FORMATS", "IMAGE_SUFFIXES", "DecodeLimits", "ImageSource", "decode_image"]
+
+ImageSource = Path | str | bytes | Image.Image
+
+ACCEPTED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+# File names that are taken for images when a folder is read.
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+
+# Containers that people do upload and that Pillow alone does not name.
+_FOREIGN_SIGNATURES = (
+    (b"%PDF", "PDF"),
+    (b"<svg", "SVG"),
+    (b"<?xml", "SVG"),
+    (b"8BPS", "PSD"),
+    (b"\x00\x00\x01\x00", "ICO"),
+)
+_HEIF_BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF"}
+
+
+@dataclass(frozen=True)
+class DecodeLimits:
+    """What an image may cost before it is refused.
+
+    Attributes:
+        max_bytes: Largest encoded size in bytes.
+        max_pixels: Largest width x height in pixels, read from the header before any pixel is decoded.
+        min_side: Smallest accepted shorter side in pixels.
+    """
+
+    max_bytes: int = 32 * 2**20
+    max_pixels: int = 64_000_000
+    min_side: int = 8
+
+
+def decode_image(
+    source: ImageSource, *, limits: DecodeLimits | None = None, target_side: int | None = None
+) -> Image.Image:
+    """Decode the first frame of an image as a person would see it.
+
+    The EXIF orientation is applied, transparency is laid on white, 16-bit and CMYK images become
+    8-bit RGB.
+
+    Args:
+        source: Path, encoded bytes, or a PIL image (which is only brought upright and to RGB).
+        limits: Sizes to refuse; the defaults of `DecodeLimits` when None.
+        target_side: The caller will scale the image down to about this many pixels a side; a JPEG is
+            then decoded at the next larger power-of-two fraction of its size, which is several times
+            faster for camera photos. None decodes every pixel.
+
+    Returns:
+        An RGB image.
+
+    Raises:
+        NotAnImageError: No image, or one that breaks off.
+        UnsupportedFormatError: An image format outside `ACCEPTED_FORMATS`.
+        ImageTooLargeError: A limit on bytes or pixels is passed.
+        ImageTooSmallError: The shorter side is below `limits.min_side`.
+        OSError: A path cannot be read.
+    """
+    limits = limits or DecodeLimits()
+    if isinstance(source, Image.Image):
+        _check_size(source.size, limits)
+        return _to_upright_rgb(source)
+    encoded = _read(source, limits)
+    with _open(encoded, limits) as image:
+        _check_size(image.size, limits)
+        if target_side is not None:
+            image.draft(None, (target_side, target_side))
+        try:
+            image.load()
+            return _to_upright_rgb(image)
+        except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+            raise NotAnImageError(f"the {image.format} image is damaged or breaks off: {error}") from error
+
+
+def _read(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
+    if isinstance(source, bytes):
+        n_bytes, read = len(source), lambda: source
+    else:
+        path = Path(source)
+        n_bytes, read = path.stat().st_size, path.read_bytes
+    if n_bytes == 0:
+        raise NotAnImageError("the file is empty")
+    if n_bytes > limits.max_bytes:
+        raise ImageTooLargeError(f"{n_bytes:,} bytes, at most {limits.max_bytes:,} are accepted")
+    return read()
+
+
+def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
+    with warnings.catch_warnings():
+        # Our own pixel limit is checked on the header; Pillow's warning would say it twice.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        try:
+            return Image.open(io.BytesIO(encoded), formats=ACCEPTED_FORMATS)
+        except Image.DecompressionBombError as error:
+            raise ImageTooLargeError(f"more than {limits.max_pixels:,} pixels, the most accepted") from error
+        except UnidentifiedImageError as error:
+            raise _unidentified(encoded) from error
+        except (OSError, SyntaxError, ValueError, struct.error) as error:
+            raise NotAnImageError(f"the image's header is damaged: {error}") from error
+
+
+def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
+    accepted = ", ".join(ACCEPTED_FORMATS)
+    brand = encoded[8:12] if encoded[4:8] == b"ftyp" else b""
+    head = encoded[:256].lstrip()
+    names = [name for signature, name in _FOREIGN_SIGNATURES if head.startswith(signature)]
+    foreign = _HEIF_BRANDS.get(brand) or (names[0] if names else None)
+    if foreign:
+        return UnsupportedFormatError(f"{foreign} is not accepted; send one of {accepted}")
+    return NotAnImageError(f"the bytes are no image; {accepted} are accepted")
+
+
+def _check_size(size: tuple[int, int], limits: DecodeLimits) -> None:
+    width, height = size
+    if width * height > limits.max_pixels:
+        raise ImageTooLargeError(
+            f"{width} x {height} pixels are more than {limits.max_pixels:,}, the most accepted"
+        )
+    if min(size) < limits.min_side:
+        raise ImageTooSmallError(
+            f"{width} x {height} pixels are too few: at least {limits.min_side} a side are needed"
+        )
+
+
+def _to_upright_rgb(image: Image.Image) -> Image.Image:
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):
+        return _from_deep_gray(upright)
+    if upright.mode == "P" or "A" in upright.mode or "transparency" in upright.info:
+        rgba = upright.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, "white")
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return upright.convert("RGB")
+
+
+def _from_deep_gray(image: Image.Image) -> Image.Image:
+    # Pillow clips 16-bit gray at 255 when it converts: a photo would turn white.
+    deep = np.asarray(image).astype(np.int64)
+    return Image.fromarray((deep.clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")

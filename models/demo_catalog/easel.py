@@ -1,0 +1,155 @@
+"""The easel: paints the parts of one product, with pattern, print and shading, onto a transparent canvas."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from models.demo_catalog.outlines import Outline
+from models.demo_catalog.patterns import Grid, pattern_weight, texture_gain
+from models.demo_catalog.prints import draw_print
+from models.demo_catalog.products import RGB, Product
+
+
+@dataclass(frozen=True)
+class Print:
+    """Where the printed label sits on a part: `at` (around, down) from its middle, width and height.
+
+    All in units of the canvas. `plate` puts it on a paper plate; otherwise it is inked on the surface.
+    """
+
+    at: tuple[float, float]
+    width: float
+    height: float
+    plate: bool = False
+
+
+_FLAT, _ROUND, _BALL = "flat", "round", "ball"
+
+
+def tinted(color: RGB, gain: float) -> RGB:
+    """`color` made brighter (gain > 1) or darker (gain < 1)."""
+    red, green, blue = (min(255, round(c * gain)) for c in color)
+    return red, green, blue
+
+
+def blend(a: float, b: float, t: float) -> float:
+    """The value between `a` (t = 0) and `b` (t = 1)."""
+    return a + (b - a) * t
+
+
+class Easel:
+    """A transparent square canvas of `px` pixels on which the parts of one product are painted in order.
+
+    `turn` (radians, about [-0.6, 0.6]) turns round parts about their upright axis; `light` in [-1, 1] is
+    the side the light comes from, -1 the left.
+    """
+
+    def __init__(self, product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> None:
+        self.product = product
+        self.image = Image.new("RGBA", (px, px))
+        self._px = px
+        self._turn = turn
+        self._light = light
+
+    def flat(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+        """Paint a flat part; without `color` it takes the product's pattern and texture."""
+        self._part(outline, color, label, _FLAT)
+
+    def round(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+        """Paint a part that is round about its upright axis, such as a bottle."""
+        self._part(outline, color, label, _ROUND)
+
+    def ball(self, outline: Outline, color: RGB | None = None, label: Print | None = None) -> None:
+        """Paint a part that bulges in both directions, such as a cushion."""
+        self._part(outline, color, label, _BALL)
+
+    def _part(self, outline: Outline, color: RGB | None, label: Print | None, form: str) -> None:
+        px = self._px
+        x0, y0 = (int(c) for c in np.clip(np.floor(outline.min(axis=0) * px), 0, px - 1))
+        x1, y1 = (int(c) + 1 for c in np.clip(np.ceil(outline.max(axis=0) * px), 1, px))
+        mask = Image.new("L", (x1 - x0, y1 - y0))
+        ImageDraw.Draw(mask).polygon((outline * px - (x0, y0)).ravel().tolist(), fill=255)
+        across, radius = _across_flat(x1 - x0) if form == _FLAT else _across(np.asarray(mask) > 0)
+        down = np.linspace(-1, 1, y1 - y0, dtype=np.float32)[:, None]
+        turn = None if form == _FLAT else self._turn
+        u = _around(across, radius / px, turn)
+        v = (np.arange(y0, y1, dtype=np.float32)[:, None] + 0.5) / np.float32(px)
+        planes = self._albedo(color, u, v)
+        if label is not None:
+            planes = self._printed(np.broadcast_to(planes, (3, y1 - y0, x1 - x0)).copy(), label, u, v)
+        lit = np.minimum(planes * _GAINS[form](across, down, self._light), 255).astype(np.uint8)
+        lit = np.broadcast_to(lit, (3, y1 - y0, x1 - x0))
+        self.image.paste(Image.merge("RGB", [Image.fromarray(plane) for plane in lit]), (x0, y0), mask)
+
+    def _albedo(self, color: RGB | None, u: Grid, v: Grid) -> Grid:
+        """Unlit color planes of a part, broadcastable to (3, rows, columns)."""
+        if color is not None:
+            return _plane_of(color)
+        product = self.product
+        main = _plane_of(product.main)
+        weight = pattern_weight(product.pattern, u, v, product.pattern_scale)
+        return (main + weight * (_plane_of(product.accent) - main)) * texture_gain(product.texture, u, v)
+
+    def _printed(self, planes: Grid, label: Print, u: Grid, v: Grid) -> Grid:
+        """Lay the product's print over the color planes, following the curve of the surface."""
+        width, height = (max(8, round(side * self._px)) for side in (label.width, label.height))
+        ink = draw_print(self.product, (width, height), plate=label.plate)
+        column = np.floor(((u - label.at[0]) / label.width + 0.5) * width).astype(np.int32)
+        row = np.floor(((v - v.mean() - label.at[1]) / label.height + 0.5) * height).astype(np.int32)
+        inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        column, row = (np.broadcast_to(index, inside.shape)[inside] for index in (column, row))
+        color = ink[row, column].astype(np.float32).T
+        under = planes[:, inside]
+        planes[:, inside] = under + color[3] / 255 * (color[:3] - under)
+        return planes
+
+
+def _plane_of(color: RGB) -> Grid:
+    return np.asarray(color, dtype=np.float32)[:, None, None]
+
+
+def _around(across: Grid, radius: float, turn: float | None) -> Grid:
+    """Distance along the surface from its front; `turn` is None where the part is flat."""
+    angle = across if turn is None else np.arcsin(across) + np.float32(turn)
+    return angle * np.float32(radius)
+
+
+def _across_flat(width: int) -> tuple[Grid, float]:
+    return np.linspace(-1, 1, width, dtype=np.float32)[None], width / 2
+
+
+def _across(mask: NDArray[np.bool_]) -> tuple[Grid, float]:
+    """Where each pixel lies between the left (-1) and right (1) edge of its row; the largest half width."""
+    width = mask.shape[1]
+    left = mask.argmax(axis=1)[:, None]
+    right = width - mask[:, ::-1].argmax(axis=1)[:, None]
+    half = np.maximum((right - left) / 2, 1).astype(np.float32)
+    middle = ((left + right - 1) / 2).astype(np.float32)
+    across = (np.arange(width, dtype=np.float32)[None] - middle) / half
+    return np.clip(across, -1, 1), float(half.max())
+
+
+def _flat_gain(across: Grid, down: Grid, light: float) -> Grid:
+    """Brightness of a flat surface that faces the viewer."""
+    return np.float32(0.97) + np.float32(0.06 * light) * across - np.float32(0.05) * down
+
+
+def _round_gain(across: Grid, _down: Grid, light: float) -> Grid:
+    """Brightness of a glossy surface that is round about its upright axis."""
+    facing = np.sqrt(1 - across * across)
+    lit = np.maximum(np.float32(0.55 * light) * across + np.float32(0.83) * facing, 0)
+    shine = np.maximum(1 - np.abs(across - np.float32(0.55 * light)) * 7, 0)
+    return np.asarray(np.float32(0.52) + np.float32(0.54) * lit + np.float32(0.16) * shine)
+
+
+def _ball_gain(across: Grid, down: Grid, light: float) -> Grid:
+    """Brightness of a surface that bulges toward the viewer, lit from above and the side."""
+    facing = np.sqrt(np.maximum(1 - np.float32(0.4) * (across * across + down * down), 0))
+    slant = np.float32(0.34 * light) * across - np.float32(0.34) * down
+    lit = np.maximum(slant + np.float32(0.85) * facing, 0)
+    return np.asarray(np.float32(0.45) + np.float32(0.58) * lit)
+
+
+_GAINS = {_FLAT: _flat_gain, _ROUND: _round_gain, _BALL: _ball_gain}

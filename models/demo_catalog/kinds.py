@@ -1,0 +1,45 @@
+"""Which drawing belongs to which kind of product."""
+
+from collections.abc import Callable
+
+from PIL import Image
+
+from models.demo_catalog import furnishings, vessels, wearables
+from models.demo_catalog.easel import Easel
+from models.demo_catalog.products import Product
+
+
+def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> Image.Image:
+    """The product alone, upright, as an RGBA picture of (px, px) pixels on a transparent ground.
+
+    Args:
+        product: the design to draw.
+        px: side of the picture.
+        turn: radians by which round parts are turned about their upright axis.
+        light: side the light comes from, -1 the left, 1 the right.
+    """
+    easel = Easel(product, px, turn=turn, light=light)
+    DRAWINGS[product.kind](easel, product)
+    return easel.image
+
+
+DRAWINGS: dict[str, Callable[[Easel, Product], None]] = {
+    "backpack": wearables.backpack,
+    "book": furnishings.book,
+    "bottle": vessels.bottle,
+    "can": vessels.can,
+    "chair": furnishings.chair,
+    "clock": furnishings.clock,
+    "cushion": furnishings.cushion,
+    "headphones": wearables.headphones,
+    "jar": vessels.jar,
+    "kettle": vessels.kettle,
+    "lamp": furnishings.lamp,
+    "mug": vessels.mug,
+    "planter": vessels.planter,
+    "sneaker": wearables.sneaker,
+    "teapot": vessels.teapot,
+    "tshirt": wearables.tshirt,
+    "umbrella": wearables.umbrella,
+    "watch": wearables.watch,
+}

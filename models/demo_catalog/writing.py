@@ -1,0 +1,109 @@
+"""Write a demo catalog to disk: a gallery, queries with a match in it, and queries without one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.demo_catalog.products import Product, make_catalog
+from models.demo_catalog.scene import render_view
+
+_JPEG_QUALITY = 90
+
+
+@dataclass(frozen=True)
+class DemoCatalog:
+    """The folders of a written demo catalog and what they hold.
+
+    Pictures lie at `<folder>/<product id>/<view>.jpg`. `gallery` and `queries` show `products`; `absent`
+    shows `absent_products`, which the gallery lacks, so that the right answer to those queries is 'no
+    match'. The path tuples are in the order of products, then views.
+    """
+
+    gallery: Path
+    queries: Path
+    absent: Path
+    products: tuple[Product, ...]
+    absent_products: tuple[Product, ...]
+    gallery_images: tuple[Path, ...]
+    query_images: tuple[Path, ...]
+    absent_images: tuple[Path, ...]
+
+
+def write_demo_catalog(
+    folder: Path,
+    *,
+    seed: int = 0,
+    n_products: int = 60,
+    n_absent: int = 10,
+    n_views: int = 8,
+    n_gallery_views: int = 5,
+    size: int = 224,
+    on_image: Callable[[int, int], None] | None = None,
+) -> DemoCatalog:
+    """Render a catalog below `folder` as JPEG files of quality 90; pictures already there are replaced.
+
+    The absent products end the catalog, so that with enough products each has relatives of its kind in
+    the gallery: the hard case for 'no match'.
+
+    Args:
+        folder: created where it does not exist; receives `gallery/`, `queries/` and `absent/`.
+        seed: of the catalog, 0 or more.
+        n_products: products in the gallery, 1 or more.
+        n_absent: products that only `absent/` shows, 0 or more; with n_products at most 1000.
+        n_views: views of each product.
+        n_gallery_views: views 0 .. n_gallery_views - 1 go to the gallery, the remaining ones to the queries
+            and to `absent/`; at least 1, less than n_views.
+        size: side of the pictures in pixels, 16 to 2048.
+        on_image: called after each written picture with (pictures written, pictures in all).
+
+    Raises:
+        ValueError: an argument lies outside its range.
+    """
+    if n_products < 1 or n_absent < 0:
+        raise ValueError(f"expected n_products >= 1 and n_absent >= 0, got {n_products} and {n_absent}")
+    if not 1 <= n_gallery_views < n_views:
+        raise ValueError(f"expected 1 <= n_gallery_views < n_views, got {n_gallery_views} and {n_views}")
+    catalog = make_catalog(seed, n_products + n_absent)
+    present, absent = catalog[:n_products], catalog[n_products:]
+    shelf, asked = range(n_gallery_views), range(n_gallery_views, n_views)
+    n_images = n_products * n_views + n_absent * len(asked)
+    progress = _Progress(n_images, on_image)
+    return DemoCatalog(
+        gallery=folder / "gallery",
+        queries=folder / "queries",
+        absent=folder / "absent",
+        products=tuple(present),
+        absent_products=tuple(absent),
+        gallery_images=_write_views(folder / "gallery", present, shelf, size, progress),
+        query_images=_write_views(folder / "queries", present, asked, size, progress),
+        absent_images=_write_views(folder / "absent", absent, asked, size, progress),
+    )
+
+
+class _Progress:
+    """Counts written pictures and tells the caller."""
+
+    def __init__(self, n_images: int, on_image: Callable[[int, int], None] | None) -> None:
+        self._n_images = n_images
+        self._on_image = on_image
+        self._n_written = 0
+
+    def advance(self) -> None:
+        self._n_written += 1
+        if self._on_image is not None:
+            self._on_image(self._n_written, self._n_images)
+
+
+def _write_views(
+    folder: Path, products: Sequence[Product], views: range, size: int, progress: _Progress
+) -> tuple[Path, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for product in products:
+        (folder / product.id).mkdir(exist_ok=True)
+        for view in views:
+            path = folder / product.id / f"{view}.jpg"
+            render_view(product, view, size=size).save(path, "JPEG", quality=_JPEG_QUALITY)
+            written.append(path)
+            progress.advance()
+    return tuple(written)

@@ -1,0 +1,121 @@
+"""Embedder: images in, L2-normalized embeddings out, in the three steps prepare, infer, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from PIL import Image
+
+from models.bundle import ModelBundle
+from models.decoding import DecodeLimits, ImageSource, decode_image
+from models.errors import BundleError
+from models.runtime import Device, open_session, session_provider
+from models.similarity import FloatArray, normalize
+
+__all__ = ["Embedder"]
+
+
+class Embedder:
+    """Runs a bundle's backbone with ONNX Runtime.
+
+    Args:
+        bundle: An opened bundle.
+        device: `auto`, `cpu` or `cuda`.
+        threads: Threads of ONNX Runtime; 0 for one a physical core.
+        batch_size: Images that one call of the network takes.
+        limits: Limits of `decode`.
+
+    Raises:
+        BundleError: The ONNX file cannot be loaded or does not give `dim` values an image.
+    """
+
+    def __init__(
+        self,
+        bundle: ModelBundle,
+        *,
+        device: Device = "auto",
+        threads: int = 0,
+        batch_size: int = 32,
+        limits: DecodeLimits | None = None,
+    ) -> None:
+        self.bundle = bundle
+        self.batch_size = batch_size
+        self.limits = limits or DecodeLimits()
+        self._threads = threads
+        self._session = open_session(bundle.backbone_path, device=device, threads=threads)
+        self._input_name = self._session.get_inputs()[0].name
+        self._check_width()
+
+    @property
+    def provider(self) -> str:
+        """Execution provider in use, such as `CPUExecutionProvider`."""
+        return session_provider(self._session)
+
+    def decode(self, source: ImageSource) -> Image.Image:
+        """Decode one image within the limits; see `models.decoding.decode_image`."""
+        side = self.bundle.manifest.preprocessing.decode_side
+        # Never below what a thumbnail needs: index and query must decode alike to score alike.
+        return decode_image(source, limits=self.limits, target_side=max(side, 512))
+
+    def prepare(self, image: Image.Image) -> FloatArray:
+        """Preprocess one RGB image to (3, S, S) float32."""
+        return self.bundle.manifest.preprocessing.to_tensor(image)
+
+    def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
+        """Run the network on prepared images.
+
+        Args:
+            tensors: n arrays (3, S, S).
+
+        Returns:
+            (n, d) float32 as the network gives them.
+        """
+        if not tensors:
+            return np.empty((0, self.bundle.dim), np.float32)
+        parts = [self._run(np.stack(batch)) for batch in _batches(tensors, self.batch_size)]
+        return np.concatenate(parts)
+
+    @staticmethod
+    def finish(raw: FloatArray) -> FloatArray:
+        """L2-normalize what the network gives."""
+        return normalize(raw)
+
+    def embed(self, images: Sequence[ImageSource]) -> FloatArray:
+        """Embed images.
+
+        Args:
+            images: Paths, encoded bytes or PIL images.
+
+        Returns:
+            (n, d) float32, L2-normalized.
+
+        Raises:
+            ImageError: An image cannot be used.
+            OSError: A path cannot be read.
+        """
+        if len(images) == 1:
+            return self.finish(self.infer([self.prepare(self.decode(images[0]))]))
+        with ThreadPoolExecutor(self._threads or None) as pool:
+            tensors = list(pool.map(lambda source: self.prepare(self.decode(source)), images))
+        return self.finish(self.infer(tensors))
+
+    def _run(self, batch: FloatArray) -> FloatArray:
+        return np.asarray(self._session.run(None, {self._input_name: batch})[0], dtype=np.float32)
+
+    def _check_width(self) -> None:
+        side = self.bundle.manifest.preprocessing.input_size
+        try:
+            shape = self._run(np.zeros((1, 3, side, side), np.float32)).shape
+        except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
+            raise BundleError(f"bundle '{self.bundle.name}' does not run: {error}") from error
+        if shape != (1, self.bundle.dim):
+            raise BundleError(
+                f"bundle '{self.bundle.name}' says dim {self.bundle.dim}, its network gives {shape}"
+            )
+
+
+def _batches(tensors: Sequence[FloatArray], size: int) -> Iterator[Sequence[FloatArray]]:
+    for start in range(0, len(tensors), size):
+        yield tensors[start : start + size]

@@ -1,0 +1,93 @@
+"""Errors of the models package.
+
+ModelsError
+├── ImageError (ValueError)          one image cannot be used; `.reason` says why
+│   ├── NotAnImageError              the bytes are no image, or a damaged one
+│   ├── UnsupportedFormatError       an image, but of a format that is not accepted
+│   ├── ImageTooLargeError           more bytes or pixels than the limits allow
+│   └── ImageTooSmallError           too few pixels to mean anything
+├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
+├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
+├── ConfigError (ValueError)         a training configuration cannot work
+├── DatasetError (ValueError)        a data set is incomplete or mislabelled
+└── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BundleError",
+    "ConfigError",
+    "DatasetError",
+    "EmbeddingError",
+    "ImageError",
+    "ImageTooLargeError",
+    "ImageTooSmallError",
+    "MissingPackageError",
+    "ModelsError",
+    "NotAnImageError",
+    "UnsupportedFormatError",
+]
+
+
+class ModelsError(Exception):
+    """Root of the package's errors."""
+
+
+class ImageError(ModelsError, ValueError):
+    """One image cannot be used.
+
+    Args:
+        reason: One sentence without the image's name, for people.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NotAnImageError(ImageError):
+    """The bytes are no image, or an image that breaks off."""
+
+
+class UnsupportedFormatError(ImageError):
+    """The bytes are an image of a format that is not accepted."""
+
+
+class ImageTooLargeError(ImageError):
+    """The image passes a limit on bytes or pixels."""
+
+
+class ImageTooSmallError(ImageError):
+    """The image has too few pixels to mean anything."""
+
+
+class BundleError(ModelsError, ValueError):
+    """A model bundle is missing, damaged or of another kind than expected."""
+
+
+class EmbeddingError(ModelsError, ValueError):
+    """An embedding has the wrong length, is zero, or holds values that are not finite."""
+
+
+class ConfigError(ModelsError, ValueError):
+    """A training configuration cannot work as written."""
+
+
+class DatasetError(ModelsError, ValueError):
+    """A data set is incomplete or its labels cannot be used."""
+
+
+class MissingPackageError(ModelsError, ImportError):
+    """An optional package is needed.
+
+    Args:
+        package: Import name of what is missing.
+        extra: Extra of this project that installs it.
+        purpose: What it is needed for.
+    """
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'vicinal[{extra}]'")
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,123 @@
+"""Export: from a torch network to a checked model bundle (torch)."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from timm.data import resolve_model_data_config
+
+from models.backbone import EmbeddingNetwork, build_network
+from models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
+from models.config import BackboneConfig
+from models.embedder import Embedder
+from models.errors import BundleError
+from models.preprocessing import Preprocessing
+from models.similarity import normalize
+
+__all__ = ["PARITY_TOLERANCE", "export_backbone", "export_network"]
+
+PARITY_TOLERANCE = 1e-4
+
+
+def export_network(network: EmbeddingNetwork, path: Path, fields: Mapping[str, Any]) -> ModelBundle:
+    """Write a network as a bundle and check that ONNX Runtime agrees with torch.
+
+    Args:
+        network: The network, on any device.
+        path: Directory to create; files of an earlier export are replaced.
+        fields: Fields of `models.bundle.BundleManifest` other than `files` and `dim`.
+
+    Raises:
+        BundleError: The network cannot be exported, or the parity check fails.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    network = network.cpu().eval().to(memory_format=torch.contiguous_format)
+    preprocessing = Preprocessing.model_validate(fields["preprocessing"])
+    _write_onnx(network, preprocessing.input_size, path / BACKBONE_FILE)
+    bundle = ModelBundle.write(path, {**fields, "dim": network.dim})
+    try:
+        _check_parity(network, bundle)
+    except BundleError:
+        # Without its manifest nobody can serve the network that failed.
+        (path / MANIFEST_FILE).unlink()
+        raise
+    return bundle
+
+
+def export_backbone(
+    config: BackboneConfig, path: Path, *, name: str, licence: str = "unknown"
+) -> ModelBundle:
+    """Make a bundle from a timm architecture, with hub weights or a local file.
+
+    Without a head of its own (`dim = None`) the embedding is the pooled feature.
+
+    Raises:
+        ConfigError: timm does not know the architecture.
+        BundleError: Weights cannot be had, or the parity check fails.
+    """
+    network = build_network(config)
+    weights = str(config.weights) if config.weights else "hub" if config.pretrained else "random"
+    fields = {
+        "name": name,
+        "backbone": config.name,
+        "preprocessing": _timm_preprocessing(network),
+        "training": {"weights": weights, "timm": timm.__version__},
+        "licence": licence,
+    }
+    return export_network(network, path, fields)
+
+
+def _timm_preprocessing(network: EmbeddingNetwork) -> dict[str, Any]:
+    data = resolve_model_data_config(network.trunk)
+    return {
+        "input_size": data["input_size"][-1],
+        "fit": "squash" if data["crop_mode"] == "squash" else "crop",
+        "crop_fraction": data["crop_pct"],
+        "interpolation": data["interpolation"] if data["interpolation"] != "random" else "bicubic",
+        "mean": data["mean"],
+        "std": data["std"],
+    }
+
+
+def _write_onnx(network: EmbeddingNetwork, side: int, path: Path) -> None:
+    example = torch.zeros(2, 3, side, side)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # The exporter warns of its own internals; the parity check below is what counts.
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                network,
+                (example,),
+                path,
+                input_names=["images"],
+                output_names=["embeddings"],
+                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises many classes without a public base
+            raise BundleError(f"the network cannot be exported to ONNX: {error}") from error
+
+
+def _check_parity(network: EmbeddingNetwork, bundle: ModelBundle) -> None:
+    side = bundle.manifest.preprocessing.input_size
+    images = np.random.default_rng(0).normal(size=(5, 3, side, side)).astype(np.float32)
+    with torch.inference_mode():
+        expected = normalize(network(torch.from_numpy(images)).numpy())
+    embedder = Embedder(bundle, device="cpu")
+    actual = embedder.finish(embedder.infer(list(images)))
+    difference = float(np.abs(actual - expected).max())
+    if difference >= PARITY_TOLERANCE:
+        raise BundleError(
+            f"ONNX Runtime and torch differ by {difference:.1e} in bundle '{bundle.name}', "
+            f"at most {PARITY_TOLERANCE:.0e} is accepted"
+        )

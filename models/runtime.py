@@ -1,0 +1,63 @@
+"""ONNX Runtime sessions, and which device they really run on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from models.errors import BundleError, MissingPackageError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+__all__ = ["Device", "open_session", "session_provider"]
+
+Device = Literal["auto", "cpu", "cuda"]
+_CUDA = "CUDAExecutionProvider"
+_CPU = "CPUExecutionProvider"
+logger = logging.getLogger(__name__)
+
+
+def open_session(path: Path, *, device: Device = "auto", threads: int = 0) -> ort.InferenceSession:
+    """Open an ONNX file.
+
+    Args:
+        path: The ONNX file.
+        device: `cuda` asks for the GPU, `auto` takes it where there is one.
+        threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
+
+    Raises:
+        MissingPackageError: ONNX Runtime is not installed.
+        BundleError: The file cannot be loaded, or `cuda` was asked for and is not to be had.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise MissingPackageError("onnxruntime", "cpu", "embedding an image") from error
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    wants_cuda = device == "cuda" or (device == "auto" and _CUDA in ort.get_available_providers())
+    try:
+        session = ort.InferenceSession(str(path), options, providers=[_CUDA, _CPU] if wants_cuda else [_CPU])
+    except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
+        raise BundleError(f"ONNX Runtime cannot load '{path}': {error}") from error
+    _report_fallback(session_provider(session), device, wants_cuda)
+    return session
+
+
+def session_provider(session: ort.InferenceSession) -> str:
+    """Name of the execution provider that a session really uses, such as `CPUExecutionProvider`."""
+    return str(session.get_providers()[0])
+
+
+def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
+    if not wants_cuda or provider == _CUDA:
+        return
+    if device == "cuda":
+        raise BundleError(
+            f"device 'cuda' was asked for, but ONNX Runtime runs on {provider}: "
+            "install 'vicinal[gpu]' and its CUDA libraries, or set device to 'auto'"
+        )
+    logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

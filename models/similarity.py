@@ -1,0 +1,77 @@
+"""Exact cosine similarities that do not depend on what else is computed beside them.
+
+A matrix product through BLAS rounds differently for different shapes, so the same pair could score
+differently alone and in a batch, and a threshold could be passed in one and missed in the other.
+Here every similarity is a float64 dot product of its own, rounded once: the same two
+vectors give the same bits in every batch, in either order, in the index and in the query.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from models.errors import EmbeddingError
+
+__all__ = ["FloatArray", "as_embeddings", "exact_similarities", "normalize"]
+
+FloatArray = npt.NDArray[np.float32]
+_SMALLEST_NORM = 1e-12
+
+
+def normalize(vectors: npt.ArrayLike) -> FloatArray:
+    """L2-normalize vectors.
+
+    Args:
+        vectors: (n, d) finite values, no row zero.
+
+    Returns:
+        (n, d) float32 with rows of length 1.
+
+    Raises:
+        EmbeddingError: A row is zero or holds NaN or infinity.
+    """
+    wide = np.asarray(vectors, dtype=np.float64)
+    norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
+    bad = ~np.isfinite(norms) | (norms < _SMALLEST_NORM)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        what = "is zero" if norms[row] < _SMALLEST_NORM else "holds NaN or infinity"
+        raise EmbeddingError(f"embedding {row} {what}: it points nowhere, so nothing can be similar to it")
+    return (wide / norms[:, None]).astype(np.float32)
+
+
+def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
+    """Check embeddings that come from outside, and L2-normalize them.
+
+    Args:
+        vectors: (d,) or (n, d) numbers.
+        dim: Expected length d.
+
+    Raises:
+        EmbeddingError: Another length, a row of zeros, or values that are not finite numbers.
+    """
+    try:
+        array = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
+    except (OverflowError, TypeError, ValueError) as error:
+        raise EmbeddingError(f"an embedding is a list of {dim} numbers: {error}") from error
+    if array.ndim != 2 or array.shape[1] != dim:
+        raise EmbeddingError(f"expected {dim} numbers an embedding, got {array.shape[-1]}")
+    return normalize(array)
+
+
+def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
+    """Cosine similarity of each query to each of its own items.
+
+    Args:
+        queries: (..., d) float32, L2-normalized.
+        items: (..., n, d) float32, L2-normalized, with the same leading shape.
+
+    Returns:
+        (..., n) float32 in [-1, 1].
+    """
+    # The product of two float32 is exact in float64, and vecdot sums each pair on its own;
+    # C order, because a transposed array would be summed in another order.
+    wide_items, wide_queries = items.astype(np.float64, order="C"), queries.astype(np.float64, order="C")
+    wide = np.vecdot(wide_items, wide_queries[..., None, :])
+    return np.clip(wide, -1.0, 1.0).astype(np.float32)

@@ -1,0 +1,165 @@
+"""Contextual re-ranking: two images are alike when their neighborhoods are.
+
+Zheng Shu et al., "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity
+Optimization" (CSO, ICML 2023), appendix I.5. On a set S, with squared distances D = 2 - 2 s and every
+item its own first neighbor,
+
+    N(i)     = { j : D_ij <= D_i(k) + eps }
+    w_ij     = |N(i) ∩ N(j)| / |N(i)|  if j in N(i), else 0
+    score_ij = beta w_ij + (1 - beta) exp(2 s_ij - 2)
+
+For a query q the set is the gallery and the query, S = G + {q}. The score needs no search beyond the
+query's own: N(q) is among its candidates, and whether x belongs to N(j) follows from the similarity of x
+and j and the similarity of j to its (k-1)-th and k-th neighbor in G, which the index stores. The query
+itself may push j's k-th neighbor out: the new k-th similarity is the middle one of those two and s_qj.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from models.similarity import FloatArray, exact_similarities
+
+__all__ = [
+    "contextual_scores",
+    "dense_contextual_scores",
+    "kth_similarities",
+    "neighborhood_radius",
+]
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, eps: float = 0.0) -> Floats:
+    """Score every pair of a set from its similarity matrix: the plain reference.
+
+    Args:
+        similarities: (m, m) cosine similarities of the set, ones on the diagonal.
+        k: Neighborhood size, the item itself counted; the whole set when larger.
+        beta: Weight of the contextual similarity, in [0, 1].
+        eps: Slack on the squared distance, at least 0.
+
+    Returns:
+        (m, m) scores in [0, 1]; row i is the view of query i.
+    """
+    s = np.asarray(similarities, dtype=np.float64)
+    kth = -np.sort(-s, axis=1)[:, min(k, len(s)) - 1]
+    member = s >= (kth - eps / 2.0)[:, None]
+    counts = member.astype(np.float64)
+    contextual = np.where(member, (counts @ counts.T) / counts.sum(axis=1)[:, None], 0.0)
+    return _blend(contextual, s, beta)
+
+
+def _blend(contextual: npt.ArrayLike, similarities: npt.ArrayLike, beta: float) -> Floats:
+    """`beta w + (1 - beta) exp(2 s - 2)`, in [0, 1] for w in [0, 1] and s in [-1, 1]."""
+    closeness = np.exp(2.0 * np.asarray(similarities, dtype=np.float64) - 2.0)
+    return beta * np.asarray(contextual, dtype=np.float64) + (1.0 - beta) * closeness
+
+
+def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Bools | None = None) -> FloatArray:
+    """Similarity of items to their (k-1)-th and k-th neighbor, themselves counted as the first.
+
+    Args:
+        neighbor_similarities: (..., K) similarities to the other items, descending, -inf where there are
+            fewer than K others.
+        k: Neighborhood size, 2 to K + 1.
+        removed: (..., K) neighbors to leave out, as if they were not in the gallery. Where a full list
+            runs out, its last similarity stands in: the true one is at most that.
+
+    Returns:
+        (..., 2) float32; -inf where the gallery has fewer items.
+
+    Raises:
+        ValueError: k is out of range for lists of this length.
+    """
+    width = neighbor_similarities.shape[-1]
+    if not 2 <= k <= width + 1:
+        raise ValueError(f"k must lie between 2 and {width + 1} for lists of {width} neighbors, got {k}")
+    others = neighbor_similarities
+    if removed is not None:
+        last = neighbor_similarities[..., -1:]
+        others = -np.sort(-np.where(removed, last, neighbor_similarities), axis=-1)
+    itself = np.ones((*others.shape[:-1], 1), dtype=np.float32)
+    # Column 0 is the item itself, so the k-th neighbor stands in column k - 1.
+    return np.concatenate([itself, others], axis=-1)[..., k - 2 : k]
+
+
+def neighborhood_radius(similarities: FloatArray, k: int, eps: float) -> Floats:
+    """Smallest similarity that still lies in each query's neighborhood.
+
+    Args:
+        similarities: (B, n) similarities of the candidates, descending, -inf for padding.
+        k: Neighborhood size, the query itself counted as the first.
+        eps: Slack on the squared distance.
+
+    Returns:
+        (B,) float64; -inf when the gallery has fewer than k - 1 items.
+    """
+    column = k - 2
+    if column >= similarities.shape[1]:
+        return np.full(len(similarities), -np.inf)
+    # In float64: a float32 difference could drop the k-th neighbor itself.
+    return similarities[:, column].astype(np.float64) - eps / 2.0
+
+
+def contextual_scores(
+    similarities: FloatArray,
+    embeddings: FloatArray,
+    kth: FloatArray,
+    *,
+    k: int,
+    beta: float,
+    eps: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Score each query's candidates on S = G + {query}.
+
+    A query that is itself an item of G is scored as if it were not: take it out of its own candidates
+    and, by the `removed` of `kth_similarities`, out of their neighbor lists. The result is the dense
+    formula on G.
+
+    Equal to `dense_contextual_scores` on S as long as the candidates hold the whole neighborhood of
+    the query. Each query is scored on its own: no score depends on the batch.
+
+    Args:
+        similarities: (B, n) exact cosine similarities, descending, -inf for padding.
+        embeddings: (B, n, d) float32, L2-normalized, of the candidates.
+        kth: (B, n, 2) similarity of each candidate to its (k-1)-th and k-th neighbor in G; see
+            `kth_similarities`.
+        k: Neighborhood size, the item itself counted.
+        beta: Weight of the contextual similarity, in [0, 1].
+        eps: Slack on the squared distance, at least 0.
+
+    Returns:
+        (B, n) scores in [0, 1], -inf for padding, and (B, n) contextual similarities w in [0, 1].
+    """
+    valid = np.isfinite(similarities)
+    inside = valid & (similarities >= neighborhood_radius(similarities, k, eps)[:, None])
+    sizes = inside.sum(axis=1)
+    width = int(sizes.max(initial=0))
+    contextual = np.zeros(similarities.shape)
+    if width:
+        radius = _radius_with_query(similarities, kth)[:, :width].astype(np.float64) - eps / 2.0
+        shared = _shared_neighbors(embeddings[:, :width], similarities[:, :width], radius, inside[:, :width])
+        # The query belongs to its own neighborhood and counts in its size.
+        contextual[:, :width] = np.where(inside[:, :width], shared / (sizes + 1)[:, None], 0.0)
+    return np.where(valid, _blend(contextual, similarities, beta), -np.inf), contextual
+
+
+def _radius_with_query(similarities: FloatArray, kth: FloatArray) -> FloatArray:
+    """(B, n) similarity of each candidate to its k-th neighbor in S, which the query may have become."""
+    return np.maximum(kth[..., 1], np.minimum(kth[..., 0], similarities))
+
+
+def _shared_neighbors(
+    embeddings: FloatArray, similarities: FloatArray, radius: Floats, inside: Bools
+) -> Floats:
+    """(B, w) number of members of N(q), the query included, that belong to N(j) for each j in N(q)."""
+    pairs = exact_similarities(embeddings, embeddings[:, None])
+    member = (pairs >= radius[:, :, None]) & inside[:, None, :]
+    # An item is its own first neighbor, also where rounding puts its similarity to itself below 1.
+    diagonal = np.arange(member.shape[1])
+    member[:, diagonal, diagonal] = inside
+    has_query = similarities >= radius
+    return member.sum(axis=2, dtype=np.float64) + has_query

@@ -1,0 +1,74 @@
+"""Fixtures that several packages' tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from models.bundle import BACKBONE_FILE, ModelBundle
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+TINY_SIDE = 32
+TINY_DIM = 24
+
+
+def write_tiny_bundle(path: Path, *, name: str = "tiny", dim: int = TINY_DIM, seed: int = 0) -> ModelBundle:
+    """A real bundle whose network averages 4x4-pixel patches and projects them at random."""
+    path.mkdir(parents=True, exist_ok=True)
+    features = 3 * (TINY_SIDE // 4) ** 2
+    weights = np.random.default_rng(seed).normal(size=(features, dim)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("AveragePool", ["images"], ["pooled"], kernel_shape=[4, 4], strides=[4, 4]),
+            helper.make_node("Flatten", ["pooled"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "weights"], ["raw"]),
+            helper.make_node("Add", ["raw", "offset"], ["embeddings"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, TINY_SIDE, TINY_SIDE])],
+        [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", dim])],
+        # The offset keeps a plain black image away from the zero vector.
+        [
+            numpy_helper.from_array(weights, "weights"),
+            numpy_helper.from_array(np.full(dim, 0.5, np.float32), "offset"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path / BACKBONE_FILE)
+    preprocessing = {
+        "input_size": TINY_SIDE,
+        "fit": "squash",
+        "mean": (0.5, 0.5, 0.5),
+        "std": (0.5, 0.5, 0.5),
+    }
+    return ModelBundle.write(
+        path, {"name": name, "backbone": "patch-average", "dim": dim, "preprocessing": preprocessing}
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> ModelBundle:
+    return write_tiny_bundle(tmp_path_factory.mktemp("bundles") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def vectors_dir() -> Path:
+    """Folder of the reference vectors; set VICINAL_TEST_VECTORS to use another copy."""
+    path = Path(os.environ.get("VICINAL_TEST_VECTORS", SHARED / "vectors"))
+    if not path.is_dir():
+        pytest.skip(f"reference vectors not found at {path} (VICINAL_TEST_VECTORS)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the labelled image sets; set VICINAL_TEST_DATA to use another copy."""
+    path = Path(os.environ.get("VICINAL_TEST_DATA", SHARED / "data"))
+    if not path.is_dir():
+        pytest.skip(f"image sets not found at {path} (VICINAL_TEST_DATA)")
+    return path

@@ -1,0 +1,187 @@
+"""Contextual re-ranking against the dense formula, the reference vectors and its own properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.similarity import FloatArray, exact_similarities, normalize
+from refine.reranking import (
+    contextual_scores,
+    dense_contextual_scores,
+    kth_similarities,
+    neighborhood_radius,
+)
+
+
+def similarity_matrix(embeddings: FloatArray) -> FloatArray:
+    matrix = exact_similarities(embeddings, np.broadcast_to(embeddings, (len(embeddings), *embeddings.shape)))
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+def neighbor_lists(matrix: FloatArray) -> tuple[np.ndarray, FloatArray]:
+    """Ids and descending similarities of the others, 32 wide as in the index."""
+    others = np.pad(matrix, ((0, 0), (0, 33)), constant_values=-np.inf)
+    np.fill_diagonal(others, -np.inf)
+    ids = np.argsort(-others, axis=1, kind="stable")[:, :32]
+    similarities = np.take_along_axis(others, ids, axis=1)
+    return np.where(np.isfinite(similarities), ids, -1), similarities
+
+
+def score_gallery(queries, gallery, k, beta, eps, *, leave_one_out=False):
+    """Scores of every item for each query, in gallery order, by the fast way."""
+    similarities = exact_similarities(queries, np.broadcast_to(gallery, (len(queries), *gallery.shape)))
+    if leave_one_out:
+        np.fill_diagonal(similarities, -np.inf)
+    order = np.argsort(-similarities, axis=1, kind="stable")
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    ids, lists = neighbor_lists(similarity_matrix(gallery))
+    removed = (ids[order] == np.arange(len(queries))[:, None, None]) if leave_one_out else None
+    kth = kth_similarities(lists[order], k, removed)
+    scores, _ = contextual_scores(ranked, gallery[order], kth, k=k, beta=beta, eps=eps)
+    unranked = np.empty_like(scores)
+    np.put_along_axis(unranked, order, scores, axis=1)
+    return unranked
+
+
+def dense_query_scores(query, gallery, k, beta, eps):
+    matrix = similarity_matrix(np.concatenate([gallery, query[None]]))
+    return dense_contextual_scores(matrix, k, beta, eps)[-1, :-1]
+
+
+def slow_score(matrix, query, item, k, beta, eps):
+    """Sets of Python integers, straight from the formula."""
+
+    def neighborhood(i):
+        distances = [2.0 - 2.0 * float(s) for s in matrix[i]]
+        radius = sorted(distances)[min(k, len(distances)) - 1]
+        return {j for j, distance in enumerate(distances) if distance <= radius + eps}
+
+    mine, theirs = neighborhood(query), neighborhood(item)
+    contextual = len(mine & theirs) / len(mine) if item in mine else 0.0
+    return beta * contextual + (1.0 - beta) * np.exp(2.0 * float(matrix[query, item]) - 2.0)
+
+
+@st.composite
+def galleries(draw: st.DrawFn) -> FloatArray:
+    """Galleries with duplicates and exact ties: few distinct directions, or many random ones."""
+    n = draw(st.integers(5, 60))
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    if draw(st.booleans()):
+        # Corners of a 4-cube have norm 2, so that every similarity is a multiple of 1/2.
+        vectors = rng.choice([-1.0, 1.0], size=(n, 4))
+    else:
+        vectors = rng.normal(size=(n, 8))
+        vectors[rng.integers(0, n, n // 3)] = vectors[rng.integers(0, n, n // 3)]
+    return normalize(vectors)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.05])
+def test_dense_scores_agree_with_the_reference_vectors(vectors_dir: Path, eps: float) -> None:
+    reference = np.load(vectors_dir / "contextual_rerank.npz")
+    prefix = "k4_eps0_" if eps == 0 else "k4_eps005_"
+    scores = dense_contextual_scores(reference["S"], 4, 0.1, eps)
+    np.testing.assert_allclose(scores, reference[f"{prefix}score"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("k", "eps"), [(3, 0.0), (4, 0.1), (50, 0.0)])
+def test_dense_scores_agree_with_sets_of_neighbors(k: int, eps: float) -> None:
+    matrix = similarity_matrix(normalize(np.random.default_rng(3).normal(size=(12, 5))))
+    slow = [[slow_score(matrix, i, j, k, 0.3, eps) for j in range(12)] for i in range(12)]
+    np.testing.assert_allclose(dense_contextual_scores(matrix, k, 0.3, eps), slow, atol=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(galleries(), st.integers(2, 33), st.sampled_from([0.0, 0.05, 0.5]), st.booleans())
+def test_a_query_scores_as_in_the_dense_formula(gallery, k, eps, is_duplicate) -> None:
+    query = gallery[0] if is_duplicate else normalize(gallery[:1] + gallery[-1:] * 0.5 + 0.01)[0]
+    fast = score_gallery(query[None], gallery, k, 0.3, eps)[0]
+    np.testing.assert_allclose(fast, dense_query_scores(query, gallery, k, 0.3, eps), atol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(galleries(), st.integers(2, 32), st.sampled_from([0.0, 0.05]))
+def test_leave_one_out_is_the_dense_formula_on_the_gallery(gallery, k, eps) -> None:
+    fast = score_gallery(gallery, gallery, k, 0.2, eps, leave_one_out=True)
+    dense = dense_contextual_scores(similarity_matrix(gallery), k, 0.2, eps)
+    off_diagonal = ~np.eye(len(gallery), dtype=bool)
+    np.testing.assert_allclose(fast[off_diagonal], dense[off_diagonal], atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [5, 150, 400])
+def test_galleries_of_all_sizes_score_as_in_the_dense_formula(n: int) -> None:
+    rng = np.random.default_rng(n)
+    gallery, query = normalize(rng.normal(size=(n, 16))), normalize(rng.normal(size=(1, 16)))
+    fast = score_gallery(query, gallery, 16, 0.1, 0.05)[0]
+    np.testing.assert_allclose(fast, dense_query_scores(query[0], gallery, 16, 0.1, 0.05), atol=1e-6)
+
+
+def test_ignoring_the_query_in_its_neighbors_lists_is_noticed() -> None:
+    """Negative control: k-th similarities that the query cannot change differ from the dense formula."""
+    rng = np.random.default_rng(0)
+    gallery = normalize(rng.normal(size=(40, 6)))
+    query = normalize(gallery[:1] + 0.1 * rng.normal(size=(1, 6)))
+    similarities = exact_similarities(query, gallery[None])
+    order = np.argsort(-similarities, axis=1)
+    kth = kth_similarities(neighbor_lists(similarity_matrix(gallery))[1], 4)
+    frozen = np.repeat(kth[..., 1:], 2, axis=-1)
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    wrong, _ = contextual_scores(ranked, gallery[order], frozen[order], k=4, beta=0.3)
+    right = dense_query_scores(query[0], gallery, 4, 0.3, 0.0)[order]
+    assert np.abs(wrong - right).max() > 1e-3
+
+
+def test_removed_items_leave_the_neighbor_lists_as_if_they_were_not_in_the_gallery() -> None:
+    gallery = normalize(np.random.default_rng(4).normal(size=(30, 5)))
+    ids, lists = neighbor_lists(similarity_matrix(gallery))
+    smaller = kth_similarities(neighbor_lists(similarity_matrix(gallery[6:]))[1], 5)
+    np.testing.assert_array_equal(kth_similarities(lists[6:], 5, ids[6:] < 6), smaller)
+
+
+@settings(max_examples=50, deadline=None)
+@given(galleries(), st.integers(2, 20))
+def test_a_query_scores_the_same_alone_and_in_a_batch(gallery, k) -> None:
+    queries = normalize(np.random.default_rng(1).normal(size=(7, gallery.shape[1])))
+    batch = score_gallery(queries, gallery, k, 0.3, 0.05)
+    alone = np.concatenate([score_gallery(query[None], gallery, k, 0.3, 0.05) for query in queries])
+    np.testing.assert_array_equal(batch, alone)
+
+
+def test_scores_follow_a_permutation_of_the_gallery() -> None:
+    rng = np.random.default_rng(5)
+    gallery, query = normalize(rng.normal(size=(50, 8))), normalize(rng.normal(size=(1, 8)))
+    permutation = rng.permutation(50)
+    scores = score_gallery(query, gallery, 6, 0.3, 0.0)
+    shuffled = score_gallery(query, gallery[permutation], 6, 0.3, 0.0)
+    np.testing.assert_array_equal(shuffled, scores[:, permutation])
+
+
+def test_padding_never_scores() -> None:
+    gallery = normalize(np.eye(4))
+    similarities = np.array([[0.9, 0.1, -np.inf, -np.inf]], np.float32)
+    kth = np.zeros((1, 4, 2), np.float32)
+    scores, contextual = contextual_scores(similarities, gallery[None], kth, k=3, beta=0.5)
+    assert np.isneginf(scores[0, 2:]).all()
+    assert not contextual[0, 2:].any()
+
+
+def test_scores_stay_between_zero_and_one() -> None:
+    gallery = normalize(np.random.default_rng(2).normal(size=(30, 3)))
+    scores = score_gallery(gallery[:5], gallery, 5, 0.5, 0.2)
+    assert 0.0 <= scores.min() <= scores.max() <= 1.0
+
+
+@pytest.mark.parametrize("k", [1, 34])
+def test_a_neighborhood_that_the_lists_cannot_hold_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match="between 2 and 33"):
+        kth_similarities(np.zeros((3, 32), np.float32), k)
+
+
+def test_the_radius_of_a_gallery_smaller_than_k_takes_everyone() -> None:
+    assert neighborhood_radius(np.zeros((1, 3), np.float32), 9, 0.0)[0] == -np.inf
