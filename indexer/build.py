@@ -197,6 +197,8 @@ class _EmbedRun:
         for item in items:
             if item.id in seen:
                 self._fail(item, "its id was used before in this source; the first image was kept")
+            elif _displayable(str(item.path)) != str(item.path):
+                self._fail(item, "its file name is not UTF-8: rename it")
             else:
                 seen.add(item.id)
                 yield item
@@ -218,7 +220,7 @@ class _EmbedRun:
                             waiting.append((item, pool.submit(_prepare, item, self.embedder)))
                     if waiting:
                         batch += self._result(*waiting.popleft())
-                    if len(batch) == size or (batch and exhausted and not waiting):
+                    if len(batch) == size or (exhausted and not waiting):
                         yield batch
                         batch = []
             finally:
@@ -232,11 +234,12 @@ class _EmbedRun:
             return []
 
     def _fail(self, item: SourceItem, reason: str) -> None:
-        self.failures.append(Failure(item.id, str(item.path), reason))
+        failure = Failure(_displayable(item.id), _displayable(str(item.path)), reason)
+        self.failures.append(failure)
         if self.max_failures is not None and len(self.failures) > self.max_failures:
             raise BuildError(
                 f"{len(self.failures)} images could not be used, at most {self.max_failures} were allowed; "
-                f"the last is '{item.path}': {reason}"
+                f"the last is '{failure.path}': {reason}"
             )
 
     def _keep(self, rows: pa.Table) -> None:
@@ -266,6 +269,11 @@ class _Clock:
         now = time.monotonic()
         self.laps[stage] = round(now - self._last, 3)
         self._last = now
+
+
+def _displayable(text: str) -> str:
+    # A file name that is not UTF-8 comes as a string that nothing can write or print.
+    return text.encode("utf-8", "replace").decode()
 
 
 def _prepare(item: SourceItem, embedder: Embedder) -> _Prepared:

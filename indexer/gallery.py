@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
-from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
+from indexer.neighbor_graph import NeighborGraph
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, write_snapshot
 from models.similarity import FloatArray
 
@@ -48,7 +48,7 @@ class Gallery:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        if not GALLERY_NAME.match(self.path.name):
+        if not GALLERY_NAME.fullmatch(self.path.name):
             raise GalleryError(
                 f"'{self.path.name}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
             )
@@ -63,7 +63,8 @@ class Gallery:
         gallery = cls(path)
         if gallery.active_version is None:
             raise GalleryNotFoundError(
-                f"there is no gallery '{gallery.name}': make one with `vicinal index SOURCE --gallery {gallery.name}`"
+                f"there is no gallery '{gallery.name}': "
+                f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
             )
         return gallery
 
@@ -127,6 +128,17 @@ class Gallery:
     def columns(self, version: int, names: list[str]) -> pa.Table:
         """Whole columns of a version, one row an item in gallery order."""
         return self._table(version).to_table(columns=names)
+
+    def share_changed(self, before: int, after: int) -> float:
+        """Share of the items that were added, removed or replaced between two versions, in [0, 1].
+
+        1 when the earlier version is gone.
+        """
+        try:
+            old, new = (self._contents(version) for version in (before, after))
+        except GalleryError:
+            return 1.0
+        return 1.0 - len(old & new) / max(len(old), len(new))
 
     def report(self, version: int) -> dict[str, Any]:
         """What the index job found when it made a version; empty when it left no report."""
@@ -196,9 +208,7 @@ class Gallery:
             GalleryNotFoundError: There is no such version.
         """
         if version not in self.versions():
-            raise GalleryNotFoundError(
-                f"gallery '{self.name}' has no version {version}, only {self.versions()}"
-            )
+            raise self._no_version(version)
         _write_atomically(self.path / "active.json", json.dumps({"version": version}) + "\n")
 
     def save_report(self, version: int, report: dict[str, Any]) -> None:
@@ -211,6 +221,8 @@ class Gallery:
         return _matrix(lance.dataset(self._table_path).to_table(columns=["embedding"])["embedding"])
 
     def _commit(self, rows: pa.Table, mode: str) -> None:
+        if not Path(self._table_path).exists():
+            mode = "create"
         try:
             lance.write_dataset(rows, self._table_path, mode=mode)
         except (OSError, ValueError) as error:
@@ -218,6 +230,8 @@ class Gallery:
 
     def _derive(self, version: int, *, index: str) -> Snapshot:
         table = self._table(version)
+        if "neighbor_ids" not in table.schema.names:
+            raise self._no_version(version)
         rows = table.to_table(columns=["embedding", "neighbor_ids", "neighbor_similarities"])
         graph = NeighborGraph(_matrix(rows["neighbor_ids"]), _matrix(rows["neighbor_similarities"]))
         return write_snapshot(
@@ -229,13 +243,22 @@ class Gallery:
             fields={"version": version, **json.loads(table.schema.metadata[_BUNDLE_KEY])},
         )
 
+    def _contents(self, version: int) -> set[tuple[str, bytes]]:
+        rows = self.columns(version, ["id", "content_sha256"])
+        return set(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
+
     def _table(self, version: int) -> Any:
         try:
             return lance.dataset(self._table_path, version=version)
         except (OSError, ValueError) as error:
+            if version not in (self.active_version, *self.versions()):
+                raise self._no_version(version) from error
             raise GalleryError(
                 f"version {version} of gallery '{self.name}' cannot be read: {error}"
             ) from error
+
+    def _no_version(self, version: int) -> GalleryNotFoundError:
+        return GalleryNotFoundError(f"gallery '{self.name}' has no version {version}, only {self.versions()}")
 
     @property
     def _table_path(self) -> str:
@@ -250,7 +273,7 @@ class Gallery:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    folders = sorted(folder for folder in root.glob("*") if GALLERY_NAME.match(folder.name))
+    folders = sorted(folder for folder in root.glob("*") if GALLERY_NAME.fullmatch(folder.name))
     galleries = [Gallery(folder) for folder in folders if folder.is_dir()]
     return [gallery for gallery in galleries if gallery.active_version is not None]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ from models.decoding import IMAGE_SUFFIXES
 
 __all__ = ["SourceItem", "read_source"]
 
-_MANIFEST_READERS = {".csv": pa.csv.read_csv, ".parquet": pa.parquet.read_table}
+# Left to guess, Arrow would read the id 007 as the number 7, and text that is not UTF-8 as bytes.
+_CSV_TEXT = pa.csv.ConvertOptions(column_types=dict.fromkeys(("path", "id", "label"), pa.string()))
+_MANIFEST_READERS = {
+    ".csv": partial(pa.csv.read_csv, convert_options=_CSV_TEXT),
+    ".parquet": pa.parquet.read_table,
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,9 @@ def read_source(path: Path) -> list[SourceItem]:
     """List the images of a source, in a fixed order.
 
     A folder gives every image below it, with its path inside the folder as id; images in a subfolder
-    carry the name of the topmost one as label. A manifest is a `.csv` or `.parquet` file with a column `path`
-    (taken from the manifest's folder when relative) and optionally `id`, `label` and any others, which become metadata.
+    carry the name of the topmost one as label. A manifest is a `.csv` or `.parquet` file with a column
+    `path` (taken from the manifest's folder when relative) and optionally `id`, `label` and any others,
+    which become metadata.
 
     Raises:
         SourceError: The source is missing, empty, or of another kind; a manifest lacks `path`.
@@ -78,7 +85,7 @@ def _manifest_items(manifest: Path) -> Iterator[SourceItem]:
             raise SourceError(f"row {line} of manifest '{manifest}' has an empty path")
         item_id, label = row.pop("id", None), row.pop("label", None)
         yield SourceItem(
-            id=str(location if item_id is None else item_id),
+            id=str(location if item_id in (None, "") else item_id),
             path=manifest.parent / str(location),
             label=None if label in (None, "") else str(label),
             metadata={key: _as_json(value) for key, value in row.items() if value is not None},
@@ -93,5 +100,5 @@ def _read_table(manifest: Path) -> pa.Table:
 
 
 def _as_json(value: Any) -> Any:
-    # Dates and decimals of a Parquet file have no JSON form of their own.
-    return json.loads(json.dumps(value, default=str))
+    # Dates and decimals of a Parquet file have no JSON form of their own, and JSON knows no NaN.
+    return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)

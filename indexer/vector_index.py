@@ -110,7 +110,7 @@ class FaissIndex:
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
         try:
             return cls(faiss.read_index(str(path), flags), spec)
-        except RuntimeError as error:
+        except (MemoryError, RuntimeError) as error:
             raise GalleryError(f"index file '{path}' cannot be read") from error
 
     def save(self, path: Path) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "LossConfig",
     "OptimizerConfig",
     "ProtocolConfig",
+    "RetrievalTest",
     "SamplerConfig",
     "TrainingConfig",
 ]
@@ -134,6 +135,18 @@ class OptimizerConfig(_Frozen):
     clip_norm: float = Field(1.0, gt=0.0)
 
 
+class RetrievalTest(_Frozen):
+    """A test on classes that training never sees; reported in the bundle, never used to choose anything.
+
+    Attributes:
+        name: Name of the test, which the bundle's metrics are listed under.
+        dataset: Images with the roles `gallery`, `query` and, if there are any, `absent`.
+    """
+
+    name: str
+    dataset: ProtocolConfig
+
+
 class TrainingConfig(_Frozen):
     """All of one training run.
 
@@ -144,6 +157,7 @@ class TrainingConfig(_Frozen):
         validate_every: Steps between two validations.
         precision: `auto` takes bfloat16 where the processor multiplies it in hardware, else float32.
         workers: Processes that decode and augment; 0 does it in the training process.
+        tests: What the finished bundle is measured on.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
@@ -160,6 +174,7 @@ class TrainingConfig(_Frozen):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     workers: int = Field(0, ge=0)
     seed: int = 0
+    tests: tuple[RetrievalTest, ...] = ()
 
     @classmethod
     def load(cls, path: Path, *, data_root: Path | None = None) -> TrainingConfig:
@@ -186,14 +201,16 @@ class TrainingConfig(_Frozen):
 
 
 def _rooted(fields: dict[str, Any], data_root: Path) -> dict[str, Any]:
-    entries = fields.get("datasets")
-    if not isinstance(entries, list):
-        return fields
-    datasets = [
-        {**entry, "root": data_root / entry["root"]} if _has_root(entry) else entry for entry in entries
-    ]
-    return {**fields, "datasets": datasets}
+    # What has another form than a data set is left as it is: the validation says what is wrong with it.
+    def root(entry: Any) -> Any:
+        has_root = isinstance(entry, dict) and isinstance(entry.get("root"), str)
+        return {**entry, "root": data_root / entry["root"]} if has_root else entry
 
+    def root_test(test: Any) -> Any:
+        return {**test, "dataset": root(test.get("dataset"))} if isinstance(test, dict) else test
 
-def _has_root(entry: Any) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("root"), str)
+    rooted = dict(fields)
+    for key, change in (("datasets", root), ("tests", root_test)):
+        if isinstance(fields.get(key), list):
+            rooted[key] = [change(entry) for entry in fields[key]]
+    return rooted

@@ -18,7 +18,7 @@ from models.errors import (
     UnsupportedFormatError,
 )
 
-__all__ = ["ACCEPTED_FORMATS", "IMAGE_SUFFIXES", "DecodeLimits", "ImageSource", "decode_image"]
+__all__ = ["ACCEPTED_FORMATS", "DecodeLimits", "IMAGE_SUFFIXES", "ImageSource", "decode_image"]
 
 ImageSource = Path | str | bytes | Image.Image
 
@@ -94,16 +94,13 @@ def decode_image(
 
 
 def _read(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
-    if isinstance(source, bytes):
-        n_bytes, read = len(source), lambda: source
-    else:
-        path = Path(source)
-        n_bytes, read = path.stat().st_size, path.read_bytes
+    # A path is asked for its size first: a huge file is never read.
+    n_bytes = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
     if n_bytes == 0:
         raise NotAnImageError("the file is empty")
     if n_bytes > limits.max_bytes:
         raise ImageTooLargeError(f"{n_bytes:,} bytes, at most {limits.max_bytes:,} are accepted")
-    return read()
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from models.similarity import normalize
 
-__all__ = ["RetrievalMetrics", "retrieval_metrics"]
+__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
 
 _CHUNK = 512
 Bools = npt.NDArray[np.bool_]
@@ -65,9 +65,10 @@ def retrieval_metrics(
         raise ValueError("gallery_embeddings and gallery_labels go together")
     queries = normalize(embeddings).astype(np.float64)
     query_labels = np.asarray(labels)
-    leave_one_out = gallery_embeddings is None
-    gallery = queries if leave_one_out else normalize(gallery_embeddings).astype(np.float64)
-    item_labels = query_labels if gallery_labels is None else np.asarray(gallery_labels)
+    gallery, item_labels, leave_one_out = queries, query_labels, True
+    if gallery_embeddings is not None:
+        gallery, item_labels = normalize(gallery_embeddings).astype(np.float64), np.asarray(gallery_labels)
+        leave_one_out = False
     rows = [
         _per_query(relevant, ks)
         for relevant in _rankings(queries, query_labels, gallery, item_labels, leave_one_out)
@@ -130,3 +131,21 @@ def _average(per_query: Floats, ks: Sequence[int]) -> RetrievalMetrics:
         n_queries=len(counted),
         n_without_mates=len(per_query) - len(counted),
     )
+
+
+def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
+    """Area under the ROC curve: how often a query with a mate outscores one without, ties half.
+
+    Args:
+        with_mate: (n,) top scores of queries with a mate.
+        without_mate: (m,) top scores of queries without.
+
+    Raises:
+        ValueError: One of the two is empty.
+    """
+    positive, negative = (np.sort(np.asarray(s, dtype=np.float64)) for s in (with_mate, without_mate))
+    if not len(positive) or not len(negative):
+        raise ValueError("AUROC needs queries with and without a mate")
+    below = np.searchsorted(negative, positive, side="left")
+    at_most = np.searchsorted(negative, positive, side="right")
+    return float((below + at_most).mean() / (2 * len(negative)))

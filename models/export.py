@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from timm.data import resolve_model_data_config
+from timm.data.config import resolve_model_data_config
 
 from models.backbone import EmbeddingNetwork, build_network
 from models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle

@@ -98,7 +98,7 @@ class Trainer:
         np.random.seed(config.seed)
         images = load_datasets(config.datasets, _stored_size(config.preprocessing))
         training, validation = images.split_classes(config.validation_share, config.seed)
-        network = build_network(config.backbone).to(self.device, memory_format=torch.channels_last)
+        network = build_network(config.backbone).to(self.device).to(memory_format=torch.channels_last)
         records, best, weights = self._optimize(network, training, validation)
         network.load_state_dict(weights)
         return TrainingResult(network.eval(), records, best, training)
@@ -114,7 +114,7 @@ class Trainer:
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate_at)
         records: list[StepRecord] = []
-        best, weights = None, {}
+        best, weights = StepRecord(0, math.nan, math.nan, math.nan, 0.0), network.state_dict()
         losses: list[Tensor] = []
         started = time.monotonic()
         for step, (pixels, labels) in enumerate(self._batches(training), start=1):
@@ -127,9 +127,9 @@ class Trainer:
             record = self._validate(network, validation, step, loss, time.monotonic() - started)
             records.append(record)
             self._publish(record)
-            if best is None or not record.map_at_r <= best.map_at_r:
+            # Without validation classes MAP@R is NaN, and the last weights are kept.
+            if not record.map_at_r <= best.map_at_r:
                 best, weights = record, copy.deepcopy(network.state_dict())
-        assert best is not None  # the last step always validates
         return records, best, weights
 
     def _step(

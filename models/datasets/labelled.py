@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from models.config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
-from models.datasets.protocol import ProtocolRow, open_archives, read_protocol
+from models.datasets.protocol import open_archives, read_protocol
 from models.decoding import ACCEPTED_FORMATS, IMAGE_SUFFIXES, ImageSource, decode_image
 from models.demo_catalog import make_catalog, render_view
 from models.errors import DatasetError, ImageError
@@ -54,6 +54,7 @@ class LabelledImages:
 
         Args:
             share: Share of the classes that go to the second part, in [0, 1).
+            seed: Seed of the draw.
 
         Returns:
             The larger part and the held-out part, which share no class.

@@ -1,0 +1,61 @@
+"""The HTTP application."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import Depends, FastAPI
+
+from service.body_limit import BodyLimit
+from service.metrics import Metrics
+from service.open_galleries import OpenGalleries
+from service.problems import install_problem_handlers
+from service.routes import galleries, operations, page, search
+from service.schemas import Problem
+from service.security import require_scope
+from service.settings import Settings
+
+__all__ = ["create_app"]
+
+_DESCRIPTION = """
+Image search that knows when there is no match. Every answer is decided by one threshold, calibrated for a
+stated error rate, and says which. Errors are RFC 9457 problem documents.
+"""
+# Base64 needs four bytes for three, and a form has some lines of its own.
+_BODY_PER_IMAGE_BYTE = 1.4
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Create the application and load the model bundle.
+
+    Args:
+        settings: Settings; from the environment when None.
+
+    Raises:
+        BundleError: The bundle cannot be used.
+    """
+    settings = settings or Settings()
+    app = FastAPI(
+        title="Vicinal",
+        version=_version(),
+        description=_DESCRIPTION,
+        responses={"4XX": {"model": Problem, "description": "What was wrong with the request."}},
+    )
+    app.state.settings = settings
+    app.state.galleries = OpenGalleries(settings)
+    embedder = app.state.galleries.embedder
+    app.state.metrics = Metrics(provider=embedder.provider, bundle=embedder.bundle.fingerprint)
+    install_problem_handlers(app)
+    app.add_middleware(BodyLimit, max_bytes=int(settings.max_image_bytes * _BODY_PER_IMAGE_BYTE) + 65_536)
+    for router in (search.router, galleries.router):
+        app.include_router(router, dependencies=[Depends(require_scope("search"))])
+    app.include_router(operations.router)
+    app.include_router(page.router)
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("vicinal")
+    except PackageNotFoundError:
+        return "0.0.0"

@@ -1,0 +1,83 @@
+"""`vicinal gallery`: list, show, activate and delete galleries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from indexer.gallery import list_galleries
+from service.calibration_store import CalibrationStore
+from service.cli.console import console, print_json
+from service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
+from service.errors import RequestError
+
+__all__ = ["app"]
+
+app = typer.Typer(help="List, show, activate and delete galleries.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
+
+
+@app.command("list")
+def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
+    """All galleries."""
+    settings = load_settings(data_dir=data_dir)
+    rows = [_summary(gallery.name, data_dir) for gallery in list_galleries(settings.galleries_path)]
+    if json_output:
+        print_json(rows)
+        return
+    if not rows:
+        console.print(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
+        return
+    table = Table("name", "version", "items", "labels", "index", "bundle", box=None)
+    for row in rows:
+        table.add_row(
+            *(str(row[key]) for key in ("name", "version", "n_items", "n_labels", "index", "bundle"))
+        )
+    console.print(table)
+
+
+@app.command("show")
+def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
+    """Everything about one gallery, as JSON: counts, versions, hygiene and calibrations."""
+    settings = load_settings(data_dir=data_dir)
+    gallery = open_gallery(settings, name)
+    summary = _summary(name, data_dir)
+    calibrations = CalibrationStore(gallery.calibrations_path).history()
+    print_json(
+        {
+            **summary,
+            "versions": gallery.versions(),
+            "report": gallery.report(summary["version"]),
+            "calibrations": [record.model_dump(mode="json") for record in calibrations],
+        }
+    )
+
+
+@app.command("activate")
+def activate(name: NameArgument, version: int, data_dir: DataDirOption = None) -> None:
+    """Search another version, from the next request on."""
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    gallery.activate(version)
+    console.print(f"Gallery {name} now answers from version {version}")
+
+
+@app.command("delete")
+def delete(
+    name: NameArgument,
+    data_dir: DataDirOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a gallery with all its versions and calibrations."""
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    if not yes and not typer.confirm(f"Delete gallery {name} and all its versions?"):
+        raise RequestError("nothing was deleted")
+    gallery.delete()
+    console.print(f"Gallery {name} is gone")
+
+
+def _summary(name: str, data_dir: Any) -> dict[str, Any]:
+    snapshot = open_gallery(load_settings(data_dir=data_dir), name).snapshot()
+    return {"name": name, **snapshot.manifest.model_dump(exclude={"files"})}

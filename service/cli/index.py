@@ -1,0 +1,95 @@
+"""`vicinal index`: embed a folder or manifest into a gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from indexer.build import BuildProgress, BuildResult, build_gallery
+from indexer.gallery import Gallery
+from indexer.sources import read_source
+from service.cli.console import console, print_json, progress_bar
+from service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    JsonOption,
+    load_embedder,
+    load_settings,
+)
+
+__all__ = ["index", "print_build"]
+
+_STAGES = {"embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
+
+
+def index(
+    source: Annotated[Path, typer.Argument(help="Folder of images, or a .csv or .parquet manifest.")],
+    gallery: GalleryOption,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    index_kind: Annotated[str, typer.Option("--index", help="Faiss index_factory string, or auto.")] = "auto",
+    max_failures: Annotated[
+        int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
+    json_output: JsonOption = False,
+) -> None:
+    """Embed images into a gallery; the version that is being searched stays until the new one is ready."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    items = read_source(source)
+    with progress_bar() as update:
+
+        def show(progress: BuildProgress) -> None:
+            update(_STAGES[progress.stage], progress.done, progress.total)
+
+        result = build_gallery(
+            Gallery(settings.galleries_path / gallery),
+            items,
+            load_embedder(settings),
+            index=index_kind,
+            max_failures=max_failures,
+            workers=workers,
+            on_progress=show,
+        )
+    if json_output:
+        print_json(asdict(result))
+    else:
+        print_build(gallery, result)
+
+
+def print_build(gallery: str, result: BuildResult) -> None:
+    """Say what an index job made and what it found."""
+    rate = result.n_items / max(1e-9, result.seconds["embed"])
+    console.print(
+        f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
+        f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} images/s on {result.provider}"
+    )
+    for failure in result.failures[:10]:
+        console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
+    if len(result.failures) > 10:
+        console.print(f"  and {len(result.failures) - 10:,} more; the whole list is in --json and the report")
+    for line in _hygiene_lines(result):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _hygiene_lines(result: BuildResult) -> list[str]:
+    hygiene = result.hygiene
+    counted: list[tuple[int, str, Sequence[str | tuple[str, str]]]] = [
+        (hygiene.n_exact_duplicates, "exact duplicates", hygiene.exact_duplicates),
+        (hygiene.n_near_duplicates, "pairs of near duplicates", hygiene.near_duplicates),
+        (hygiene.n_conflicting_labels, "duplicates with different labels", hygiene.conflicting_labels),
+        (hygiene.n_single_image_labels, "labels with one image", hygiene.single_image_labels),
+    ]
+    lines = [f"{n:,} {what}, such as {_example(examples[0])}" for n, what, examples in counted if n]
+    if hygiene.n_unlabelled:
+        lines.append(f"{hygiene.n_unlabelled:,} items without a label")
+    return lines
+
+
+def _example(example: str | tuple[str, str]) -> str:
+    return f"'{example}'" if isinstance(example, str) else f"'{example[0]}' and '{example[1]}'"

@@ -1,0 +1,56 @@
+"""The `vicinal` command: every error is one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import typer
+from pydantic import ValidationError
+
+from calibration import CalibrationError
+from indexer.errors import IndexerError
+from models.errors import ModelsError
+from service.cli import calibrate, demo, gallery, index, search, serve, train
+from service.cli.console import errors
+from service.errors import ServiceError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="vicinal",
+    help="Self-hosted image search that knows when there is no match.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("demo")(demo.demo)
+app.command("index")(index.index)
+app.command("search")(search.search)
+app.command("calibrate")(calibrate.calibrate)
+app.command("serve")(serve.serve)
+app.command("train")(train.train)
+app.command("export")(train.export)
+app.add_typer(gallery.app, name="gallery")
+
+_EXPECTED = (CalibrationError, IndexerError, ModelsError, ServiceError)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except _EXPECTED as error:
+        _fail(str(error))
+    except ValidationError as error:
+        first = error.errors()[0]
+        _fail(f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    except (click.Abort, KeyboardInterrupt):
+        _fail("stopped")
+    except OSError as error:
+        _fail(str(error))
+
+
+def _fail(reason: str) -> None:
+    errors.print(f"vicinal: {reason}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)

@@ -1,0 +1,52 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from indexer.gallery import Gallery
+from models.bundle import ModelBundle
+from models.embedder import Embedder
+from service.settings import Settings
+
+__all__ = [
+    "BundleOption",
+    "DataDirOption",
+    "GalleryOption",
+    "JsonOption",
+    "load_embedder",
+    "load_settings",
+    "open_gallery",
+]
+
+GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option(help="Folder that holds the galleries; VICINAL_DATA_DIR, or ~/.vicinal.")
+]
+BundleOption = Annotated[
+    Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the small one that ships with Vicinal.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+
+
+def load_settings(**given: Any) -> Settings:
+    """Settings with the options that were given on the command line on top."""
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def load_embedder(settings: Settings) -> Embedder:
+    """Embedder of the bundle in the settings."""
+    return Embedder(
+        ModelBundle.open(settings.bundle),
+        device=settings.device,
+        threads=settings.threads,
+        limits=settings.decode_limits,
+    )
+
+
+def open_gallery(settings: Settings, name: str) -> Gallery:
+    """A gallery that was indexed."""
+    return Gallery.open(settings.galleries_path / name)

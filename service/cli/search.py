@@ -1,0 +1,71 @@
+"""`vicinal search`: search a gallery without a server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from service.cli.console import console, print_json
+from service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    JsonOption,
+    load_embedder,
+    load_settings,
+    open_gallery,
+)
+from service.matcher import Answer, Matcher
+from service.pipeline import RerankChoice
+
+__all__ = ["search"]
+
+
+def search(
+    image: Annotated[Path, typer.Argument(help="The image to search for.")],
+    gallery: GalleryOption,
+    limit: Annotated[int, typer.Option(min=1, help="Most matches to show.")] = 10,
+    threshold: Annotated[float | None, typer.Option(help="Decide by this score instead.")] = None,
+    rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
+    candidates: Annotated[bool, typer.Option(help="Also show what is below the threshold.")] = False,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Find the matches of an image, or learn that there is none."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    matcher = Matcher(open_gallery(settings, gallery), load_embedder(settings), settings.pipeline)
+    answer = matcher.search(
+        images=[image],
+        limit=limit,
+        threshold=threshold,
+        rerank=rerank,
+        include_candidates=candidates,
+    )[0]
+    if json_output:
+        print_json(asdict(answer))
+    else:
+        _print_answer(answer)
+
+
+def _print_answer(answer: Answer) -> None:
+    threshold = answer.threshold
+    if answer.no_match is None:
+        console.print(f"No threshold to decide by: {threshold.reason}", soft_wrap=True)
+        console.print(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}`. Most similar:")
+    else:
+        verdict = "No match" if answer.no_match else f"{len(answer.matches)} matches"
+        detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
+        console.print(f"[bold]{verdict}[/] at threshold {threshold.value:.4f} ({detail})", soft_wrap=True)
+    rows = [("match", one) for one in answer.matches] + [("", one) for one in answer.candidates]
+    if rows:
+        table = Table("rank", "", "label", "id", "score", "similarity", box=None)
+        for kind, one in rows:
+            table.add_row(
+                str(one.rank), kind, one.label or "", one.id, f"{one.score:.4f}", f"{one.similarity:.4f}"
+            )
+        console.print(table)

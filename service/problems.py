@@ -1,0 +1,105 @@
+"""Problems: every error as an RFC 9457 document with a stable type."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from indexer.errors import BundleMismatchError, GalleryError, GalleryNotFoundError, ItemNotFoundError
+from models.errors import (
+    EmbeddingError,
+    ImageError,
+    ImageTooLargeError,
+    ImageTooSmallError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
+from service.errors import CalibrationRecordError, RequestError
+
+__all__ = ["PROBLEM_TYPE_PREFIX", "PROBLEMS", "install_problem_handlers", "problem"]
+
+PROBLEM_TYPE_PREFIX = "urn:vicinal:problem:"
+logger = logging.getLogger(__name__)
+
+# The first class that fits decides, so that subclasses stand before their parents.
+PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
+    (NotAnImageError, 400, "not-an-image"),
+    (UnsupportedFormatError, 415, "unsupported-format"),
+    (ImageTooLargeError, 413, "image-too-large"),
+    (ImageTooSmallError, 422, "image-too-small"),
+    (ImageError, 400, "not-an-image"),
+    (EmbeddingError, 422, "invalid-embedding"),
+    (RequestError, 422, "invalid-request"),
+    (ItemNotFoundError, 404, "item-not-found"),
+    (GalleryNotFoundError, 404, "gallery-not-found"),
+    (BundleMismatchError, 409, "bundle-mismatch"),
+    (CalibrationRecordError, 500, "calibration-damaged"),
+    (GalleryError, 500, "gallery-damaged"),
+)
+_STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
+
+
+def problem(status: int, kind: str, detail: str, **further: object) -> JSONResponse:
+    """One problem document.
+
+    Args:
+        status: HTTP status.
+        kind: Last part of the type, in words joined by `-`.
+        detail: One sentence for a person.
+        further: Members beyond the standard ones.
+    """
+    body = {
+        "type": PROBLEM_TYPE_PREFIX + kind,
+        "title": kind.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        **further,
+    }
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Answer every error of an application with a problem document."""
+    for error_class, status, kind in PROBLEMS:
+        app.add_exception_handler(error_class, _handler(status, kind))
+    app.add_exception_handler(RequestValidationError, _invalid_fields)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _handler(status: int, kind: str):  # type: ignore[no-untyped-def]  # Starlette's handler type is private
+    def answer(request: Request, error: Exception) -> JSONResponse:
+        request.app.state.metrics.record_problem(kind)
+        return problem(status, kind, str(error))
+
+    return answer
+
+
+def _invalid_fields(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    request.app.state.metrics.record_problem("invalid-request")
+    # Without the input itself: it may be large, secret, or NaN, which JSON cannot hold.
+    fields = [
+        {"field": ".".join(str(part) for part in one["loc"]), "reason": one["msg"]} for one in error.errors()
+    ]
+    first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
+    return problem(422, "invalid-request", f"{first['field']}: {first['reason']}", errors=fields)
+
+
+def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
+    request.app.state.metrics.record_problem(kind)
+    answer = problem(error.status_code, kind, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    logger.exception("unexpected error at %s", request.url.path, exc_info=error)
+    request.app.state.metrics.record_problem("internal-error")
+    return problem(500, "internal-error", "an unexpected error; the server's log has the details")

@@ -1,0 +1,93 @@
+"""Galleries, their items and the items' pictures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from indexer.errors import ItemNotFoundError
+from indexer.snapshot import Snapshot
+from service.calibration_store import CalibrationStore
+from service.matcher import Matcher
+from service.routes.context import GalleriesDependency
+from service.schemas import CalibrationBody, GalleryBody, GalleryListBody, ItemBody, ItemPageBody
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
+
+
+@router.get("")
+def list_galleries(galleries: GalleriesDependency) -> GalleryListBody:
+    """All galleries that can be searched."""
+    searchable = [state.name for state in galleries.states() if state.problem is None]
+    return GalleryListBody(galleries=[_describe(galleries.matcher(name)) for name in searchable])
+
+
+@router.get("/{gallery}")
+def get_gallery(gallery: str, galleries: GalleriesDependency) -> GalleryBody:
+    """One gallery: its size, index, bundle and calibration."""
+    return _describe(galleries.matcher(gallery))
+
+
+@router.get("/{gallery}/items")
+def list_items(
+    gallery: str,
+    galleries: GalleriesDependency,
+    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    size: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> ItemPageBody:
+    """Items in gallery order, page by page."""
+    snapshot = galleries.matcher(gallery).snapshot
+    try:
+        page = snapshot.page(after, size)
+    except KeyError as error:
+        raise ItemNotFoundError(gallery, str(after)) from error
+    is_last = len(page) < size or page[-1] == snapshot.items([len(snapshot) - 1])[0]
+    return ItemPageBody(
+        items=[ItemBody.model_validate(item) for item in page], next=None if is_last else page[-1]["id"]
+    )
+
+
+@router.get("/{gallery}/items/{item_id:path}/image", response_class=Response)
+def get_item_image(gallery: str, item_id: str, galleries: GalleriesDependency) -> Response:
+    """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
+    matcher = galleries.matcher(gallery)
+    thumbnail = matcher.gallery.thumbnail(matcher.snapshot.manifest.version, item_id)
+    return Response(thumbnail, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@router.get("/{gallery}/items/{item_id:path}")
+def get_item(gallery: str, item_id: str, galleries: GalleriesDependency) -> ItemBody:
+    """One item."""
+    return _item(galleries.matcher(gallery).snapshot, gallery, item_id)
+
+
+def _item(snapshot: Snapshot, gallery: str, item_id: str) -> ItemBody:
+    try:
+        return ItemBody.model_validate(snapshot.items([snapshot.position(item_id)])[0])
+    except KeyError as error:
+        raise ItemNotFoundError(gallery, item_id) from error
+
+
+def _describe(matcher: Matcher) -> GalleryBody:
+    manifest = matcher.snapshot.manifest
+    record = CalibrationStore(matcher.gallery.calibrations_path).active(matcher.pipeline)
+    calibration = record and CalibrationBody(
+        id=record.id,
+        target=str(record.target) if record.target else None,
+        threshold=record.threshold,
+        rates=record.rates.model_dump() if record.rates else None,
+    )
+    return GalleryBody(
+        name=matcher.gallery.name,
+        version=manifest.version,
+        n_items=manifest.n_items,
+        n_labels=manifest.n_labels,
+        dim=manifest.dim,
+        index=manifest.index,
+        bundle=manifest.bundle,
+        bundle_name=manifest.bundle_name,
+        calibration=calibration,
+    )

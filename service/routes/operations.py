@@ -1,0 +1,48 @@
+"""Liveness, readiness and metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from service.open_galleries import OpenGalleries
+from service.routes.context import GalleriesDependency, MetricsDependency
+from service.schemas import GalleryStateBody, ReadinessBody
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/livez")
+def livez() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "alive"}
+
+
+@router.get(
+    "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
+)
+def readyz(galleries: GalleriesDependency, response: Response) -> ReadinessBody:
+    """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons."""
+    readiness = _readiness(galleries)
+    if not readiness.ready:
+        response.status_code = 503
+    return readiness
+
+
+@router.get("/metrics", response_class=Response)
+def metrics(metrics: MetricsDependency) -> Response:
+    """Prometheus metrics."""
+    return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _readiness(galleries: OpenGalleries) -> ReadinessBody:
+    states = galleries.states()
+    reasons = [state.problem for state in states if state.problem]
+    return ReadinessBody(
+        ready=not reasons,
+        reasons=reasons,
+        bundle=galleries.embedder.bundle.fingerprint,
+        provider=galleries.embedder.provider,
+        galleries=[GalleryStateBody(name=state.name, problem=state.problem) for state in states],
+    )

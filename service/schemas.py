@@ -1,0 +1,223 @@
+"""Request and response bodies of the HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from service.pipeline import RerankChoice
+
+__all__ = [
+    "AnswerBody",
+    "BatchAnswerBody",
+    "BatchRequest",
+    "GalleryBody",
+    "GalleryListBody",
+    "ItemBody",
+    "ItemPageBody",
+    "Problem",
+    "ReadinessBody",
+    "SearchOptions",
+    "SearchRequest",
+]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class SearchOptions(_Request):
+    """How to search."""
+
+    limit: int = Field(10, ge=1, description="Most matches in the answer.")
+    threshold: float | None = Field(
+        None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
+    )
+    rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
+    include_candidates: bool = Field(
+        False, description="Also list the best candidates below the threshold, apart from the matches."
+    )
+
+
+class Query(_Request):
+    """One query: exactly one of the three fields."""
+
+    image_base64: str | None = Field(None, description="An encoded image, base64.")
+    embedding: list[float] | None = Field(None, description="An embedding of the service's bundle.")
+    item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Query:
+        given = [self.image_base64, self.embedding, self.item_id]
+        if sum(value is not None for value in given) != 1:
+            raise ValueError("give exactly one of image_base64, embedding and item_id")
+        return self
+
+    @field_validator("image_base64")
+    @classmethod
+    def _is_base64(cls, value: str | None) -> str | None:
+        if value is not None:
+            _decode_base64(value)
+        return value
+
+    @property
+    def image(self) -> bytes | None:
+        """The decoded bytes of `image_base64`."""
+        return None if self.image_base64 is None else _decode_base64(self.image_base64)
+
+
+class SearchRequest(SearchOptions, Query):
+    """A query and how to search for it."""
+
+
+class BatchRequest(SearchOptions):
+    """Several queries of one kind."""
+
+    queries: list[Query] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> BatchRequest:
+        kinds = {
+            name
+            for query in self.queries
+            for name in ("image_base64", "embedding", "item_id")
+            if getattr(query, name) is not None
+        }
+        if len(kinds) > 1:
+            raise ValueError(f"the queries of a batch are of one kind, got {' and '.join(sorted(kinds))}")
+        return self
+
+
+class CandidateBody(_Response):
+    """One scored item."""
+
+    id: str
+    label: str | None
+    metadata: dict[str, Any]
+    uri: str
+    rank: int
+    score: float = Field(description="Final score in [0, 1]; the threshold is applied to this.")
+    similarity: float = Field(description="Cosine of the embeddings that were matched.")
+    initial_similarity: float
+    contextual_similarity: float | None = Field(description="Share of common neighbors; null when off.")
+    margin: float | None = Field(description="Score minus threshold.")
+
+
+class ThresholdBody(_Response):
+    """What the answer was decided by."""
+
+    value: float | None
+    source: Literal["calibration", "by_hand", "request", "none"]
+    target: str | None = Field(description="The rate that the threshold holds, such as `FPIR 0.05`.")
+    calibration: str | None
+    state: Literal["true", "stale", "none"] = Field(description="Whether the threshold is calibrated.")
+    reason: str | None = Field(description="Why the state is not `true`.")
+
+
+class AnswerBody(_Response):
+    """Answer to one query."""
+
+    no_match: bool | None = Field(description="Null when there is no threshold to decide by.")
+    matches: list[CandidateBody]
+    candidates: list[CandidateBody] = Field(
+        description="Best items below the threshold: on request, or when there is no threshold."
+    )
+    threshold: ThresholdBody
+    gallery: str
+    version: int
+    bundle: str
+    pipeline: str
+    milliseconds: dict[str, float]
+
+
+class BatchAnswerBody(_Response):
+    """Answers in the order of the queries."""
+
+    answers: list[AnswerBody]
+
+
+class ItemBody(_Response):
+    """One item."""
+
+    id: str
+    label: str | None
+    uri: str
+    metadata: dict[str, Any]
+
+
+class ItemPageBody(_Response):
+    """One page of items."""
+
+    items: list[ItemBody]
+    next: str | None = Field(description="Cursor of the next page; null at the end.")
+
+
+class CalibrationBody(_Response):
+    """The calibration in use."""
+
+    id: str
+    target: str | None
+    threshold: float
+    rates: dict[str, float | None] | None
+
+
+class GalleryBody(_Response):
+    """One gallery."""
+
+    name: str
+    version: int
+    n_items: int
+    n_labels: int
+    dim: int
+    index: str
+    bundle: str
+    bundle_name: str
+    calibration: CalibrationBody | None
+
+
+class GalleryListBody(_Response):
+    """All galleries."""
+
+    galleries: list[GalleryBody]
+
+
+class GalleryStateBody(_Response):
+    """Whether one gallery can be searched."""
+
+    name: str
+    problem: str | None
+
+
+class ReadinessBody(_Response):
+    """Whether searches can be answered, and by what."""
+
+    ready: bool
+    reasons: list[str]
+    bundle: str
+    provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    galleries: list[GalleryStateBody]
+
+
+class Problem(_Response):
+    """RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+def _decode_base64(text: str) -> bytes:
+    # Browsers give data URLs: everything before the comma says what the rest is.
+    body = text.partition(",")[2] if text.startswith("data:") else text
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"it is not base64: {error}") from error

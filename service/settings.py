@@ -1,0 +1,82 @@
+"""Settings: environment variables with the prefix `VICINAL_`, or a TOML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from models.bundle import default_bundle_path
+from models.decoding import DecodeLimits
+from models.runtime import Device
+from service.pipeline import Pipeline
+
+__all__ = ["Scope", "Settings"]
+
+Scope = Literal["search", "write", "admin"]
+
+
+class Settings(BaseSettings):
+    """All settings of the service; unknown keys are refused.
+
+    Attributes:
+        data_dir: Folder that holds the galleries.
+        bundle: Directory of the model bundle; the small one that ships with the package by default.
+        device: Where the network runs.
+        threads: Threads of ONNX Runtime; 0 for one a physical core.
+        host: Address to listen on. Without API keys only loopback addresses are accepted.
+        port: Port to listen on.
+        max_image_bytes: Largest accepted image in bytes.
+        max_image_pixels: Largest accepted image in pixels.
+        max_batch: Most queries of one batch search.
+        max_limit: Largest `limit` of a search.
+        pipeline: What `auto` stands for.
+        api_keys: Scopes by key; empty: no key is asked for.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="VICINAL_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
+    bundle: Path = Field(default_factory=default_bundle_path)
+    device: Device = "auto"
+    threads: int = Field(0, ge=0)
+    host: str = "127.0.0.1"
+    port: int = Field(8321, ge=0, le=65_535)
+    max_image_bytes: int = Field(32 * 2**20, ge=1)
+    max_image_pixels: int = Field(64_000_000, ge=1)
+    max_batch: int = Field(64, ge=1)
+    max_limit: int = Field(1000, ge=1)
+    pipeline: Pipeline = Pipeline()
+    api_keys: dict[str, tuple[Scope, ...]] = Field(default_factory=dict, repr=False)
+
+    @property
+    def decode_limits(self) -> DecodeLimits:
+        """Limits of a decoded image."""
+        return DecodeLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
+
+    @property
+    def galleries_path(self) -> Path:
+        """Folder with one subfolder a gallery."""
+        return self.data_dir / "galleries"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over the environment, the environment over `vicinal.toml` in the working folder."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path("vicinal.toml"))

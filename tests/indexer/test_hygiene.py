@@ -1,0 +1,144 @@
+"""Hygiene: duplicates and thin classes are found, and different pictures are left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from indexer.hygiene import SIGNATURE_SIDE, Hygiene, examine
+
+Encoded = bytes
+
+
+def _encoded(image: Image.Image, image_format: str = "PNG", **options: object) -> Encoded:
+    stream = io.BytesIO()
+    image.save(stream, image_format, **options)
+    return stream.getvalue()
+
+
+def _photo(seed: int, side: int = 64) -> Image.Image:
+    """A smooth random picture, as JPEG keeps them."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3)).astype(np.uint8)
+    return Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+
+
+def _plain(color: str, image_format: str = "PNG") -> Encoded:
+    return _encoded(Image.new("RGB", (32, 32), color), image_format)
+
+
+def _signature(encoded: Encoded) -> np.ndarray:
+    small = Image.open(io.BytesIO(encoded)).convert("RGB").resize((SIGNATURE_SIDE, SIGNATURE_SIDE))
+    return np.asarray(small, dtype=np.uint8).reshape(-1)
+
+
+def _examine(
+    files: list[Encoded], labels: list[str | None] | None = None, similarity: float = 1.0
+) -> Hygiene:
+    """Examine files that are all near each other in the embedding."""
+    n = len(files)
+    others = [[j for j in range(n) if j != i] + [-1] for i in range(n)]
+    similarities = np.where(np.array(others) < 0, -np.inf, similarity)
+    return examine(
+        ids=[f"item {i}" for i in range(n)],
+        labels=["one class"] * n if labels is None else labels,
+        contents=[hashlib.sha256(file).digest() for file in files],
+        signatures=np.stack([_signature(file) for file in files]),
+        neighbor_ids=np.array(others, dtype=np.int32),
+        neighbor_similarities=similarities.astype(np.float32),
+    )
+
+
+def test_different_pictures_are_clean() -> None:
+    assert _examine([_encoded(_photo(seed)) for seed in range(6)]) == Hygiene()
+
+
+def test_single_item_is_examined() -> None:
+    assert _examine([_encoded(_photo(0))], [None]) == Hygiene(n_unlabelled=1)
+
+
+def test_items_beyond_the_first_of_a_file_are_exact_duplicates() -> None:
+    files = [_encoded(_photo(seed)) for seed in (0, 1, 0, 0)]
+    found = _examine(files)
+    assert found.n_exact_duplicates == 2
+    assert found.exact_duplicates == [("item 0", "item 2"), ("item 0", "item 3")]
+
+
+def test_exact_duplicates_are_not_near_duplicates_too() -> None:
+    assert _examine([_encoded(_photo(0))] * 2).n_near_duplicates == 0
+
+
+@pytest.mark.parametrize("quality", [90, 50])
+def test_resaved_jpeg_is_a_near_duplicate(quality: int) -> None:
+    files = [_encoded(_photo(0)), _encoded(_photo(1)), _encoded(_photo(0), "JPEG", quality=quality)]
+    found = _examine(files)
+    assert (found.n_exact_duplicates, found.n_near_duplicates) == (0, 1)
+    assert found.near_duplicates == [("item 0", "item 2")]
+
+
+def test_resized_picture_is_a_near_duplicate() -> None:
+    assert _examine([_encoded(_photo(0, 64)), _encoded(_photo(0, 200))]).n_near_duplicates == 1
+
+
+def test_pair_that_is_far_in_the_embedding_is_not_compared() -> None:
+    files = [_encoded(_photo(0)), _encoded(_photo(0), "JPEG")]
+    assert _examine(files, similarity=0.89).n_near_duplicates == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("white", "white"), ("gray", "black"), ("red", "darkred"), ("red", "red")],
+)
+def test_blank_pictures_are_not_near_duplicates(first: str, second: str) -> None:
+    """Plain pictures differ in nothing that correlates, whatever their color."""
+    assert _examine([_plain(first), _plain(second, "BMP")]).n_near_duplicates == 0
+
+
+def test_duplicates_of_another_label_conflict() -> None:
+    files = [_encoded(_photo(0)), _encoded(_photo(0)), _encoded(_photo(0), "JPEG")]
+    found = _examine(files, ["boots", "sandals", "boots"])
+    assert found.n_conflicting_labels == 2
+    assert found.conflicting_labels == [("item 0", "item 1"), ("item 1", "item 2")]
+
+
+def test_duplicates_of_one_label_do_not_conflict() -> None:
+    files = [_encoded(_photo(0)), _encoded(_photo(0)), _encoded(_photo(0), "JPEG")]
+    assert _examine(files, ["boots"] * 3).n_conflicting_labels == 0
+
+
+def test_labels_with_one_image_are_listed_by_name() -> None:
+    files = [_encoded(_photo(seed)) for seed in range(5)]
+    found = _examine(files, ["zebra", "boots", "ant", "boots", None])
+    assert (found.n_single_image_labels, found.single_image_labels) == (2, ["ant", "zebra"])
+
+
+def test_unlabelled_items_are_counted_and_no_class() -> None:
+    files = [_encoded(_photo(seed)) for seed in range(4)]
+    found = _examine(files, [None, "boots", "boots", None])
+    assert (found.n_unlabelled, found.n_single_image_labels) == (2, 0)
+
+
+def test_counts_are_whole_where_examples_are_cut() -> None:
+    found = _examine([_encoded(_photo(0))] * 30, [f"class {i:02d}" for i in range(30)])
+    assert (found.n_exact_duplicates, len(found.exact_duplicates)) == (29, 20)
+    assert (found.n_conflicting_labels, len(found.conflicting_labels)) == (29, 20)
+    assert (found.n_single_image_labels, len(found.single_image_labels)) == (30, 20)
+
+
+@given(
+    picture=st.lists(st.integers(0, 3), min_size=1, max_size=10),
+    saved_as=st.lists(st.sampled_from(["PNG", "BMP"]), min_size=10, max_size=10),
+)
+@settings(max_examples=30, deadline=None)
+def test_duplicates_equal_a_comparison_of_all_pairs(picture: list[int], saved_as: list[str]) -> None:
+    """PNG and BMP hold the same pixels in different bytes: the same picture as another file."""
+    keys = list(zip(picture, saved_as, strict=False))
+    found = _examine([_encoded(_photo(seed), kind) for seed, kind in keys])
+    pairs = [(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]]
+    assert found.n_exact_duplicates == len(keys) - len(set(keys))
+    assert found.n_near_duplicates == sum(a[0] == b[0] and a != b for a, b in pairs)

@@ -1,0 +1,205 @@
+"""Model bundle: opened only when every file is what it was, and known by a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import bundle as bundle_module
+from models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of
+from models.errors import BundleError
+
+MANIFEST = "bundle.json"
+FIELDS: dict[str, Any] = {"name": "sample", "backbone": "none", "dim": 4, "preprocessing": {"input_size": 32}}
+
+
+@pytest.fixture
+def copied(tiny_bundle: ModelBundle, tmp_path: Path) -> Path:
+    """A copy of the tiny bundle that a test may damage."""
+    return Path(shutil.copytree(tiny_bundle.path, tmp_path / "copied"))
+
+
+@pytest.fixture
+def edit(copied: Path) -> Callable[..., None]:
+    def change(**fields: object) -> None:
+        manifest = json.loads((copied / MANIFEST).read_text())
+        (copied / MANIFEST).write_text(json.dumps({**manifest, **fields}))
+
+    return change
+
+
+def _manifest(**changes: object) -> BundleManifest:
+    return BundleManifest.model_validate({**FIELDS, "files": {BACKBONE_FILE: "0" * 64}, **changes})
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert bundle_module.__all__ == sorted(bundle_module.__all__)
+    assert all(hasattr(bundle_module, name) for name in bundle_module.__all__)
+
+
+def test_written_bundle_opens_with_the_same_manifest(tiny_bundle: ModelBundle) -> None:
+    opened = ModelBundle.open(str(tiny_bundle.path))
+    assert opened.manifest == tiny_bundle.manifest
+    assert (opened.name, opened.dim, opened.fingerprint) == ("tiny", 24, tiny_bundle.fingerprint)
+    assert opened.backbone_path.is_file()
+
+
+def test_copied_bundle_keeps_its_fingerprint(tiny_bundle: ModelBundle, copied: Path) -> None:
+    assert ModelBundle.open(copied).fingerprint == tiny_bundle.fingerprint
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 2**20, 2**20 + 1])
+def test_sha256_of_a_file_read_in_chunks_is_that_of_its_bytes(tmp_path: Path, n_bytes: int) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(np.random.default_rng(0).bytes(n_bytes))
+    assert sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_every_changed_byte_is_detected(tmp_path: Path) -> None:
+    """Each byte of a file in turn, in a file small enough to try them all."""
+    content = np.random.default_rng(0).bytes(300)
+    file = tmp_path / BACKBONE_FILE
+    file.write_bytes(content)
+    ModelBundle.write(tmp_path, FIELDS)
+    for position in range(len(content)):
+        file.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with pytest.raises(BundleError, match="damaged or was changed"):
+            ModelBundle.open(tmp_path)
+
+
+@given(position=st.integers(0, 10**6), bit=st.integers(0, 7))
+@settings(max_examples=60, deadline=None)
+def test_any_flipped_bit_of_a_network_is_detected(
+    tiny_bundle: ModelBundle, tmp_path_factory: pytest.TempPathFactory, position: int, bit: int
+) -> None:
+    damaged = Path(shutil.copytree(tiny_bundle.path, tmp_path_factory.mktemp("flip") / "damaged"))
+    content = bytearray(tiny_bundle.backbone_path.read_bytes())
+    content[position % len(content)] ^= 1 << bit
+    (damaged / BACKBONE_FILE).write_bytes(content)
+    with pytest.raises(BundleError, match="damaged or was changed"):
+        ModelBundle.open(damaged)
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_cut_or_lengthened_network_is_detected(copied: Path, kept: int) -> None:
+    content = (copied / BACKBONE_FILE).read_bytes()
+    for changed in (content[:kept], content + bytes(1)):
+        (copied / BACKBONE_FILE).write_bytes(changed)
+        with pytest.raises(BundleError, match="SHA-256"):
+            ModelBundle.open(copied)
+
+
+def test_missing_network_is_named(copied: Path) -> None:
+    (copied / BACKBONE_FILE).unlink()
+    with pytest.raises(BundleError, match=r"backbone\.onnx' is missing"):
+        ModelBundle.open(copied)
+
+
+def test_missing_manifest_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="vicinal export"):
+        ModelBundle.open(tmp_path)
+
+
+def test_path_to_a_file_is_no_bundle(copied: Path) -> None:
+    with pytest.raises(BundleError, match="no model bundle"):
+        ModelBundle.open(copied / BACKBONE_FILE)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_manifest_that_is_no_json_object_is_refused(copied: Path, content: bytes) -> None:
+    (copied / MANIFEST).write_bytes(content)
+    with pytest.raises(BundleError, match="is not valid"):
+        ModelBundle.open(copied)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("colour", "red"), ("dim", 0), ("dim", "many"), ("name", "Has Spaces"), ("preprocessing", {"zoom": 1})],
+)
+def test_manifest_with_a_wrong_or_unknown_field_names_it(
+    copied: Path, edit: Callable[..., None], field: str, value: object
+) -> None:
+    edit(**{field: value})
+    with pytest.raises(BundleError, match=f"is not valid: {field}"):
+        ModelBundle.open(copied)
+
+
+def test_manifest_must_list_the_network(copied: Path, edit: Callable[..., None]) -> None:
+    edit(files={})
+    with pytest.raises(BundleError, match=r"names no backbone\.onnx"):
+        ModelBundle.open(copied)
+
+
+@pytest.mark.parametrize("name", ["../outside.onnx", "inner/../../outside.onnx", "{absolute}"])
+def test_file_outside_of_the_bundle_is_refused(copied: Path, edit: Callable[..., None], name: str) -> None:
+    """A manifest may not make the reader open other files, even ones whose checksum it knows."""
+    outside = copied.parent / "outside.onnx"
+    outside.write_bytes(b"secret")
+    (copied / "inner").mkdir()
+    name = name.format(absolute=outside)
+    edit(files={BACKBONE_FILE: sha256_of(copied / BACKBONE_FILE), name: sha256_of(outside)})
+    with pytest.raises(BundleError, match="outside of its bundle"):
+        ModelBundle.open(copied)
+
+
+def test_link_to_a_file_outside_is_refused(copied: Path) -> None:
+    moved = copied.parent / "elsewhere.onnx"
+    (copied / BACKBONE_FILE).rename(moved)
+    (copied / BACKBONE_FILE).symlink_to(moved)
+    with pytest.raises(BundleError, match="outside of its bundle"):
+        ModelBundle.open(copied)
+
+
+def test_writing_without_a_network_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"backbone\.onnx"):
+        ModelBundle.write(tmp_path, FIELDS)
+
+
+def test_writing_a_wrong_field_is_refused(tmp_path: Path) -> None:
+    (tmp_path / BACKBONE_FILE).write_bytes(b"network")
+    with pytest.raises(BundleError, match="name"):
+        ModelBundle.write(tmp_path, {**FIELDS, "name": "Has Spaces"})
+    assert not (tmp_path / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dim": 5},
+        {"files": {BACKBONE_FILE: "1" * 64}},
+        {"preprocessing": {"input_size": 64}},
+        {"preprocessing": {"input_size": 32, "fit": "pad"}},
+        {"preprocessing": {"input_size": 32, "mean": (0.5, 0.5, 0.5)}},
+    ],
+)
+def test_fingerprint_changes_with_what_an_embedding_depends_on(changes: dict[str, object]) -> None:
+    assert _manifest(**changes).fingerprint != _manifest().fingerprint
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "renamed"},
+        {"version": "2"},
+        {"metrics": {"omniglot": {"hit_rate_1": 0.9}}},
+        {"training": {"seed": 3}},
+        {"labels_sha256": "ab"},
+        {"licence": "MIT"},
+    ],
+)
+def test_fingerprint_does_not_change_with_words_about_the_bundle(changes: dict[str, object]) -> None:
+    assert _manifest(**changes).fingerprint == _manifest().fingerprint
+
+
+def test_fingerprint_is_16_hexadecimal_digits(tiny_bundle: ModelBundle) -> None:
+    assert len(tiny_bundle.fingerprint) == 16
+    assert int(tiny_bundle.fingerprint, 16) >= 0

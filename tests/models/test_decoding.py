@@ -1,0 +1,339 @@
+"""Decoding: what strangers send becomes an upright RGB image or one clear refusal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from models import decoding
+from models.decoding import ACCEPTED_FORMATS, DecodeLimits, decode_image
+from models.errors import (
+    ImageError,
+    ImageTooLargeError,
+    ImageTooSmallError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
+
+ORIENTATION_TAG = 0x0112
+# From the upright image to the pixels that a camera stores under each orientation.
+STORED_AS = {
+    1: lambda upright: upright,
+    2: np.fliplr,
+    3: lambda upright: np.rot90(upright, 2),
+    4: np.flipud,
+    5: lambda upright: upright.transpose(1, 0, 2),
+    6: lambda upright: np.rot90(upright, 1),
+    7: lambda upright: np.rot90(upright, 2).transpose(1, 0, 2),
+    8: lambda upright: np.rot90(upright, -1),
+}
+
+
+def _encoded(image: Image.Image, image_format: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, image_format, **options)
+    return stream.getvalue()
+
+
+def _photo(width: int = 40, height: int = 24) -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3))
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def _scene(width: int, height: int) -> Image.Image:
+    """A smooth image without any symmetry, which JPEG keeps well."""
+    x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    return Image.fromarray(np.stack([x, y, (x + 2 * y) / 3], axis=-1).astype(np.uint8))
+
+
+def _pixels(image: Image.Image) -> NDArray[np.int64]:
+    return np.asarray(image).astype(np.int64)
+
+
+def _png_chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _black_png(side: int, *, damaged: bool = False) -> bytes:
+    """A square 1-bit PNG, packed row by row so that it never lies in memory as a whole."""
+    packer = zlib.compressobj(9)
+    rows = bytes((1 + (side + 7) // 8) * min(side, 100))
+    body = b"".join(packer.compress(rows) for _ in range(side // min(side, 100))) + packer.flush()
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", b"no pixels" if damaged else body), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(kind, content) for kind, content in chunks)
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert decoding.__all__ == sorted(decoding.__all__)
+    assert all(hasattr(decoding, name) for name in decoding.__all__)
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "BMP", "TIFF"])
+def test_lossless_formats_keep_every_pixel(tmp_path: Path, image_format: str) -> None:
+    path = tmp_path / "photo"
+    _photo().save(path, image_format)
+    decoded = decode_image(path)
+    assert decoded.mode == "RGB"
+    assert np.array_equal(_pixels(decoded), _pixels(_photo()))
+
+
+@pytest.mark.parametrize("image_format", ACCEPTED_FORMATS)
+def test_every_accepted_format_decodes_to_rgb(tmp_path: Path, image_format: str) -> None:
+    path = tmp_path / "scene"
+    _scene(48, 32).save(path, image_format)
+    decoded = decode_image(path)
+    assert (decoded.mode, decoded.size) == ("RGB", (48, 32))
+    assert np.abs(_pixels(decoded) - _pixels(_scene(48, 32))).mean() < 12
+
+
+def test_path_string_bytes_and_open_image_decode_alike(tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    _photo().save(path)
+    sources = [path, str(path), path.read_bytes(), Image.open(path)]
+    decoded = [_pixels(decode_image(source)) for source in sources]
+    sources[-1].close()
+    assert all(np.array_equal(one, decoded[0]) for one in decoded)
+
+
+def test_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.jpg"
+    path.touch()
+    with pytest.raises(NotAnImageError, match="empty"):
+        decode_image(path)
+
+
+def test_text_named_jpg_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jpg"
+    path.write_text("Dear diary, this is no picture.\n" * 10)
+    with pytest.raises(NotAnImageError, match="no image"):
+        decode_image(path)
+
+
+def test_missing_path_raises_oserror(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        decode_image(tmp_path / "gone.jpg")
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_image_that_breaks_off_is_refused(tmp_path: Path, image_format: str, kept: float) -> None:
+    path = tmp_path / "half"
+    whole = _encoded(_photo(), image_format)
+    path.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(NotAnImageError):
+        decode_image(path)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 100), (100, 7)])
+def test_image_with_too_few_pixels_is_refused(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = tmp_path / "dot.png"
+    Image.new("RGB", size).save(path)
+    with pytest.raises(ImageTooSmallError, match=f"{size[0]} x {size[1]}"):
+        decode_image(path)
+
+
+def test_smallest_accepted_side_is_accepted() -> None:
+    assert decode_image(_encoded(Image.new("RGB", (8, 8)), "PNG")).size == (8, 8)
+
+
+def test_huge_image_in_a_small_file_is_refused() -> None:
+    """A black image of 900 megapixels packs into about 100 KB."""
+    bomb = _black_png(30_000)
+    assert 50_000 < len(bomb) < 200_000
+    with pytest.raises(ImageTooLargeError, match="64,000,000"):
+        decode_image(bomb)
+
+
+# Pillow itself is silent up to 89 megapixels, warns up to twice that, and refuses beyond.
+@pytest.mark.parametrize("side", [8_100, 12_000, 30_000])
+def test_size_is_refused_before_a_pixel_is_decoded(side: int) -> None:
+    """The pixels are rubbish: only who decodes them would call the image damaged."""
+    with pytest.raises(ImageTooLargeError):
+        decode_image(_black_png(side, damaged=True))
+
+
+def test_rubbish_pixels_are_noticed_in_an_image_of_allowed_size() -> None:
+    """Negative control of the test above."""
+    with pytest.raises(NotAnImageError):
+        decode_image(_black_png(100, damaged=True))
+
+
+def test_helper_for_huge_images_writes_sound_ones() -> None:
+    assert not _pixels(decode_image(_black_png(200))).any()
+
+
+def test_too_many_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "photo.png"
+    _photo().save(path)
+    n_bytes = path.stat().st_size
+    assert decode_image(path, limits=DecodeLimits(max_bytes=n_bytes)).size == (40, 24)
+    for source in (path, path.read_bytes()):
+        with pytest.raises(ImageTooLargeError, match=f"{n_bytes:,} bytes"):
+            decode_image(source, limits=DecodeLimits(max_bytes=n_bytes - 1))
+
+
+def test_pixel_limit_counts_width_times_height() -> None:
+    encoded = _encoded(_photo(), "PNG")
+    assert decode_image(encoded, limits=DecodeLimits(max_pixels=40 * 24)).size == (40, 24)
+    with pytest.raises(ImageTooLargeError, match="40 x 24"):
+        decode_image(encoded, limits=DecodeLimits(max_pixels=40 * 24 - 1))
+
+
+@pytest.mark.parametrize("size", [(4, 40), (50, 50)])
+def test_limits_hold_for_opened_images(size: tuple[int, int]) -> None:
+    with pytest.raises(ImageError):
+        decode_image(Image.new("RGB", size), limits=DecodeLimits(max_pixels=2_000))
+
+
+def test_cmyk_jpeg_keeps_its_color(tmp_path: Path) -> None:
+    path = tmp_path / "print.jpg"
+    Image.new("RGB", (32, 32), (200, 40, 60)).convert("CMYK").save(path, quality=95)
+    with Image.open(path) as stored:
+        assert stored.mode == "CMYK"
+    assert np.abs(_pixels(decode_image(path)) - (200, 40, 60)).max() <= 4
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "TIFF"])
+@pytest.mark.parametrize("gray", [0, 0x4000, 0x8000, 0xFFFF])
+def test_16_bit_gray_keeps_its_brightness(tmp_path: Path, image_format: str, gray: int) -> None:
+    path = tmp_path / "scan"
+    Image.fromarray(np.full((16, 16), gray, np.uint16)).save(path, image_format)
+    assert np.unique(_pixels(decode_image(path))).tolist() == [gray >> 8]
+
+
+def test_transparent_pixels_lie_on_white(tmp_path: Path) -> None:
+    path = tmp_path / "logo.png"
+    image = Image.new("RGBA", (20, 10), (255, 0, 0, 0))
+    image.paste((0, 0, 0, 128), (10, 0, 20, 10))
+    image.save(path)
+    decoded = _pixels(decode_image(path))
+    assert np.unique(decoded[:, :10]).tolist() == [255]
+    assert np.unique(decoded[:, 10:]).tolist() == [127]
+
+
+def test_gray_with_alpha_lies_on_white(tmp_path: Path) -> None:
+    path = tmp_path / "shade.png"
+    Image.new("LA", (16, 16), (10, 0)).save(path)
+    assert np.unique(_pixels(decode_image(path))).tolist() == [255]
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "GIF"])
+def test_transparent_palette_entry_becomes_white(tmp_path: Path, image_format: str) -> None:
+    path = tmp_path / "icon"
+    image = Image.new("P", (16, 16), 0)
+    image.putpalette([10, 200, 30, 0, 0, 255])
+    image.paste(1, (8, 0, 16, 16))
+    image.save(path, image_format, transparency=0)
+    decoded = _pixels(decode_image(path))
+    assert decoded[0, 0].tolist() == [255, 255, 255]
+    assert decoded[0, 15].tolist() == [0, 0, 255]
+
+
+def test_animated_gif_gives_its_first_frame(tmp_path: Path) -> None:
+    path = tmp_path / "moving.gif"
+    frames = [Image.new("RGB", (16, 16), color) for color in ("red", "blue")]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert np.unique(_pixels(decode_image(path)).reshape(-1, 3), axis=0).tolist() == [[255, 0, 0]]
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "TIFF"])
+def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, image_format: str) -> None:
+    path = tmp_path / "turned"
+    upright = _pixels(_scene(48, 32))
+    stored = np.ascontiguousarray(STORED_AS[orientation](upright)).astype(np.uint8)
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    Image.fromarray(stored).save(path, image_format, exif=exif)
+    decoded = _pixels(decode_image(path))
+    assert decoded.shape == upright.shape
+    assert np.abs(decoded - upright).mean() < 3
+
+
+@pytest.mark.parametrize("orientation", [2, 3, 4, 5, 6, 7, 8])
+def test_ignored_orientation_would_be_noticed(orientation: int) -> None:
+    """Negative control: stored pixels taken for upright ones fail the test above."""
+    upright = _pixels(_scene(48, 32))
+    stored = STORED_AS[orientation](upright)
+    assert stored.shape != upright.shape or np.abs(stored - upright).mean() > 3
+
+
+@pytest.mark.parametrize(
+    ("encoded", "name"),
+    [
+        (b"\x00\x00\x00\x18ftypheic" + bytes(64), "HEIC"),
+        (b"\x00\x00\x00\x18ftypmif1" + bytes(64), "HEIF"),
+        (b"\x00\x00\x00\x1cftypavif" + bytes(64), "AVIF"),
+        (b"%PDF-1.7\n" + bytes(64), "PDF"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"></svg>', "SVG"),
+        (b'\n  <?xml version="1.0"?><svg></svg>', "SVG"),
+        (b"8BPS\x00\x01" + bytes(64), "PSD"),
+        (b"\x00\x00\x01\x00\x01\x00" + bytes(64), "ICO"),
+    ],
+)
+def test_known_foreign_format_is_named(encoded: bytes, name: str) -> None:
+    with pytest.raises(UnsupportedFormatError, match=f"^{name} .* JPEG, PNG"):
+        decode_image(encoded)
+
+
+def test_format_that_pillow_reads_and_we_do_not_accept_is_refused() -> None:
+    with pytest.raises(ImageError):
+        decode_image(_encoded(_photo(), "PPM"))
+
+
+def test_target_side_decodes_a_large_jpeg_at_reduced_size(tmp_path: Path) -> None:
+    path = tmp_path / "camera.jpg"
+    _scene(1600, 1200).save(path)
+    reduced = decode_image(path, target_side=140)
+    assert reduced.size == (200, 150)
+    full = decode_image(path)
+    assert full.size == (1600, 1200)
+    assert np.abs(_pixels(reduced) - _pixels(full.resize((200, 150)))).mean() < 2
+
+
+@given(width=st.integers(16, 700), height=st.integers(16, 700), side=st.integers(16, 300))
+@settings(max_examples=25, deadline=None)
+def test_target_side_never_goes_below_what_was_asked_for(width: int, height: int, side: int) -> None:
+    """The reduced image has the target's pixels a side, or all that the file has."""
+    encoded = _encoded(Image.new("RGB", (width, height)), "JPEG")
+    decoded = decode_image(encoded, target_side=side)
+    assert decoded.width >= min(width, side)
+    assert decoded.height >= min(height, side)
+
+
+def test_target_side_leaves_other_formats_alone() -> None:
+    assert decode_image(_encoded(_photo(), "PNG"), target_side=8).size == (40, 24)
+
+
+def test_target_side_keeps_the_orientation(tmp_path: Path) -> None:
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = 6
+    _scene(1600, 1200).save(path, exif=exif)
+    assert decode_image(path, target_side=140).size == (150, 200)
+
+
+_WHOLE = [_encoded(_photo(), image_format) for image_format in ("JPEG", "PNG", "WEBP", "GIF", "BMP")]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow says of some damage that it reads on
+@given(whole=st.sampled_from(_WHOLE), damage=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255))))
+@settings(max_examples=300, deadline=None)
+def test_damage_gives_an_image_or_an_image_error(whole: bytes, damage: list[tuple[int, int]]) -> None:
+    """Whatever bytes are changed, no error of Pillow's reaches the caller."""
+    changed = bytearray(whole)
+    for position, value in damage:
+        changed[position % len(changed)] = value
+    with contextlib.suppress(ImageError):
+        assert decode_image(bytes(changed)).mode == "RGB"

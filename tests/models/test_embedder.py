@@ -1,0 +1,145 @@
+"""Embedder: prepare, infer, finish, with the same result alone and in a batch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from models.bundle import BACKBONE_FILE, ModelBundle
+from models.decoding import DecodeLimits
+from models.embedder import Embedder
+from models.errors import BundleError, EmbeddingError, ImageError, ImageTooLargeError
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3)
+
+
+@pytest.fixture(scope="module")
+def photos() -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    sizes = [(40, 32), (33, 90), (64, 64), (20, 20), (200, 50), (32, 32), (48, 70)]
+    return [Image.fromarray(rng.integers(0, 256, (h, w, 3)).astype(np.uint8)) for w, h in sizes]
+
+
+def _rewritten(bundle: ModelBundle, path: Path, **changes: object) -> ModelBundle:
+    """A bundle with the same network, whose manifest says something else."""
+    path.mkdir()
+    shutil.copy(bundle.backbone_path, path / BACKBONE_FILE)
+    return ModelBundle.write(path, {**bundle.manifest.model_dump(exclude={"files"}), **changes})
+
+
+def test_embeddings_are_normalized_rows(embedder: Embedder, photos: list[Image.Image]) -> None:
+    embeddings = embedder.embed(photos)
+    assert (embeddings.shape, embeddings.dtype) == ((7, 24), np.float32)
+    assert np.linalg.norm(embeddings, axis=1) == pytest.approx(np.ones(7), abs=1e-6)
+
+
+@given(chosen=st.lists(st.integers(0, 6), min_size=1, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_image_embeds_alone_as_in_any_batch(
+    embedder: Embedder, photos: list[Image.Image], chosen: list[int]
+) -> None:
+    together = embedder.embed([photos[index] for index in chosen])
+    alone = np.concatenate([embedder.embed([photos[index]]) for index in chosen])
+    assert together == pytest.approx(alone, abs=1e-6)
+
+
+def test_different_images_embed_differently(embedder: Embedder, photos: list[Image.Image]) -> None:
+    """Negative control of the batch test: equality is not won by a constant."""
+    similarities = embedder.embed(photos) @ embedder.embed(photos).T
+    assert similarities[~np.eye(7, dtype=bool)].max() < 0.999
+
+
+def test_batch_size_does_not_change_the_embeddings(
+    tiny_bundle: ModelBundle, photos: list[Image.Image]
+) -> None:
+    whole = Embedder(tiny_bundle, device="cpu", batch_size=32).embed(photos)
+    single = Embedder(tiny_bundle, device="cpu", batch_size=1).embed(photos)
+    assert whole == pytest.approx(single, abs=1e-6)
+
+
+def test_file_bytes_and_opened_image_embed_alike(
+    embedder: Embedder, photos: list[Image.Image], tmp_path: Path
+) -> None:
+    path = tmp_path / "photo.png"
+    photos[0].save(path)
+    one, other, third = embedder.embed([path, path.read_bytes(), photos[0]])
+    assert np.array_equal(one, other)
+    assert np.array_equal(one, third)
+
+
+def test_embedding_equals_the_network_written_out(embedder: Embedder, photos: list[Image.Image]) -> None:
+    """Slow reference of the tiny network: the mean of each patch, times the stored weights."""
+    import onnx
+
+    stored = onnx.load(embedder.bundle.backbone_path).graph.initializer
+    weights, offset = (onnx.numpy_helper.to_array(tensor).astype(np.float64) for tensor in stored)
+    pixels = np.asarray(photos[5]).astype(np.float64) / 127.5 - 1.0
+    patches = [
+        pixels[y : y + 4, x : x + 4, c].mean()
+        for c in range(3)
+        for y in range(0, 32, 4)
+        for x in range(0, 32, 4)
+    ]
+    raw = np.array(patches) @ weights + offset
+    assert embedder.embed([photos[5]])[0] == pytest.approx(raw / np.linalg.norm(raw), abs=1e-5)
+
+
+def test_no_images_give_no_rows(embedder: Embedder) -> None:
+    assert embedder.embed([]).shape == (0, 24)
+
+
+def test_provider_in_use_is_reported(embedder: Embedder) -> None:
+    assert embedder.provider == "CPUExecutionProvider"
+
+
+def test_manifest_with_another_dim_than_the_network_is_refused(
+    tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    wrong = _rewritten(tiny_bundle, tmp_path / "wrong", dim=25)
+    with pytest.raises(BundleError, match=r"says dim 25, its network gives \(1, 24\)"):
+        Embedder(wrong, device="cpu")
+
+
+def test_manifest_with_another_input_size_than_the_network_is_refused(
+    tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    wrong = _rewritten(tiny_bundle, tmp_path / "wrong", preprocessing={"input_size": 64})
+    with pytest.raises(BundleError, match="does not run"):
+        Embedder(wrong, device="cpu")
+
+
+@pytest.mark.parametrize("n_images", [1, 3])
+def test_unusable_image_raises_its_own_error(
+    embedder: Embedder, photos: list[Image.Image], n_images: int
+) -> None:
+    """The same error alone, in the calling thread, and in a batch, in a pool's."""
+    with pytest.raises(ImageError, match="empty"):
+        embedder.embed([b"", *photos[: n_images - 1]])
+
+
+def test_limits_are_those_of_the_embedder(tiny_bundle: ModelBundle, photos: list[Image.Image]) -> None:
+    strict = Embedder(tiny_bundle, device="cpu", limits=DecodeLimits(max_pixels=1_000))
+    with pytest.raises(ImageTooLargeError):
+        strict.embed([photos[2]])
+
+
+def test_large_photo_is_decoded_at_reduced_size(embedder: Embedder, tmp_path: Path) -> None:
+    path = tmp_path / "camera.jpg"
+    Image.radial_gradient("L").resize((2400, 1800)).convert("RGB").save(path)
+    assert embedder.decode(path).size == (1200, 900)
+    with Image.open(path) as full:
+        assert embedder.embed([path]) == pytest.approx(embedder.embed([full.convert("RGB")]), abs=5e-3)
+
+
+def test_network_that_gives_zeros_is_refused(embedder: Embedder) -> None:
+    with pytest.raises(EmbeddingError, match="is zero"):
+        embedder.finish(np.zeros((1, 24), np.float32))

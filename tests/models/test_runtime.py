@@ -1,0 +1,73 @@
+"""ONNX Runtime sessions: errors name the file, and the device in use is the one reported."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import onnxruntime
+import pytest
+
+from models import runtime
+from models.bundle import ModelBundle
+from models.errors import BundleError, MissingPackageError
+from models.runtime import open_session, session_provider
+
+
+def test_session_on_cpu_reports_the_cpu(tiny_bundle: ModelBundle) -> None:
+    session = open_session(tiny_bundle.backbone_path, device="cpu", threads=1)
+    assert session_provider(session) == "CPUExecutionProvider"
+
+
+def test_auto_takes_a_provider_that_is_there(tiny_bundle: ModelBundle) -> None:
+    session = open_session(tiny_bundle.backbone_path)
+    assert session_provider(session) in onnxruntime.get_available_providers()
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="a GPU build is installed"
+)
+@pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")  # ONNX Runtime's own words on it
+def test_cuda_that_is_not_to_be_had_is_refused(tiny_bundle: ModelBundle) -> None:
+    """Whoever asks for the GPU never gets the CPU in silence."""
+    with pytest.raises(BundleError, match=r"vicinal\[gpu\]"):
+        open_session(tiny_bundle.backbone_path, device="cuda")
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="a GPU build is installed"
+)
+@pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")
+def test_auto_logs_the_fallback_to_cpu(
+    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stands in for a GPU build whose CUDA libraries do not load."""
+    offered = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: offered)
+    with caplog.at_level(logging.WARNING, logger=runtime.logger.name):
+        open_session(tiny_bundle.backbone_path)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "fell back to CPUExecutionProvider" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"no network", bytes(200)])
+def test_file_that_is_no_network_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"cannot load '.*broken\.onnx'"):
+        open_session(path, device="cpu")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"gone\.onnx"):
+        open_session(tmp_path / "gone.onnx", device="cpu")
+
+
+def test_missing_onnxruntime_says_what_to_install(
+    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingPackageError, match=r"vicinal\[cpu\]") as caught:
+        open_session(tiny_bundle.backbone_path)
+    assert (caught.value.package, caught.value.extra) == ("onnxruntime", "cpu")

@@ -1,0 +1,163 @@
+"""Similarities: the same bits for a pair, whatever is computed beside it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from models.errors import EmbeddingError
+from models.similarity import FloatArray, as_embeddings, exact_similarities, normalize
+
+SHAPES = {"n_items": st.integers(1, 40), "dim": st.integers(2, 200), "seed": st.integers(0, 2**32 - 1)}
+
+
+def _random(n_items: int, dim: int, seed: int) -> FloatArray:
+    return normalize(np.random.default_rng(seed).normal(size=(n_items, dim)))
+
+
+def _almost_orthogonal(n_items: int, dim: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """A query and items whose products cancel, so that any other order of summing shows in the bits."""
+    rng = np.random.default_rng(seed)
+    half = rng.normal(size=(n_items, dim))
+    order = rng.permutation(2 * dim)
+    query = np.concatenate([np.ones(dim), np.ones(dim)])
+    items = np.concatenate([half, -half], axis=1)[:, order]
+    return normalize(query[None])[0], normalize(items)
+
+
+@given(**SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_pair_has_the_same_bits_alone_and_in_a_batch(n_items: int, dim: int, seed: int) -> None:
+    query, items = _almost_orthogonal(n_items, dim, seed)
+    together = exact_similarities(query, items)
+    alone = [exact_similarities(query, item[None])[0] for item in items]
+    assert together.tobytes() == np.array(alone).tobytes()
+
+
+@given(**SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_pair_has_the_same_bits_in_either_order(n_items: int, dim: int, seed: int) -> None:
+    query, items = _almost_orthogonal(n_items, dim, seed)
+    forth = exact_similarities(query, items)
+    back = [exact_similarities(item, query[None])[0] for item in items]
+    assert forth.tobytes() == np.array(back).tobytes()
+
+
+@given(**SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_query_has_the_same_bits_alone_and_among_queries(n_items: int, dim: int, seed: int) -> None:
+    query, items = _almost_orthogonal(n_items, dim, seed)
+    queries = np.stack([query, items[0], query])
+    stacked = exact_similarities(queries, np.stack([items] * 3))
+    assert stacked[2].tobytes() == exact_similarities(query, items).tobytes()
+
+
+@given(**SHAPES)
+@settings(max_examples=60, deadline=None)
+def test_layout_in_memory_does_not_change_the_bits(n_items: int, dim: int, seed: int) -> None:
+    """A transposed or sliced array counts as its values, not as its strides."""
+    query, items = _almost_orthogonal(n_items, dim, seed)
+    expected = exact_similarities(query, items).tobytes()
+    sliced = np.repeat(items, 2, axis=1)[:, ::2]
+    assert exact_similarities(query, np.asfortranarray(items)).tobytes() == expected
+    assert exact_similarities(query, sliced).tobytes() == expected
+
+
+@given(**SHAPES)
+@settings(max_examples=30, deadline=None)
+def test_gallery_order_permutes_the_similarities(n_items: int, dim: int, seed: int) -> None:
+    query, items = _random(1, dim, seed)[0], _random(n_items, dim, seed + 1)
+    order = np.random.default_rng(seed).permutation(n_items)
+    assert np.array_equal(exact_similarities(query, items[order]), exact_similarities(query, items)[order])
+
+
+def test_another_order_of_summing_would_not_pass_the_bit_tests() -> None:
+    """Negative control: the same products, added up back to front, give other bits."""
+    differing = 0
+    for seed in range(10):
+        query, items = _almost_orthogonal(33, 150, seed)
+        backwards = exact_similarities(query[::-1], items[:, ::-1])
+        differing += backwards.tobytes() != exact_similarities(query, items).tobytes()
+    assert differing > 0
+
+
+def test_similarity_is_the_sum_of_products() -> None:
+    """Slow reference: the exact sum of the exact products, rounded once."""
+    query, items = _random(1, 50, 0)[0], _random(20, 50, 1)
+    expected = [math.fsum(float(a) * float(b) for a, b in zip(item, query, strict=True)) for item in items]
+    assert exact_similarities(query, items) == pytest.approx(np.array(expected, np.float32), abs=1e-7)
+
+
+def test_similarity_stays_within_one() -> None:
+    """Rounded rows can be longer than 1; the similarity of one to itself is not."""
+    items = _random(500, 7, 0)
+    similarities = exact_similarities(items, items[:, None])[:, 0]
+    assert similarities.dtype == np.float32
+    assert similarities.max() <= 1.0
+    assert similarities.min() > 1.0 - 1e-6
+    assert exact_similarities(items, -items[:, None]).min() >= -1.0
+
+
+@given(**SHAPES)
+@settings(max_examples=30, deadline=None)
+def test_normalized_rows_have_length_one(n_items: int, dim: int, seed: int) -> None:
+    rows = normalize(np.random.default_rng(seed).normal(size=(n_items, dim)) * 1e3)
+    assert rows.dtype == np.float32
+    assert np.linalg.norm(rows.astype(np.float64), axis=1) == pytest.approx(np.ones(n_items), abs=1e-6)
+
+
+def test_normalized_row_has_the_same_bits_alone_and_in_a_batch() -> None:
+    raw = np.random.default_rng(0).normal(size=(37, 129)).astype(np.float32)
+    alone = np.concatenate([normalize(row[None]) for row in raw])
+    assert normalize(raw).tobytes() == alone.tobytes()
+
+
+def test_normalizing_keeps_the_direction() -> None:
+    assert normalize([[3.0, 4.0], [-5.0, 0.0]]) == pytest.approx(np.array([[0.6, 0.8], [-1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_row_with_a_value_that_is_not_finite_is_named(bad: float) -> None:
+    rows = np.ones((3, 4))
+    rows[1, 2] = bad
+    with pytest.raises(EmbeddingError, match="embedding 1 holds NaN or infinity"):
+        normalize(rows)
+
+
+def test_row_of_zeros_is_named() -> None:
+    with pytest.raises(EmbeddingError, match="embedding 2 is zero"):
+        normalize([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+
+
+def test_single_vector_becomes_one_row() -> None:
+    assert as_embeddings([0.0, 2.0], 2).tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("vectors", [[1.0], [1.0, 2.0, 3.0], [], [[1.0, 2.0, 3.0]], np.ones((2, 2, 2))])
+def test_wrong_length_is_refused(vectors: object) -> None:
+    with pytest.raises(EmbeddingError, match="expected 2 numbers"):
+        as_embeddings(vectors, 2)
+
+
+@pytest.mark.parametrize("vectors", ["text", [["a", "b"]], [[1.0, 2.0], [1.0]], [10**400, 1], [{}, {}]])
+def test_what_is_no_list_of_numbers_is_refused(vectors: object) -> None:
+    with pytest.raises(EmbeddingError, match="list of 2 numbers"):
+        as_embeddings(vectors, 2)
+
+
+@pytest.mark.parametrize("vector", [[math.nan, 1.0], [math.inf, 1.0], [0.0, 0.0], [None, 1.0]])
+def test_vector_that_points_nowhere_is_refused(vector: list[float]) -> None:
+    with pytest.raises(EmbeddingError, match="points nowhere"):
+        as_embeddings(vector, 2)
+
+
+def test_input_is_not_changed() -> None:
+    rows: NDArray[np.float64] = np.full((2, 3), 2.0)
+    normalize(rows)
+    as_embeddings(rows, 3)
+    assert np.array_equal(rows, np.full((2, 3), 2.0))
