@@ -217,7 +217,7 @@ class _EmbedRun:
                         if item is None:
                             exhausted = True
                         else:
-                            waiting.append((item, pool.submit(_prepare, item, self.embedder)))
+                            waiting.append((item, pool.submit(prepare_item, item, self.embedder)))
                     if waiting:
                         batch += self._result(*waiting.popleft())
                     if len(batch) == size or (exhausted and not waiting):
@@ -276,7 +276,7 @@ def _displayable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _prepare(item: SourceItem, embedder: Embedder) -> _Prepared:
+def prepare_item(item: SourceItem, embedder: Embedder) -> _Prepared:
     encoded = item.path.read_bytes()
     image = embedder.decode(encoded)
     gray = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)

@@ -221,16 +221,16 @@ def _concatenate(
         for stage, spent in part.seconds.items():
             total[stage] += spent
     return ScoredCandidates(
-        positions=_stack([part.positions for part in parts], width, -1),
-        scores=_stack([part.scores for part in parts], width, -np.inf),
-        similarities=_stack([part.similarities for part in parts], width, -np.inf),
-        contextual=_stack([part.contextual for part in parts], width, 0.0),
+        positions=_stack([part.positions for part in parts], width, np.int64(-1)),
+        scores=_stack([part.scores for part in parts], width, np.float64(-np.inf)),
+        similarities=_stack([part.similarities for part in parts], width, np.float32(-np.inf)),
+        contextual=_stack([part.contextual for part in parts], width, np.float64(0.0)),
         seconds=total,
     )
 
 
-def _stack(blocks: Sequence[npt.NDArray[Element]], width: int, filling: float) -> npt.NDArray[Element]:
-    stacked = np.full((sum(len(block) for block in blocks), width), filling, dtype=blocks[0].dtype)
+def _stack(blocks: Sequence[npt.NDArray[Element]], width: int, filling: Element) -> npt.NDArray[Element]:
+    stacked = np.full((sum(len(block) for block in blocks), width), filling)
     row = 0
     for block in blocks:
         stacked[row : row + len(block), : block.shape[1]] = block

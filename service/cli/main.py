@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from calibration import CalibrationError
 from indexer.errors import IndexerError
 from models.errors import ModelsError
-from service.cli import calibrate, demo, gallery, index, search, serve, train
+from service.cli import calibrate, demo, gallery, index, openapi, search, serve, train
 from service.cli.console import errors
 from service.errors import ServiceError
 
@@ -31,6 +31,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("serve")(serve.serve)
 app.command("train")(train.train)
 app.command("export")(train.export)
+app.command("openapi")(openapi.openapi)
 app.add_typer(gallery.app, name="gallery")
 
 _EXPECTED = (CalibrationError, IndexerError, ModelsError, ServiceError)

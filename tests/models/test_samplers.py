@@ -38,7 +38,7 @@ def _sampler(seed: int = 0, **changes: int) -> ClassBalancedSampler:
 
 
 @given(drawn=balanced_samplers())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_each_batch_holds_the_same_number_of_images_of_each_class(
     drawn: tuple[NDArray[np.int64], ClassBalancedSampler],
 ) -> None:
@@ -50,7 +50,7 @@ def test_each_batch_holds_the_same_number_of_images_of_each_class(
 
 
 @given(drawn=balanced_samplers())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_image_repeats_in_a_batch_only_if_its_class_is_too_small(
     drawn: tuple[NDArray[np.int64], ClassBalancedSampler],
 ) -> None:
@@ -61,7 +61,7 @@ def test_image_repeats_in_a_batch_only_if_its_class_is_too_small(
 
 
 @given(drawn=balanced_samplers())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_every_class_appears_in_one_pass_over_the_classes(
     drawn: tuple[NDArray[np.int64], ClassBalancedSampler],
 ) -> None:

@@ -1,0 +1,48 @@
+# Every target sets up what it needs: a virtual environment in .venv, and nothing outside of it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DATA   ?= ../shared/data
+
+.PHONY: setup demo test lint bench openapi bundle clean
+
+setup: $(VENV)/.dev ## development environment with torch: about 6 GB and a few minutes
+
+demo: $(VENV)/.base ## a search service over a synthetic catalog
+	$(BIN)/vicinal demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
+	$(BIN)/python benchmarks/index_recall.py
+	$(BIN)/python benchmarks/query_stages.py
+	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
+	$(BIN)/python benchmarks/protocol_search.py --data $(DATA)
+
+openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
+	$(BIN)/vicinal openapi > openapi.json
+
+bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
+	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output models/bundled/vicinal-small
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vicinal needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[cpu]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[cpu,train,dev]'
+	touch $@ $(VENV)/.base

@@ -1,0 +1,185 @@
+"""Fixtures of the service: a small gallery of real files, settings that point to it, and an application."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from calibration import Target
+from indexer.build import build_gallery
+from indexer.gallery import Gallery
+from indexer.neighbor_graph import build_neighbor_graph
+from indexer.snapshot import Snapshot, write_snapshot
+from indexer.sources import read_source
+from models.bundle import ModelBundle
+from models.embedder import Embedder
+from models.similarity import FloatArray
+from service.app import create_app
+from service.calibration_store import CalibrationStore
+from service.calibrator import Calibrator, LabelledQueries
+from service.demo import serving
+from service.matcher import Matcher
+from service.pipeline import Pipeline
+from service.settings import Settings
+
+GALLERY = "shoes"
+# With a space, a quote, a percent sign and letters beyond ASCII, as people name folders.
+LABELS = ("red shoe", "blé", "größe 42", "o'brien", "50% off", "鞋", "plain", "a+b", "x_y", "z-z")
+VIEWS = 6
+
+
+def make_view(label: int, view: int) -> Image.Image:
+    """A smooth picture of one label; views differ by noise that leaves it recognizable."""
+    coarse = np.random.default_rng(label).integers(30, 226, (5, 5, 3))
+    noise = np.random.default_rng([label, view]).integers(-25, 26, (5, 5, 3))
+    pixels = np.clip(coarse + noise, 0, 255).astype(np.uint8)
+    return Image.fromarray(pixels).resize((48, 40), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(autouse=True)
+def no_outer_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable and no `vicinal.toml` of the machine reaches a test."""
+    for name in ("DATA_DIR", "BUNDLE", "DEVICE", "HOST", "PORT", "API_KEYS"):
+        monkeypatch.delenv(f"VICINAL_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def view() -> Callable[[int, int], Image.Image]:
+    """The picture of a label that the gallery's files were made with; views from 6 on are new."""
+    return make_view
+
+
+@pytest.fixture(scope="session")
+def encode() -> Callable[..., bytes]:
+    """Encodes a picture; keywords go to Pillow."""
+
+    def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+        stream = io.BytesIO()
+        image.save(stream, kind, **options)
+        return stream.getvalue()
+
+    return encoded
+
+
+@pytest.fixture(scope="session")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 PNG files in 10 class folders."""
+    root = tmp_path_factory.mktemp("catalog")
+    for number, label in enumerate(LABELS):
+        (root / label).mkdir()
+        for view in range(VIEWS):
+            make_view(number, view).save(root / label / f"view {view}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="session")
+def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Path:
+    """Data folder with the gallery `shoes`, not calibrated; not to be changed."""
+    root = tmp_path_factory.mktemp("base")
+    build_gallery(Gallery(root / "galleries" / GALLERY), read_source(catalog), embedder, workers=1)
+    return root
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, base_dir: Path) -> Path:
+    """A copy of the data folder for one test to change."""
+    shutil.copytree(base_dir, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def gallery(data_dir: Path) -> Gallery:
+    return Gallery.open(data_dir / "galleries" / GALLERY)
+
+
+@pytest.fixture
+def matcher(gallery: Gallery, embedder: Embedder) -> Matcher:
+    return Matcher(gallery, embedder)
+
+
+@pytest.fixture(scope="session")
+def calibrate() -> Callable[..., str]:
+    """Calibrates a gallery leaving one out, and gives the record's id."""
+
+    def run(gallery: Gallery, pipeline: Pipeline | None = None) -> str:
+        snapshot = gallery.snapshot()
+        calibrator = Calibrator(snapshot, pipeline or Pipeline())
+        record = calibrator.run(LabelledQueries.leave_one_out(snapshot), Target(rate="fpir", value=0.05))
+        CalibrationStore(gallery.calibrations_path).add(record)
+        return record.id
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def make_settings(tiny_bundle: ModelBundle) -> Callable[..., Settings]:
+    def make(data_dir: Path, **changes: object) -> Settings:
+        fields = {"data_dir": data_dir, "bundle": tiny_bundle.path, "device": "cpu", "threads": 1}
+        return Settings.model_validate({**fields, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def calibrated_dir(
+    tmp_path_factory: pytest.TempPathFactory, base_dir: Path, calibrate: Callable[..., str]
+) -> Path:
+    """Data folder with the gallery `shoes`, calibrated for an FPIR of 5 %; not to be changed."""
+    root = tmp_path_factory.mktemp("calibrated") / "data"
+    shutil.copytree(base_dir, root)
+    calibrate(Gallery(root / "galleries" / GALLERY))
+    return root
+
+
+@pytest.fixture(scope="session")
+def client(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
+    """Client of an application over the calibrated gallery, with small limits."""
+    limits = {"max_image_bytes": 300_000, "max_batch": 4, "max_limit": 200}
+    return TestClient(create_app(make_settings(calibrated_dir, **limits)))
+
+
+@pytest.fixture(scope="session")
+def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[str]:
+    """Base URL of a real server over the calibrated gallery."""
+    with serving(make_settings(calibrated_dir, max_image_bytes=300_000, max_batch=4)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Snapshot]:
+    """Writes a snapshot of given embeddings, labels, and ids `0`, `1`, …"""
+
+    def write(embeddings: FloatArray, labels: Sequence[str | None] | None = None, index: str = "auto") -> Snapshot:
+        n = len(embeddings)
+        items = pa.table(
+            {
+                "id": pa.array([str(i) for i in range(n)], pa.string()),
+                "label": pa.array(labels or [None] * n, pa.string()),
+                "uri": pa.array([f"{i}.png" for i in range(n)], pa.string()),
+                "metadata": pa.array(["{}"] * n, pa.string()),
+            }
+        )
+        return write_snapshot(
+            tmp_path_factory.mktemp("snapshots") / "1",
+            items,
+            embeddings,
+            build_neighbor_graph(embeddings),
+            index=index,
+            fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic"},
+        )
+
+    return write

@@ -1,0 +1,65 @@
+"""Pipeline: what a threshold means, and which pipeline a call uses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from service.errors import RequestError
+from service.pipeline import Pipeline, Rerank, choose_pipeline
+
+RERANKS = st.builds(
+    Rerank,
+    method=st.sampled_from(["off", "contextual"]),
+    k=st.integers(2, 32),
+    beta=st.floats(0.0, 1.0),
+    eps=st.floats(0.0, 4.0),
+)
+
+
+@given(RERANKS, RERANKS)
+def test_contextual_pipelines_share_a_key_only_when_they_are_equal(first: Rerank, second: Rerank) -> None:
+    first, second = (one.model_copy(update={"method": "contextual"}) for one in (first, second))
+    same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
+    assert same_key == (repr(first) == repr(second))
+
+
+@given(RERANKS)
+def test_a_pipeline_without_reranking_ignores_the_unused_settings(rerank: Rerank) -> None:
+    """They do not change its scores, so that its calibration holds for any of them."""
+    off = rerank.model_copy(update={"method": "off"})
+    assert Pipeline(rerank=off).key == "rerank=off"
+
+
+def test_auto_is_the_default_of_the_service() -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
+    assert choose_pipeline(default, "auto") is default
+
+
+def test_the_method_of_the_default_keeps_its_settings() -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
+    assert choose_pipeline(default, "contextual") == default
+
+
+def test_off_is_never_the_contextual_pipeline() -> None:
+    assert choose_pipeline(Pipeline(), "off").key != Pipeline().key
+
+
+def test_contextual_can_be_asked_for_where_the_default_is_off() -> None:
+    default = Pipeline(rerank=Rerank(method="off"))
+    assert choose_pipeline(default, "contextual") == Pipeline()
+
+
+def test_an_unknown_method_is_refused_by_name() -> None:
+    with pytest.raises(RequestError, match="'k_means', expected auto, off or contextual"):
+        choose_pipeline(Pipeline(), "k_means")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"k": 1}, {"k": 33}, {"beta": -0.1}, {"beta": 1.1}, {"eps": -1.0}, {"kk": 8}]
+)
+def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        Rerank.model_validate(fields)
