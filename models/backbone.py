@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
+from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from models.config import BackboneConfig
@@ -37,10 +39,10 @@ class GeneralizedMeanPooling(nn.Module):
 
 
 class EmbeddingNetwork(nn.Module):
-    """Trunk, GeM pooling, optional layer norm, optional linear head.
+    """Trunk, pooling, optional layer norm, optional linear head.
 
     Args:
-        trunk: Module that maps (B, 3, S, S) to (B, width, H, W).
+        trunk: Module that maps (B, 3, S, S) to (B, width, H, W), or to (B, width) when it pools itself.
         width: Channels that the trunk gives.
         config: Pooling, norm and head.
     """
@@ -48,7 +50,8 @@ class EmbeddingNetwork(nn.Module):
     def __init__(self, trunk: nn.Module, width: int, config: BackboneConfig) -> None:
         super().__init__()
         self.trunk = trunk
-        self.pooling = GeneralizedMeanPooling(config.gem_power)
+        is_gem = config.pooling == "gem"
+        self.pooling = GeneralizedMeanPooling(config.gem_power) if is_gem else nn.Identity()
         self.norm = nn.LayerNorm(width) if config.layer_norm else nn.Identity()
         self.head = nn.Linear(width, config.dim) if config.dim else nn.Identity()
         self.dim = config.dim or width
@@ -63,47 +66,79 @@ def build_network(config: BackboneConfig) -> EmbeddingNetwork:
     """Create the network and load its first weights.
 
     Raises:
-        ConfigError: timm does not know the name or an argument, or gives no feature map.
-        BundleError: Weights cannot be fetched or read.
+        ConfigError: timm does not know the name or an argument, or the trunk gives no feature map to pool.
+        BundleError: Weights cannot be fetched or read, or belong to another architecture.
     """
     trunk = _create_trunk(config)
+    if config.weights is not None:
+        _load_weights(trunk, config.weights, config.name)
     if not config.stem_pool:
         if not isinstance(getattr(trunk, "maxpool", None), nn.Module):
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
         trunk.maxpool = nn.Identity()
-    width = getattr(trunk, "head_hidden_size", None) or trunk.num_features
-    return EmbeddingNetwork(trunk, int(width), config)
+    return EmbeddingNetwork(trunk, _width(trunk, config), config)
 
 
 def _create_trunk(config: BackboneConfig) -> Any:
     pretrained = config.pretrained and config.weights is None
-    options: dict[str, Any] = {"num_classes": 0, "global_pool": "", **config.arguments}
-    if config.weights is not None:
-        options["checkpoint_path"] = str(_existing(config.weights))
+    options: dict[str, Any] = {"num_classes": 0, **config.arguments}
+    if config.pooling == "gem":
+        options["global_pool"] = ""
+    # Without a network the hub client logs every retry; the error below says it once.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         return timm.create_model(config.name, pretrained=pretrained, **options)
     except (RuntimeError, TypeError, ValueError) as error:
-        if config.weights is not None:
-            raise BundleError(
-                f"'{config.weights}' does not hold weights of '{config.name}': {_first_line(error)}"
-            ) from error
         if pretrained and "pretrained" not in str(error).lower() and "Unknown model" not in str(error):
             raise _no_weights(config.name, error) from error
-        raise ConfigError(f"timm cannot create '{config.name}': {_first_line(error)}") from error
-    except Exception as error:  # the hub client and the weight readers raise classes of their own
-        if config.weights is not None:
-            raise BundleError(
-                f"'{config.weights}' is not a readable weights file: {_first_line(error)}"
-            ) from error
+        raise ConfigError(f"timm cannot create '{config.name}': {_reason(error)}") from error
+    except Exception as error:  # the hub client raises classes of three libraries
         if not pretrained:
             raise
         raise _no_weights(config.name, error) from error
 
 
-def _existing(path: Path) -> Path:
+def _load_weights(trunk: Any, path: Path, name: str) -> None:
     if not path.is_file():
         raise BundleError(f"there is no weights file '{path}'")
-    return path
+    try:
+        found = load_state_dict(str(path))
+        classifier = trunk.pretrained_cfg.get("classifier") or ()
+        heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+        kept = {
+            key: value for key, value in found.items() if not key.startswith(tuple(f"{h}." for h in heads))
+        }
+        result = trunk.load_state_dict(kept, strict=False)
+    except RuntimeError as error:
+        raise BundleError(f"'{path}' does not hold weights of '{name}': {_reason(error)}") from error
+    except Exception as error:  # damaged files raise whatever the reader stumbles over
+        raise BundleError(f"'{path}' is not a readable weights file: {_reason(error)}") from error
+    missing = [key for key in result.missing_keys if not key.endswith("num_batches_tracked")]
+    wrong = missing or result.unexpected_keys
+    if wrong:
+        what = "lacks" if missing else "also holds"
+        raise BundleError(
+            f"'{path}' does not hold weights of '{name}': it {what} {wrong[0]} ({len(wrong)} such)"
+        )
+
+
+def _width(trunk: Any, config: BackboneConfig) -> int:
+    """Channels of the trunk's output, tried out at the architecture's own input size."""
+    size = trunk.pretrained_cfg.get("input_size", (3, 224, 224))
+    try:
+        with torch.inference_mode():
+            output = trunk.eval()(torch.zeros(1, *size))
+        shape = tuple(output.shape)
+    except (AttributeError, RuntimeError, TypeError) as error:
+        raise ConfigError(f"backbone '{config.name}' does not run: {_reason(error)}") from error
+    expected = 4 if config.pooling == "gem" else 2
+    # Some transformers give (B, H, W, width): pooling that over the last two axes would mix channels.
+    if len(shape) != expected or (expected == 4 and getattr(trunk, "output_fmt", "NCHW") != "NCHW"):
+        raise ConfigError(
+            f"backbone '{config.name}' gives {shape}, {config.pooling} pooling cannot use that: "
+            "set pooling = 'native' and leave global_pool alone"
+        )
+    return int(shape[1])
 
 
 def _no_weights(name: str, error: Exception) -> BundleError:
@@ -113,5 +148,8 @@ def _no_weights(name: str, error: Exception) -> BundleError:
     )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # torch heads its list of misfits with a line that says nothing.
+    telling = [line for line in lines if not line.startswith("Error(s) in loading")]
+    return (telling or lines or [type(error).__name__])[0]

@@ -41,6 +41,8 @@ class BackboneConfig(_Frozen):
         weights: Start from a local weights file instead.
         dim: Length of the embeddings; None keeps the backbone's own width and has no linear head.
         layer_norm: Normalize the pooled features before the head.
+        pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
+            does itself, which any of timm's can.
         gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
     """
 
@@ -51,6 +53,7 @@ class BackboneConfig(_Frozen):
     weights: Path | None = None
     dim: int | None = Field(256, ge=8)
     layer_norm: bool = True
+    pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
 
 

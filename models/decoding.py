@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,17 +103,15 @@ def _read(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
 
 
 def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
-    with warnings.catch_warnings():
-        # Our own pixel limit is checked on the header; Pillow's warning would say it twice.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        try:
-            return Image.open(io.BytesIO(encoded), formats=ACCEPTED_FORMATS)
-        except Image.DecompressionBombError as error:
-            raise ImageTooLargeError(f"more than {limits.max_pixels:,} pixels, the most accepted") from error
-        except UnidentifiedImageError as error:
-            raise _unidentified(encoded) from error
-        except (OSError, SyntaxError, ValueError, struct.error) as error:
-            raise NotAnImageError(f"the image's header is damaged: {error}") from error
+    try:
+        return Image.open(io.BytesIO(encoded), formats=ACCEPTED_FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        # Pillow has a limit of its own, which ours may pass.
+        raise ImageTooLargeError(f"more pixels than {limits.max_pixels:,}, the most accepted") from error
+    except UnidentifiedImageError as error:
+        raise _unidentified(encoded) from error
+    except (OSError, SyntaxError, ValueError, struct.error) as error:
+        raise NotAnImageError(f"the image's header is damaged: {error}") from error
 
 
 def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:

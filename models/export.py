@@ -63,7 +63,7 @@ def export_backbone(
         BundleError: Weights cannot be had, or the parity check fails.
     """
     network = build_network(config)
-    weights = str(config.weights) if config.weights else "hub" if config.pretrained else "random"
+    weights = config.weights.name if config.weights else "hub" if config.pretrained else "random"
     fields = {
         "name": name,
         "backbone": config.name,

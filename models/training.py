@@ -180,7 +180,8 @@ class Trainer:
     def _validate(
         self, network: EmbeddingNetwork, validation: LabelledImages, step: int, loss: float, seconds: float
     ) -> StepRecord:
-        if not len(validation.labels):
+        if len(np.unique(validation.labels)) == len(validation.labels):
+            # Without a pair there is nothing to retrieve.
             return StepRecord(step, loss, math.nan, math.nan, seconds)
         embeddings = embed_images(network, validation.pixels, self.config.preprocessing)
         metrics = retrieval_metrics(embeddings, validation.class_ids, ks=(1,))

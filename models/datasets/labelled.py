@@ -80,6 +80,13 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
     Raises:
         DatasetError: A data set is missing, has no images, or one that cannot be decoded.
     """
+    names = [config.root.name for config in configs if not isinstance(config, DemoCatalogConfig)]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DatasetError(
+            f"two data sets have a folder named '{repeated[0]}': rename one, "
+            "or their classes would be taken for the same"
+        )
     loaded = [_load_one(config, fit) for config in configs]
     return LabelledImages(
         np.concatenate([part.pixels for part in loaded]),
