@@ -166,9 +166,13 @@ def test_labels_are_one_an_item_and_none_where_missing(snapshot: Snapshot) -> No
 @pytest.mark.parametrize("size", [1, 7, N_ITEMS, 100])
 def test_pages_one_after_another_give_every_item_once(snapshot: Snapshot, size: int) -> None:
     seen: list[str] = []
-    while page := snapshot.page(seen[-1] if seen else None, size):
-        seen += [item["id"] for item in page]
+    for _ in range(0, N_ITEMS, size):
+        seen += [item["id"] for item in snapshot.page(seen[-1] if seen else None, size)]
     assert seen == [f"item {i}" for i in range(N_ITEMS)]
+
+
+def test_page_after_the_last_item_is_empty(snapshot: Snapshot) -> None:
+    assert snapshot.page(f"item {N_ITEMS - 1}", 5) == []
 
 
 def test_page_after_an_unknown_item_is_refused(snapshot: Snapshot) -> None:

@@ -148,6 +148,14 @@ def test_query_finds_the_same_alone_and_in_a_batch(
     assert np.array_equal(together, alone)
 
 
+def test_duplicates_are_found_the_same_alone_and_in_a_batch() -> None:
+    """Equal similarities, which a product of two large matrices would round apart."""
+    copies = np.repeat(_random(1, dim=512), 300, axis=0)
+    index = FaissIndex.build(copies, "Flat")
+    alone = index.search(copies[:1], 40)
+    assert (index.search(copies, 40) == alone).all()
+
+
 def test_no_queries_give_no_rows(index: FaissIndex) -> None:
     assert index.search(np.empty((0, DIM), np.float32), 5).shape == (0, 5)
 

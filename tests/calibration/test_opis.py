@@ -1,0 +1,124 @@
+"""OPIS against a loop over pairs, its bounds, and wrong variants that must be noticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration import CalibrationError, opis
+
+
+def labelled_embeddings(seed: int, sizes=(4, 3, 6, 1, 5), dim: int = 6):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([f"class-{i}" for i in range(len(sizes))], sizes)
+    centers = rng.normal(size=(len(sizes), dim))
+    spread = rng.uniform(0.2, 1.0, len(sizes))
+    noise = np.repeat(spread, sizes)[:, None] * rng.normal(size=(len(labels), dim))
+    return np.repeat(centers, sizes, axis=0) + noise, labels
+
+
+def slow_opis(embeddings, labels, far_range=(0.01, 0.1), n=100, epsilon=0.1):
+    """Sets of pairs and Python loops, straight from the definition."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    pairs = [
+        (labels[a], labels[b], float(np.linalg.norm(unit[a] - unit[b])))
+        for a in range(len(unit))
+        for b in range(a)
+    ]
+    negatives = [distance for x, y, distance in pairs if x != y]
+    t_min, t_max = np.quantile(negatives, far_range)
+    classes = [name for name in sorted(set(labels)) if (labels == name).sum() >= 2]
+    squares, gaps = [], []
+    for j in range(1, n + 1):
+        t = t_min + (t_max - t_min) * j / n
+        rows = [class_rates(pairs, name, t) for name in classes]
+        utilities = [harmonic(*row) for row in rows]
+        squares += [(u - np.mean(utilities)) ** 2 for u in utilities]
+        ranked = [row for _, row in sorted(zip(utilities, rows, strict=True), key=lambda pair: pair[0])]
+        size = max(1, int(epsilon * len(classes)))
+        gaps.append((harmonic(*np.mean(ranked[-size:], 0)) - harmonic(*np.mean(ranked[:size], 0))) ** 2)
+    return float(np.mean(squares)), float(np.mean(gaps))
+
+
+def class_rates(pairs, name, t):
+    positive = [d for x, y, d in pairs if x == y == name]
+    negative = [d for x, y, d in pairs if (x == name) != (y == name)]
+    return np.mean([d > t for d in negative]), np.mean([d <= t for d in positive])
+
+
+def harmonic(phi, psi):
+    return 2 * phi * psi / (phi + psi) if phi + psi else 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5]))
+def test_opis_equals_the_definition(seed: int, epsilon: float) -> None:
+    embeddings, labels = labelled_embeddings(seed)
+    fast = opis(embeddings, labels, far_range=(0.05, 0.3), n_thresholds=20, epsilon=epsilon)
+    slow = slow_opis(embeddings, labels, (0.05, 0.3), 20, epsilon)
+    np.testing.assert_allclose((fast.opis, fast.epsilon_opis), slow, rtol=1e-9, atol=1e-12)
+
+
+def test_the_calibration_range_is_that_of_all_negative_pairs() -> None:
+    embeddings, labels = labelled_embeddings(3, sizes=(300, 260, 120))
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    distances = np.linalg.norm(unit[:, None] - unit[None], axis=2)
+    negatives = distances[np.triu(labels[:, None] != labels[None], 1)]
+    expected = np.quantile(negatives, [0.01, 0.1])
+    np.testing.assert_allclose(opis(embeddings, labels).threshold_range, expected, rtol=1e-9)
+
+
+def test_pooled_utilities_are_not_opis() -> None:
+    """Negative control: the variance over classes and thresholds together is another number."""
+    result = opis(*labelled_embeddings(1), far_range=(0.05, 0.5))
+    assert abs(result.utilities.var() - result.opis) > 1e-4
+
+
+def test_a_missing_grid_step_is_not_opis() -> None:
+    """Negative control: starting the grid at the range's lower end moves every threshold."""
+    embeddings, labels = labelled_embeddings(2)
+    result = opis(embeddings, labels, far_range=(0.05, 0.5), n_thresholds=10)
+    shifted = np.linspace(*result.threshold_range, 11)[:-1]
+    assert np.abs(result.thresholds - shifted).min() > 1e-6
+
+
+def test_a_class_with_one_embedding_is_left_out_by_name() -> None:
+    result = opis(*labelled_embeddings(0))
+    assert result.left_out.tolist() == ["class-3"]
+    assert result.utilities.shape == (4, 100)
+
+
+def test_equal_classes_have_no_inconsistency() -> None:
+    corners = np.repeat(np.eye(6), 3, axis=0)
+    result = opis(corners, np.repeat(np.arange(6), 3))
+    assert (result.opis, result.epsilon_opis) == (0.0, 0.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_opis_never_passes_its_bounds(seed: int) -> None:
+    result = opis(*labelled_embeddings(seed), far_range=(0.0, 1.0), n_thresholds=15)
+    assert 0.0 <= result.opis <= 0.25
+    assert result.opis <= result.epsilon_opis <= 1.0 or result.epsilon_opis >= 0.0
+
+
+def test_perfect_classes_among_useless_ones_reach_the_bound() -> None:
+    """A share a of perfect classes among useless ones gives a (1 - a)."""
+    utilities = np.array([1.0] * 3 + [0.0] * 5)
+    share = 3 / 8
+    assert utilities.var() == pytest.approx(share * (1 - share))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, 1, 1], "no negative pairs"),
+        ([1, 2, 3], "no positive pairs"),
+        ([1, 1], "3 embeddings, but 2 labels"),
+    ],
+)
+def test_sets_without_the_needed_pairs_are_refused(labels, message) -> None:
+    with pytest.raises(CalibrationError, match=message):
+        opis(np.eye(3), labels)
