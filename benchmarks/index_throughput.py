@@ -15,8 +15,9 @@ from pathlib import Path
 from protocol_data import extract_part
 from record import save_result
 
-from indexer.build import build_gallery, prepare_item
+from indexer.build import build_gallery
 from indexer.gallery import Gallery
+from indexer.preparation import prepare_item
 from indexer.sources import SourceItem, read_source
 from models.bundle import ModelBundle, default_bundle_path
 from models.embedder import Embedder

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-from PIL import Image
-
-from indexer.errors import BuildError
+from indexer.embedding_run import EmbeddingRun, Failure
 from indexer.gallery import Gallery
-from indexer.hygiene import SIGNATURE_SIDE, Hygiene, examine
+from indexer.hygiene import Hygiene, examine
 from indexer.neighbor_graph import build_neighbor_graph
 from indexer.snapshot import Snapshot
 from indexer.sources import SourceItem
+from indexer.vector_index import check_factory
 from models.embedder import Embedder
-from models.errors import ImageError
-from models.similarity import FloatArray
 
-__all__ = ["BuildProgress", "BuildResult", "Failure", "build_gallery", "make_thumbnail"]
-
-THUMBNAIL_SIDE = 256
-# Rows a commit: large enough that Lance's files stay few, small enough that little is lost.
-_ROWS_PER_COMMIT = 2048
+__all__ = ["BuildProgress", "BuildResult", "build_gallery"]
 
 OnProgress = Callable[["BuildProgress"], None]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An image that is not in the gallery, and why."""
-
-    id: str
-    path: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -83,15 +59,6 @@ class BuildResult:
     hygiene: Hygiene = field(default_factory=Hygiene)
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    item: SourceItem
-    tensor: FloatArray
-    thumbnail: bytes
-    content_sha256: bytes
-    signature: npt.NDArray[np.uint8]
-
-
 def build_gallery(
     gallery: Gallery,
     items: Sequence[SourceItem],
@@ -117,18 +84,18 @@ def build_gallery(
 
     Raises:
         BuildError: Too many failures, or no image could be used.
-        GalleryError: Another job is writing, or the disk refuses.
+        GalleryError: Faiss does not know the factory string, another job is writing, or the disk refuses.
     """
+    check_factory(index, embedder.bundle.dim)
     report = on_progress or (lambda _: None)
+    clock = _Clock()
     with gallery.writing():
-        clock = _Clock()
-        run = _EmbedRun(gallery, embedder, max_failures, workers, report)
-        run.over(items)
+        run = EmbeddingRun(gallery, embedder, max_failures=max_failures, workers=workers)
+        run.over(items, lambda done, total, failed: report(BuildProgress("embed", done, total, failed)))
         clock.lap("embed")
-        embeddings = gallery.pending_embeddings()
-        n_items = len(embeddings)
         graph = build_neighbor_graph(
-            embeddings, on_progress=lambda done, total: report(BuildProgress("neighbors", done, total))
+            gallery.pending_embeddings(),
+            on_progress=lambda done, total: report(BuildProgress("neighbors", done, total)),
         )
         clock.lap("neighbors")
         report(BuildProgress("publish", 0, 1, len(run.failures)))
@@ -138,7 +105,7 @@ def build_gallery(
         report(BuildProgress("publish", 1, 1, len(run.failures)))
         result = BuildResult(
             version=snapshot.manifest.version,
-            n_items=n_items,
+            n_items=snapshot.manifest.n_items,
             n_labels=snapshot.manifest.n_labels,
             index=snapshot.manifest.index,
             provider=embedder.provider,
@@ -147,117 +114,7 @@ def build_gallery(
             hygiene=hygiene,
         )
         gallery.save_report(result.version, _as_report(result))
-        return result
-
-
-def make_thumbnail(image: Image.Image) -> bytes:
-    """JPEG of at most `THUMBNAIL_SIDE` pixels a side."""
-    small = image.copy()
-    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    stream = io.BytesIO()
-    small.save(stream, "JPEG", quality=85)
-    return stream.getvalue()
-
-
-class _EmbedRun:
-    """Decodes in threads while the network runs, and commits finished rows."""
-
-    def __init__(
-        self,
-        gallery: Gallery,
-        embedder: Embedder,
-        max_failures: int | None,
-        workers: int,
-        report: OnProgress,
-    ) -> None:
-        self.gallery = gallery
-        self.embedder = embedder
-        self.max_failures = max_failures
-        self.workers = workers
-        self.report = report
-        self.failures: list[Failure] = []
-        self._rows: list[pa.Table] = []
-        self._started = False
-
-    def over(self, items: Sequence[SourceItem]) -> None:
-        done = 0
-        for batch in self._prepared_batches(self._without_repeats(items)):
-            if batch:
-                embeddings = self.embedder.finish(self.embedder.infer([one.tensor for one in batch]))
-                self._keep(_as_rows(batch, embeddings))
-            done = done + len(batch)
-            self.report(BuildProgress("embed", done + len(self.failures), len(items), len(self.failures)))
-        self._commit()
-        if not self._started:
-            first = f", the first because {self.failures[0].reason}" if self.failures else ""
-            raise BuildError(f"none of {len(items)} images could be used{first}")
-
-    def _without_repeats(self, items: Sequence[SourceItem]) -> Iterator[SourceItem]:
-        seen: set[str] = set()
-        for item in items:
-            if item.id in seen:
-                self._fail(item, "its id was used before in this source; the first image was kept")
-            elif _displayable(str(item.path)) != str(item.path):
-                self._fail(item, "its file name is not UTF-8: rename it")
-            else:
-                seen.add(item.id)
-                yield item
-
-    def _prepared_batches(self, items: Iterator[SourceItem]) -> Iterator[list[_Prepared]]:
-        size = self.embedder.batch_size
-        ahead = 3 * size
-        waiting: deque[tuple[SourceItem, Future[_Prepared]]] = deque()
-        batch: list[_Prepared] = []
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
-            try:
-                exhausted = False
-                while waiting or not exhausted:
-                    while not exhausted and len(waiting) < ahead:
-                        item = next(items, None)
-                        if item is None:
-                            exhausted = True
-                        else:
-                            waiting.append((item, pool.submit(prepare_item, item, self.embedder)))
-                    if waiting:
-                        batch += self._result(*waiting.popleft())
-                    if len(batch) == size or (exhausted and not waiting):
-                        yield batch
-                        batch = []
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    def _result(self, item: SourceItem, future: Future[_Prepared]) -> list[_Prepared]:
-        try:
-            return [future.result()]
-        except (ImageError, OSError) as error:
-            self._fail(item, getattr(error, "strerror", None) or str(error))
-            return []
-
-    def _fail(self, item: SourceItem, reason: str) -> None:
-        failure = Failure(_displayable(item.id), _displayable(str(item.path)), reason)
-        self.failures.append(failure)
-        if self.max_failures is not None and len(self.failures) > self.max_failures:
-            raise BuildError(
-                f"{len(self.failures)} images could not be used, at most {self.max_failures} were allowed; "
-                f"the last is '{failure.path}': {reason}"
-            )
-
-    def _keep(self, rows: pa.Table) -> None:
-        self._rows.append(rows)
-        if sum(table.num_rows for table in self._rows) >= _ROWS_PER_COMMIT:
-            self._commit()
-
-    def _commit(self) -> None:
-        if not self._rows:
-            return
-        rows = pa.concat_tables(self._rows)
-        self._rows = []
-        if self._started:
-            self.gallery.append(rows)
-        else:
-            bundle = self.embedder.bundle
-            self.gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
-            self._started = True
+    return result
 
 
 class _Clock:
@@ -269,44 +126,6 @@ class _Clock:
         now = time.monotonic()
         self.laps[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def _displayable(text: str) -> str:
-    # A file name that is not UTF-8 comes as a string that nothing can write or print.
-    return text.encode("utf-8", "replace").decode()
-
-
-def prepare_item(item: SourceItem, embedder: Embedder) -> _Prepared:
-    encoded = item.path.read_bytes()
-    image = embedder.decode(encoded)
-    gray = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
-    return _Prepared(
-        item=item,
-        tensor=embedder.prepare(image),
-        thumbnail=make_thumbnail(image),
-        content_sha256=hashlib.sha256(encoded).digest(),
-        signature=np.asarray(gray, dtype=np.uint8).reshape(-1),
-    )
-
-
-def _as_rows(batch: Sequence[_Prepared], embeddings: FloatArray) -> pa.Table:
-    n, dim = embeddings.shape
-    signatures = np.stack([one.signature for one in batch])
-    return pa.table(
-        {
-            "id": pa.array([one.item.id for one in batch], pa.string()),
-            "label": pa.array([one.item.label for one in batch], pa.string()),
-            "uri": pa.array([str(one.item.path) for one in batch], pa.string()),
-            "metadata": pa.array([json.dumps(one.item.metadata) for one in batch], pa.string()),
-            "thumbnail": pa.array([one.thumbnail for one in batch], pa.binary()),
-            "content_sha256": pa.array([one.content_sha256 for one in batch], pa.binary(32)),
-            "signature": pa.FixedSizeListArray.from_arrays(
-                pa.array(signatures.reshape(-1)), signatures.shape[1]
-            ),
-            "added_at": pa.array([datetime.now(UTC)] * n, pa.timestamp("us", tz="UTC")),
-            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), dim),
-        }
-    )
 
 
 def _examine(gallery: Gallery, snapshot: Snapshot) -> Hygiene:

@@ -274,8 +274,7 @@ class Gallery:
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
     folders = sorted(folder for folder in root.glob("*") if GALLERY_NAME.fullmatch(folder.name))
-    galleries = [Gallery(folder) for folder in folders if folder.is_dir()]
-    return [gallery for gallery in galleries if gallery.active_version is not None]
+    return [Gallery(folder) for folder in folders if (folder / "active.json").is_file()]
 
 
 def _fixed_lists(matrix: np.ndarray) -> pa.FixedSizeListArray:

@@ -81,7 +81,6 @@ class Snapshot:
         self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
         self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
         self._items = _read_items(path / _ITEMS)
-        self._positions: dict[str, int] | None = None
 
     @classmethod
     def open(cls, path: Path) -> Self:

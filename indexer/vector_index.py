@@ -13,7 +13,7 @@ from indexer.errors import GalleryError
 from models.errors import MissingPackageError
 from models.similarity import FloatArray
 
-__all__ = ["FLAT_LIMIT", "FaissIndex", "VectorIndex", "choose_factory", "import_faiss"]
+__all__ = ["FLAT_LIMIT", "FaissIndex", "VectorIndex", "check_factory", "choose_factory", "import_faiss"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -134,6 +134,22 @@ class FaissIndex:
 
     def _inner(self) -> Any:
         return self._faiss.downcast_index(self._index)
+
+
+def check_factory(factory: str, dim: int) -> None:
+    """Refuse a factory string that Faiss does not know, before hours of embedding.
+
+    Raises:
+        GalleryError: Faiss does not know the string, or it does not fit the dimension.
+    """
+    if factory == "auto":
+        return
+    faiss = import_faiss()
+    try:
+        faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise GalleryError(f"Faiss cannot build '{factory}' for {dim}-d embeddings: {reason}") from error
 
 
 def import_faiss() -> Any:

@@ -17,7 +17,7 @@ from models.errors import (
     UnsupportedFormatError,
 )
 
-__all__ = ["ACCEPTED_FORMATS", "DecodeLimits", "IMAGE_SUFFIXES", "ImageSource", "decode_image"]
+__all__ = ["ACCEPTED_FORMATS", "DecodeLimits", "IMAGE_SUFFIXES", "ImageSource", "decode_image", "read_encoded"]
 
 ImageSource = Path | str | bytes | Image.Image
 
@@ -80,7 +80,7 @@ def decode_image(
     if isinstance(source, Image.Image):
         _check_size(source.size, limits)
         return _to_upright_rgb(source)
-    encoded = _read(source, limits)
+    encoded = read_encoded(source, limits)
     with _open(encoded, limits) as image:
         _check_size(image.size, limits)
         if target_side is not None:
@@ -92,7 +92,14 @@ def decode_image(
             raise NotAnImageError(f"the {image.format} image is damaged or breaks off: {error}") from error
 
 
-def _read(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
+def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
+    """Bytes of an image that are not more than the limits allow.
+
+    Raises:
+        NotAnImageError: There are no bytes.
+        ImageTooLargeError: There are more than `limits.max_bytes`.
+        OSError: A path cannot be read.
+    """
     # A path is asked for its size first: a huge file is never read.
     n_bytes = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
     if n_bytes == 0:

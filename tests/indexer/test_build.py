@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from onnx import numpy_helper
 from PIL import Image
 
 from indexer import BuildProgress, Gallery, SourceItem, build_gallery, read_source
-from indexer.build import THUMBNAIL_SIDE, make_thumbnail
 from indexer.errors import BuildError, GalleryError
 from indexer.neighbor_graph import build_neighbor_graph
+from indexer.preparation import THUMBNAIL_SIDE, make_thumbnail
 from models.bundle import BACKBONE_FILE, ModelBundle
 from models.embedder import Embedder
+from models.similarity import FloatArray
 
 BATCH_SIZE = 4
 
@@ -308,7 +310,7 @@ def test_every_item_is_kept_around_the_batch_size(
 def test_items_keep_their_order_over_several_commits(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.build._ROWS_PER_COMMIT", 5)
+    monkeypatch.setattr("indexer.embedding_run._ROWS_PER_COMMIT", 5)
     items = _images(tmp_path / "source", 19)
     build_gallery(gallery, items, embedder)
     snapshot = gallery.snapshot()
@@ -379,3 +381,27 @@ def test_thumbnail_leaves_the_image_as_it_was() -> None:
     image = Image.new("RGB", (600, 400), "teal")
     make_thumbnail(image)
     assert image.size == (600, 400)
+
+
+def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
+    unreadable = [SourceItem("a", Path("nowhere.jpg"))]
+    with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
+        build_gallery(gallery, unreadable, embedder, index="nonsense")
+
+
+class _BlindToOne(Embedder):
+    """The real embedder, except that the second image of each batch gets no direction."""
+
+    def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
+        raw = super().infer(tensors).copy()
+        raw[1:2] = 0.0
+        return raw
+
+
+def test_an_image_without_direction_fails_alone(
+    gallery: Gallery, tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    blind = _BlindToOne(tiny_bundle, device="cpu", threads=1, batch_size=BATCH_SIZE)
+    result = build_gallery(gallery, _images(tmp_path / "source", 3), blind)
+    assert result.n_items == 2
+    assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]
