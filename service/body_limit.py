@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.problems import problem
@@ -43,16 +45,18 @@ class BodyLimit:
 
         async def noting_send(message: Message) -> None:
             nonlocal started
-            started = True
-            await send(message)
+            # The application may answer that it could not read the body; the reason is told below.
+            if started or received <= self.max_bytes:
+                started = True
+                await send(message)
 
-        try:
+        with suppress(_TooLargeError):
             await self.app(scope, counting_receive, noting_send)
-        except _TooLargeError:
-            if not started:
-                await self._refuse(scope, receive, send)
+        if received > self.max_bytes and not started:
+            await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"].state.metrics.record_problem("body-too-large")
         answer = problem(
             413, "body-too-large", f"the request is larger than {self.max_bytes:,} bytes, the most accepted"
         )

@@ -135,14 +135,15 @@ class CalibrationStore:
     def history(self) -> list[CalibrationRecord]:
         """All records, newest first."""
         ids = [file.stem for file in self.path.glob("*.json") if file.name != "active.json"]
-        return [self.get(record_id) for record_id in sorted(ids, reverse=True)]
+        records = [self.get(record_id) for record_id in ids]
+        return sorted(records, key=lambda record: (record.created_at, record.id), reverse=True)
 
     def _active_ids(self) -> dict[str, str]:
         try:
             return dict(json.loads((self.path / "active.json").read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise CalibrationRecordError(f"'{self.path / 'active.json'}' is damaged") from error
 
     def _file(self, record_id: str) -> Path:

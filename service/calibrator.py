@@ -27,6 +27,7 @@ _CHUNK = 64
 # As many pairs as fit in 400 MB; queries are sampled to stay below.
 _MOST_PAIRS = 50_000_000
 _N_CANDIDATES = 100
+_MOST_CANDIDATES = 1024
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,9 @@ class Calibrator:
         embeddings, labels = queries.embeddings[rows], queries.labels[rows]
         own = None if queries.positions is None else [np.array([p]) for p in queries.positions[rows]]
         scored = self.scorer.score(embeddings, _N_CANDIDATES, excluded=own)
+        if (scored.contextual[:, -1] > 0.0).any():
+            # The last candidate still shares neighbors, as among many duplicates: so may the next items.
+            scored = self.scorer.score(embeddings, _MOST_CANDIDATES, excluded=own)
         scores = self._all_scores(embeddings, scored)
         is_mate = (labels[:, None] == self._labels) & self._is_labelled
         counts = np.broadcast_to(self._is_labelled, scores.shape).copy()

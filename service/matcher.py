@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,88 +15,29 @@ from indexer.snapshot import Snapshot
 from models.decoding import ImageSource
 from models.embedder import Embedder
 from models.similarity import FloatArray, as_embeddings
+from service.answers import Answer, Candidate, Threshold
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.errors import RequestError
 from service.pipeline import Pipeline, RerankChoice, choose_pipeline
 from service.scorer import ScoredCandidates, Scorer
 
-__all__ = ["Answer", "Candidate", "Matcher", "Threshold"]
+__all__ = ["Matcher"]
 
 # Matches are counted among this many candidates, whatever the limit of the answer.
 _N_CANDIDATES = 100
 # A calibration is stale when more than this share of the items has changed since.
 _STALE_SHARE = 0.2
 
-CalibrationState = Literal["true", "stale", "none"]
-
 
 @dataclass(frozen=True)
-class Threshold:
-    """The threshold of one answer.
+class _Call:
+    """What all answers of one call have in common."""
 
-    Attributes:
-        value: Lowest accepted score; None when there is no calibration and none was given.
-        source: Where it comes from.
-        target: The rate it holds, such as `FPIR 0.05`.
-        calibration: Id of the calibration record.
-        state: `true`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
-            has changed; `none`: given by hand, or not there.
-        reason: Why the state is not `true`.
-    """
-
-    value: float | None = None
-    source: Literal["calibration", "by_hand", "request", "none"] = "none"
-    target: str | None = None
-    calibration: str | None = None
-    state: CalibrationState = "none"
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One scored item.
-
-    Attributes:
-        rank: From 1.
-        score: Final score in [0, 1].
-        similarity: Cosine of the embeddings that were matched.
-        initial_similarity: Cosine of the initial embeddings.
-        contextual_similarity: Share of common neighbors in [0, 1]; None when re-ranking is off.
-        margin: Score minus threshold; None without a threshold.
-    """
-
-    id: str
-    label: str | None
-    metadata: dict[str, Any]
-    uri: str
-    rank: int
-    score: float
-    similarity: float
-    initial_similarity: float
-    contextual_similarity: float | None
-    margin: float | None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Answer to one query.
-
-    Attributes:
-        no_match: True when nothing reaches the threshold; None when there is no threshold to decide by.
-        matches: Candidates whose score reaches the threshold, best first.
-        candidates: The best candidates that are no matches; empty unless asked for or undecided.
-        milliseconds: Time by stage; in a batch, of the whole batch.
-    """
-
-    no_match: bool | None
-    matches: list[Candidate]
-    candidates: list[Candidate]
+    pipeline: Pipeline
     threshold: Threshold
-    gallery: str
-    version: int
-    bundle: str
-    pipeline: str
-    milliseconds: dict[str, float] = field(default_factory=dict)
+    limit: int
+    include_candidates: bool
+    milliseconds: dict[str, float]
 
 
 class Matcher:
@@ -170,10 +110,8 @@ class Matcher:
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
         decided_by = self._threshold(scorer.pipeline, threshold)
-        answers = [
-            self._answer(scored, row, scorer.pipeline, decided_by, limit, include_candidates, milliseconds)
-            for row in range(len(queries))
-        ]
+        call = _Call(scorer.pipeline, decided_by, limit, include_candidates, milliseconds)
+        answers = [self._answer(scored, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         return answers
 
@@ -234,48 +172,37 @@ class Matcher:
             self._changed_since[version] = self.gallery.share_changed(version, self.snapshot.manifest.version)
         return self._changed_since[version]
 
-    def _answer(
-        self,
-        scored: ScoredCandidates,
-        row: int,
-        pipeline: Pipeline,
-        threshold: Threshold,
-        limit: int,
-        include_candidates: bool,
-        milliseconds: dict[str, float],
-    ) -> Answer:
+    def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
+        threshold = call.threshold.value
         n_valid = int(np.isfinite(scored.scores[row]).sum())
         n_matches = 0
-        if threshold.value is not None:
+        if threshold is not None:
             # The one place where a threshold is applied: on the final score, in full precision.
-            n_matches = int((scored.scores[row, :n_valid] >= threshold.value).sum())
-        wants_rest = include_candidates or threshold.value is None
-        n_rest = min(n_valid - n_matches, limit) if wants_rest else 0
-        columns = [*range(min(n_matches, limit)), *range(n_matches, n_matches + n_rest)]
-        found = self._candidates(scored, row, columns, threshold.value, pipeline)
+            n_matches = int((scored.scores[row, :n_valid] >= threshold).sum())
+        n_shown = min(n_matches, call.limit)
+        wants_rest = call.include_candidates or threshold is None
+        n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
+        columns = [*range(n_shown), *range(n_matches, n_matches + n_rest)]
+        found = self._candidates(scored, row, columns, call)
         manifest = self.snapshot.manifest
         return Answer(
-            no_match=None if threshold.value is None else n_matches == 0,
-            matches=found[: min(n_matches, limit)],
-            candidates=found[min(n_matches, limit) :],
-            threshold=threshold,
+            no_match=None if threshold is None else n_matches == 0,
+            matches=found[:n_shown],
+            candidates=found[n_shown:],
+            threshold=call.threshold,
             gallery=self.gallery.name,
             version=manifest.version,
             bundle=manifest.bundle,
-            pipeline=pipeline.key,
-            milliseconds=milliseconds,
+            pipeline=call.pipeline.key,
+            milliseconds=call.milliseconds,
         )
 
     def _candidates(
-        self,
-        scored: ScoredCandidates,
-        row: int,
-        columns: list[int],
-        threshold: float | None,
-        pipeline: Pipeline,
+        self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
         items = self.snapshot.items(scored.positions[row, columns].tolist())
-        is_contextual = pipeline.rerank.method == "contextual"
+        threshold = call.threshold.value
+        is_contextual = call.pipeline.rerank.method == "contextual"
         return [
             Candidate(
                 **item,

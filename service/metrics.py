@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from service.matcher import Answer
+from service.answers import Answer
 
 __all__ = ["Metrics"]
 

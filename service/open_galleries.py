@@ -58,7 +58,7 @@ class OpenGalleries:
         Raises:
             GalleryNotFoundError: There is none of this name.
         """
-        if not GALLERY_NAME.match(name):
+        if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         return Gallery.open(self.settings.galleries_path / name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import (
@@ -56,7 +56,10 @@ class Settings(BaseSettings):
     max_batch: int = Field(64, ge=1)
     max_limit: int = Field(1000, ge=1)
     pipeline: Pipeline = Pipeline()
-    api_keys: dict[str, tuple[Scope, ...]] = Field(default_factory=dict, repr=False)
+    # An empty key would be the key of every request without one.
+    api_keys: dict[Annotated[str, Field(min_length=1)], tuple[Scope, ...]] = Field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def decode_limits(self) -> DecodeLimits:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 from pydantic import ValidationError
 
@@ -46,12 +45,14 @@ def main() -> None:
     except ValidationError as error:
         first = error.errors()[0]
         _fail(f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
     except OSError as error:
         _fail(str(error))
 
 
 def _fail(reason: str) -> None:
-    errors.print(f"vicinal: {reason}", markup=False, highlight=False, soft_wrap=True)
+    # ONNX Runtime and Faiss explain themselves in several lines.
+    line = " ".join(reason.split())
+    errors.print(f"vicinal: {line}", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic_settings import SettingsError
 
 from indexer.gallery import Gallery
 from models.bundle import ModelBundle
 from models.embedder import Embedder
+from service.errors import RequestError
 from service.settings import Settings
 
 __all__ = [
@@ -33,8 +36,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a scrip
 
 
 def load_settings(**given: Any) -> Settings:
-    """Settings with the options that were given on the command line on top."""
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    """Settings with the options that were given on the command line on top.
+
+    Raises:
+        RequestError: A variable or `vicinal.toml` cannot be read.
+    """
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except SettingsError as error:
+        raise RequestError(f"settings cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"'vicinal.toml' is not TOML: {error}") from error
 
 
 def load_embedder(settings: Settings) -> Embedder:

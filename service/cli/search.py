@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from service.answers import Answer
 from service.cli.console import console, print_json
 from service.cli.options import (
     BundleOption,
@@ -19,7 +20,7 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.matcher import Answer, Matcher
+from service.matcher import Matcher
 from service.pipeline import RerankChoice
 
 __all__ = ["search"]

@@ -57,7 +57,7 @@ def export(
         weights=weights,
         dim=None,
         layer_norm=False,
-        gem_power=3.0,
+        pooling="native",
     )
     bundle = export_backbone(config, output, name=name or _as_name(backbone), licence=licence)
     console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint}, {bundle.dim}-d, in {output}")

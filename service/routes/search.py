@@ -9,12 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.datastructures import UploadFile
 
 from models.errors import UnsupportedFormatError
+from service.answers import Answer
 from service.errors import RequestError
-from service.matcher import Answer
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
 from service.routes.context import GalleriesDependency, MetricsDependency, SettingsDependency
@@ -125,15 +124,13 @@ def _as_query(queries: list[Any]) -> dict[str, Any]:
 
 
 async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
-    try:
-        form: FormData = await request.form(max_files=1, max_fields=16)
-    except MultiPartException as error:
-        raise RequestError(f"the multipart body cannot be read: {error.message}") from error
-    image = form.get("image")
-    if not isinstance(image, UploadFile):
-        raise RequestError("the form has no file 'image'")
-    options = {name: value for name, value in form.items() if name != "image"}
-    return await image.read(), _validated(SearchOptions, options)
+    # Leaving the block removes the file that a large upload is kept in.
+    async with request.form(max_files=1, max_fields=16) as form:
+        image = form.get("image")
+        if not isinstance(image, UploadFile):
+            raise RequestError("the form has no file 'image'")
+        options = {name: value for name, value in form.items() if name != "image"}
+        return await image.read(), _validated(SearchOptions, options)
 
 
 async def _json(request: Request) -> Any:

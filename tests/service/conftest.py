@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
@@ -19,7 +21,7 @@ from indexer.gallery import Gallery
 from indexer.neighbor_graph import build_neighbor_graph
 from indexer.snapshot import Snapshot, write_snapshot
 from indexer.sources import read_source
-from models.bundle import ModelBundle
+from models.bundle import BACKBONE_FILE, ModelBundle
 from models.embedder import Embedder
 from models.similarity import FloatArray
 from service.app import create_app
@@ -47,9 +49,25 @@ def make_view(label: int, view: int) -> Image.Image:
 @pytest.fixture(autouse=True)
 def no_outer_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable and no `vicinal.toml` of the machine reaches a test."""
-    for name in ("DATA_DIR", "BUNDLE", "DEVICE", "HOST", "PORT", "API_KEYS"):
-        monkeypatch.delenv(f"VICINAL_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("VICINAL_")]:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def write_bundle(tiny_bundle: ModelBundle) -> Callable[..., ModelBundle]:
+    """Writes a tiny bundle with another projection of the patches, drawn by seed."""
+
+    def write(path: Path, seed: int) -> ModelBundle:
+        shutil.copytree(tiny_bundle.path, path)
+        model = onnx.load(path / BACKBONE_FILE)
+        (weights,) = (one for one in model.graph.initializer if one.name == "weights")
+        drawn = np.random.default_rng([1, seed]).normal(size=tuple(weights.dims)).astype(np.float32)
+        weights.CopyFrom(onnx.numpy_helper.from_array(drawn, "weights"))
+        onnx.save(model, path / BACKBONE_FILE)
+        return ModelBundle.write(path, tiny_bundle.manifest.model_dump(exclude={"files"}))
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -153,6 +171,12 @@ def client(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> Test
 
 
 @pytest.fixture(scope="session")
+def calibrated_client(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
+    """The same with the usual limits."""
+    return TestClient(create_app(make_settings(calibrated_dir)))
+
+
+@pytest.fixture(scope="session")
 def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[str]:
     """Base URL of a real server over the calibrated gallery."""
     with serving(make_settings(calibrated_dir, max_image_bytes=300_000, max_batch=4)) as url:
@@ -161,9 +185,11 @@ def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> 
 
 @pytest.fixture(scope="session")
 def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Snapshot]:
-    """Writes a snapshot of given embeddings, labels, and ids `0`, `1`, …"""
+    """Writes a snapshot of given embeddings, labels, and ids `0`, `1` and so on."""
 
-    def write(embeddings: FloatArray, labels: Sequence[str | None] | None = None, index: str = "auto") -> Snapshot:
+    def write(
+        embeddings: FloatArray, labels: Sequence[str | None] | None = None, index: str = "auto"
+    ) -> Snapshot:
         n = len(embeddings)
         items = pa.table(
             {

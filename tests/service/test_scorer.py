@@ -61,7 +61,9 @@ def by_position(scored: ScoredCandidates, row: int = 0) -> dict[int, float]:
     return dict(zip(scored.positions[row][found].tolist(), scored.scores[row][found].tolist(), strict=True))
 
 
-def assert_dense(scored: ScoredCandidates, queries: FloatArray, gallery: FloatArray, pipeline: Pipeline) -> None:
+def assert_dense(
+    scored: ScoredCandidates, queries: FloatArray, gallery: FloatArray, pipeline: Pipeline
+) -> None:
     for row, query in enumerate(queries):
         expected = dense_scores(query, gallery, pipeline)
         for position, score in by_position(scored, row).items():
@@ -140,7 +142,7 @@ def test_an_item_as_its_own_query_scores_as_if_it_were_not_in_the_gallery(
     scorer = Scorer(write_gallery(gallery), Pipeline())
     scored = scorer.score(gallery, 69, excluded=[np.array([i]) for i in range(70)])
     for own in range(70):
-        expected = np.delete(dense_scores(gallery[own], np.delete(gallery, own, axis=0), Pipeline()), [])
+        expected = dense_scores(gallery[own], np.delete(gallery, own, axis=0), Pipeline())
         found = by_position(scored, own)
         assert [found[i] for i in range(70) if i != own] == pytest.approx(expected.tolist(), abs=1e-6)
 
@@ -157,8 +159,9 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
     write_gallery: WriteGallery, seed: int, pipeline: Pipeline
 ) -> None:
     """To the last bit, also past the chunks of 32 and beside crowded queries."""
-    gallery = np.concatenate([(crowded := crowd(120, seed))[0], clustered(60, 4, seed)])
-    queries = np.concatenate([crowded[1], clustered(36, 4, seed + 1)])
+    crowded, among_them = crowd(120, seed)
+    gallery = np.concatenate([crowded, clustered(60, 4, seed)])
+    queries = np.concatenate([among_them, clustered(36, 4, seed + 1)])
     scorer = Scorer(write_gallery(gallery), pipeline)
     batch = scorer.score(queries, 50)
     for row in range(0, 40, 3):

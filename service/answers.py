@@ -1,0 +1,79 @@
+"""Answers: what a search says, and by which threshold it was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Answer", "Candidate", "Threshold"]
+
+CalibrationState = Literal["true", "stale", "none"]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of one answer.
+
+    Attributes:
+        value: Lowest accepted score; None when there is no calibration and none was given.
+        source: Where it comes from.
+        target: The rate it holds, such as `FPIR 0.05`.
+        calibration: Id of the calibration record.
+        state: `true`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
+            has changed; `none`: given by hand, or not there.
+        reason: Why the state is not `true`.
+    """
+
+    value: float | None = None
+    source: Literal["calibration", "by_hand", "request", "none"] = "none"
+    target: str | None = None
+    calibration: str | None = None
+    state: CalibrationState = "none"
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One scored item.
+
+    Attributes:
+        rank: From 1.
+        score: Final score in [0, 1].
+        similarity: Cosine of the embeddings that were matched.
+        initial_similarity: Cosine of the initial embeddings.
+        contextual_similarity: Share of common neighbors in [0, 1]; None when re-ranking is off.
+        margin: Score minus threshold; None without a threshold.
+    """
+
+    id: str
+    label: str | None
+    metadata: dict[str, Any]
+    uri: str
+    rank: int
+    score: float
+    similarity: float
+    initial_similarity: float
+    contextual_similarity: float | None
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer to one query.
+
+    Attributes:
+        no_match: True when nothing reaches the threshold; None when there is no threshold to decide by.
+        matches: Candidates whose score reaches the threshold, best first.
+        candidates: The best candidates that are no matches; empty unless asked for or undecided.
+        milliseconds: Time by stage; in a batch, of the whole batch.
+    """
+
+    no_match: bool | None
+    matches: list[Candidate]
+    candidates: list[Candidate]
+    threshold: Threshold
+    gallery: str
+    version: int
+    bundle: str
+    pipeline: str
+    milliseconds: dict[str, float] = field(default_factory=dict)

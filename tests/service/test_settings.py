@@ -1,0 +1,77 @@
+"""Settings: where they come from, which come first, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings
+
+
+def test_the_defaults_listen_on_loopback_without_keys() -> None:
+    settings = Settings()
+    assert (settings.host, settings.api_keys) == ("127.0.0.1", {})
+
+
+def test_the_environment_sets_nested_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VICINAL_PIPELINE__RERANK__K", "5")
+    assert Settings().pipeline.rerank.k == 5
+
+
+def test_api_keys_come_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VICINAL_API_KEYS", '{"secret": ["search", "admin"]}')
+    assert Settings().api_keys == {"secret": ("search", "admin")}
+
+
+def test_arguments_win_over_the_environment_and_it_over_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "vicinal.toml").write_text("port = 1\nmax_batch = 1\nmax_limit = 1\n", encoding="utf-8")
+    monkeypatch.setenv("VICINAL_PORT", "2")
+    monkeypatch.setenv("VICINAL_MAX_BATCH", "2")
+    settings = Settings(port=3)
+    assert (settings.port, settings.max_batch, settings.max_limit) == (3, 2, 1)
+
+
+def test_an_unknown_key_of_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vicinal.toml").write_text("treshold = 1\n", encoding="utf-8")
+    with pytest.raises(ValidationError, match="treshold"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"port": 70_000},
+        {"threads": -1},
+        {"max_batch": 0},
+        {"device": "tpu"},
+        {"api_keys": {"key": ["everything"]}},
+        {"api_keys": {"": ["search"]}},
+        {"pipeline": {"rerank": {"k": 1}}},
+        {"unknown": 1},
+    ],
+)
+def test_values_that_cannot_work_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate(fields)
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        Settings().port = 1
+
+
+def test_keys_are_not_shown() -> None:
+    assert "hunter2" not in repr(Settings(api_keys={"hunter2": ("search",)}))
+
+
+def test_image_limits_reach_the_decoder() -> None:
+    limits = Settings(max_image_bytes=123, max_image_pixels=456).decode_limits
+    assert (limits.max_bytes, limits.max_pixels) == (123, 456)
+
+
+def test_galleries_lie_below_the_data_folder(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).galleries_path == tmp_path / "galleries"

@@ -1,0 +1,116 @@
+"""Architecture: floors, public names, and what a base installation needs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from models.bundle import ModelBundle
+
+ROOT = Path(__file__).resolve().parents[1]
+# For each package the others of ours that it may import.
+FLOORS = {
+    "calibration": set(),
+    "models": {"calibration"},
+    "refine": {"models"},
+    "indexer": {"refine", "models"},
+    "service": {"indexer", "refine", "models", "calibration"},
+}
+TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
+
+WITHOUT_TRAINING_PACKAGES = f"""
+import sys
+for name in {TRAINING_PACKAGES!r}:
+    sys.modules[name] = None
+import calibration, indexer, models, refine, service.app, service.cli, service.demo
+from service import Settings, create_app
+app = create_app(Settings(data_dir=sys.argv[1], bundle=sys.argv[2], device="cpu", threads=1))
+print(len(app.routes))
+"""
+
+
+def modules_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def ours_imported_by(source: str) -> Iterator[str]:
+    """Our packages that a module imports, also inside of functions."""
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        yield from (top for name in names if (top := name.partition(".")[0]) in FLOORS)
+
+
+def asserts_in(source: str) -> list[int]:
+    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+
+
+def packages_with_public_names() -> list[str]:
+    inits = (path for package in FLOORS for path in (ROOT / package).rglob("__init__.py"))
+    with_names = (path for path in inits if "__all__" in path.read_text(encoding="utf-8"))
+    return sorted(".".join(path.parent.relative_to(ROOT).parts) for path in with_names)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_go_down_the_floors_only(package: str) -> None:
+    upward = {
+        (path.name, imported)
+        for path in modules_of(package)
+        for imported in ours_imported_by(path.read_text(encoding="utf-8"))
+        if imported not in FLOORS[package] | {package}
+    }
+    assert upward == set()
+
+
+def test_the_check_of_the_floors_sees_an_import_inside_a_function() -> None:
+    """Negative control."""
+    source = "def run():\n    from service.matcher import Matcher\n    import indexer.build as build\n"
+    assert set(ours_imported_by(source)) == {"service", "indexer"}
+
+
+def test_serving_and_indexing_need_no_training_package(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    """In a process where torch and its company cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT_TRAINING_PACKAGES, str(tmp_path), str(tiny_bundle.path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 5
+
+
+@pytest.mark.parametrize("package", TRAINING_PACKAGES)
+def test_a_blocked_package_cannot_be_imported(package: str) -> None:
+    """Negative control of the test above."""
+    code = f"import sys; sys.modules[{package!r}] = None; import {package}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert b"ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("package", packages_with_public_names())
+def test_public_names_are_sorted_and_exist(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_every_floor_names_its_public_api() -> None:
+    assert set(FLOORS) - set(packages_with_public_names()) == set()
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_shipped_module_asserts(package: str) -> None:
+    """`python -O` drops them, and a user would see a traceback without a reason."""
+    found = {path.name: asserts_in(path.read_text(encoding="utf-8")) for path in modules_of(package)}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_the_check_for_asserts_sees_one() -> None:
+    """Negative control."""
+    assert asserts_in("def f(x):\n    assert x\n") == [2]
