@@ -12,6 +12,7 @@ from models.errors import ConfigError
 from models.preprocessing import Preprocessing
 
 __all__ = [
+    "AddedLossConfig",
     "AugmentationConfig",
     "BackboneConfig",
     "DatasetConfig",
@@ -85,18 +86,37 @@ class DemoCatalogConfig(_Frozen):
 DatasetConfig = Annotated[ProtocolConfig | FolderConfig | DemoCatalogConfig, Field(discriminator="kind")]
 
 
-class LossConfig(_Frozen):
-    """A loss by registry name and its arguments."""
+class AddedLossConfig(_Frozen):
+    """A loss that is added to another, by registry name."""
 
-    name: str = "multi_similarity"
+    name: str
+    weight: float = Field(1.0, gt=0.0, allow_inf_nan=False)
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
+class LossConfig(_Frozen):
+    """A loss by registry name and its arguments.
+
+    Attributes:
+        add: Losses added to it, each with its weight.
+    """
+
+    name: str = "multi_similarity"
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    add: tuple[AddedLossConfig, ...] = ()
+
+
 class SamplerConfig(_Frozen):
-    """Class-balanced batches: `batch_size / per_class` classes, `per_class` images each."""
+    """Class-balanced batches: `batch_size / per_class` classes, `per_class` images each.
+
+    Attributes:
+        chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
+            memory than a chunk, and twice the time of a forward pass. None embeds the batch at once.
+    """
 
     batch_size: int = Field(128, ge=4)
     per_class: int = Field(4, ge=2)
+    chunk_size: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
     def _divides(self) -> SamplerConfig:

@@ -17,7 +17,14 @@ from models.errors import (
     UnsupportedFormatError,
 )
 
-__all__ = ["ACCEPTED_FORMATS", "DecodeLimits", "IMAGE_SUFFIXES", "ImageSource", "decode_image", "read_encoded"]
+__all__ = [
+    "ACCEPTED_FORMATS",
+    "DecodeLimits",
+    "IMAGE_SUFFIXES",
+    "ImageSource",
+    "decode_image",
+    "read_encoded",
+]
 
 ImageSource = Path | str | bytes | Image.Image
 

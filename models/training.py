@@ -7,6 +7,7 @@ import csv
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from models.config import AugmentationConfig, TrainingConfig
 from models.datasets import LabelledImages, load_datasets
 from models.evaluation import retrieval_metrics
 from models.losses import build_loss
+from models.multistage import multistage_backward
 from models.preprocessing import Preprocessing
 from models.samplers import ClassBalancedSampler
 
@@ -107,7 +109,12 @@ class Trainer:
         self, network: EmbeddingNetwork, training: LabelledImages, validation: LabelledImages
     ) -> tuple[list[StepRecord], StepRecord, dict[str, Tensor]]:
         config = self.config
-        loss_function = build_loss(config.loss).to(self.device)
+        loss_function = build_loss(
+            config.loss,
+            dim=network.dim,
+            class_sizes=np.bincount(training.class_ids).tolist(),
+            max_per_class=config.sampler.per_class,
+        ).to(self.device)
         parameters = [*network.parameters(), *loss_function.parameters()]
         optimizer = torch.optim.AdamW(
             _decay_groups(parameters, config.optimizer.weight_decay), lr=config.optimizer.learning_rate
@@ -118,7 +125,7 @@ class Trainer:
         losses: list[Tensor] = []
         started = time.monotonic()
         for step, (pixels, labels) in enumerate(self._batches(training), start=1):
-            losses.append(self._step(network, loss_function, optimizer, pixels, labels, parameters))
+            losses.append(self._step(network, loss_function, optimizer, pixels, labels))
             schedule.step()
             if step % config.validate_every and step != config.optimizer.steps:
                 continue
@@ -139,18 +146,24 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         pixels: Tensor,
         labels: Tensor,
-        parameters: list[nn.Parameter],
     ) -> Tensor:
         network.train()
-        pixels = pixels.to(self.device, memory_format=torch.channels_last, non_blocking=True)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16):
-            embeddings = network(pixels)
-        loss: Tensor = loss_function(embeddings.float(), labels.to(self.device))
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss = multistage_backward(
+            network,
+            pixels.contiguous(memory_format=torch.channels_last),
+            labels.to(self.device),
+            loss_function,
+            chunk_size=self.config.sampler.chunk_size or len(pixels),
+            autocast=self._autocast,
+        )
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         nn.utils.clip_grad_norm_(parameters, self.config.optimizer.clip_norm)
         optimizer.step()
-        return loss.detach()
+        return loss
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
 
     @property
     def _bfloat16(self) -> bool:

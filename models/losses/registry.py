@@ -2,48 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytorch_metric_learning import losses as published
-from pytorch_metric_learning import miners
-from torch import Tensor, nn
+from pydantic import ValidationError
+from torch import Tensor
 
 from models.config import LossConfig
 from models.errors import ConfigError
+from models.losses import published
+from models.losses.balanced_contrastive import BalancedContrastiveLoss, batch_design_of
+from models.losses.base import MetricLoss
+from models.losses.contextual import ContextualLoss
+from models.losses.cross_batch_memory import CrossBatchMemory
+from models.losses.multi_similarity import MultiSimilarityLoss
+from models.losses.recall_at_k import RecallAtKLoss
+from models.losses.smooth_ap import SmoothAPLoss
+from models.losses.threshold_consistent_margin import ThresholdConsistentMargin
+from models.losses.weighted_sum import WeightedSum
 
-__all__ = ["Loss", "MultiSimilarityLoss", "available_losses", "build_loss"]
+__all__ = ["Loss", "available_losses", "build_loss"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-class MultiSimilarityLoss(nn.Module):
-    """Multi-similarity loss with its pair mining.
-
-    Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR 2019.
-
-    Args:
-        alpha: Weight of positive pairs.
-        beta: Weight of negative pairs.
-        base: Similarity around which pairs are weighted.
-        mining_margin: Slack of the mining of informative pairs; None uses every pair.
-    """
-
-    def __init__(
-        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, mining_margin: float | None = 0.1
-    ) -> None:
-        super().__init__()
-        self._loss = published.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)
-        self._miner = None if mining_margin is None else miners.MultiSimilarityMiner(epsilon=mining_margin)
-
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Loss of (n, d) embeddings, raw or normalized, with (n,) labels."""
-        pairs = None if self._miner is None else self._miner(embeddings, labels)
-        loss: Tensor = self._loss(embeddings, labels, pairs)
-        return loss
+def _balanced_contrastive(
+    class_sizes: Sequence[int],
+    batch_design: Mapping[str, Any],
+    margin: float,
+    negatives_per_positive: float = 256,
+    normalize: bool = False,
+) -> MetricLoss:
+    design = batch_design_of(batch_design)
+    return BalancedContrastiveLoss(class_sizes, design, margin, negatives_per_positive, normalize)
 
 
-_REGISTRY: dict[str, Callable[..., nn.Module]] = {"multi_similarity": MultiSimilarityLoss}
+def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: int = 1024) -> MetricLoss:
+    try:
+        config = LossConfig.model_validate({"name": loss} if isinstance(loss, str) else loss)
+    except ValidationError as error:
+        raise ConfigError(f"the loss of cross_batch_memory: {error.errors()[0]['msg']}") from error
+    inner = _build(config.name, config.arguments, {"dim": dim})
+    if config.add or not isinstance(inner, published.PublishedLoss):
+        raise ConfigError(
+            "the loss of cross_batch_memory is contrastive, multi_similarity or triplet, "
+            f"without 'add' (put that beside cross_batch_memory), got '{config.name}'"
+        )
+    return CrossBatchMemory(inner, dim, memory_size)
+
+
+_REGISTRY: dict[str, Callable[..., MetricLoss]] = {
+    "arcface": published.arcface,
+    "balanced_contrastive": _balanced_contrastive,
+    "contextual": ContextualLoss,
+    "contrastive": published.contrastive,
+    "cross_batch_memory": _cross_batch_memory,
+    "multi_similarity": MultiSimilarityLoss,
+    "proxy_anchor": published.proxy_anchor,
+    "proxy_nca": published.proxy_nca,
+    "recall_at_k": RecallAtKLoss,
+    "smooth_ap": SmoothAPLoss,
+    "threshold_consistent_margin": ThresholdConsistentMargin,
+    "triplet": published.triplet,
+}
 
 
 def available_losses() -> list[str]:
@@ -51,16 +73,45 @@ def available_losses() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def build_loss(config: LossConfig) -> nn.Module:
-    """Create a loss by name.
+def build_loss(
+    config: LossConfig,
+    *,
+    n_classes: int | None = None,
+    dim: int | None = None,
+    class_sizes: Sequence[int] | None = None,
+    max_per_class: int | None = None,
+) -> MetricLoss:
+    """Create a loss, with what is added to it, by name.
+
+    What a loss needs to know of the data and the network comes from the keywords; an argument of that
+    name in the configuration goes before.
+
+    Args:
+        config: Names, arguments and weights.
+        n_classes: Number of classes; labels are 0 to n_classes - 1. By default the length of `class_sizes`.
+        dim: Length of the embeddings.
+        class_sizes: Images of each class in the training data.
+        max_per_class: Largest number of items of one class in a batch.
 
     Raises:
-        ConfigError: The name or an argument is unknown.
+        ConfigError: The name or an argument is unknown, or one is missing or cannot work.
     """
-    if config.name not in _REGISTRY:
-        raise ConfigError(f"unknown loss '{config.name}': choose one of {', '.join(available_losses())}")
-    arguments: dict[str, Any] = config.arguments
+    if n_classes is None and class_sizes is not None:
+        n_classes = len(class_sizes)
+    known = {"n_classes": n_classes, "dim": dim, "class_sizes": class_sizes, "max_per_class": max_per_class}
+    facts = {name: value for name, value in known.items() if value is not None}
+    base = _build(config.name, config.arguments, facts)
+    if not config.add:
+        return base
+    return WeightedSum(base, [(one.weight, _build(one.name, one.arguments, facts)) for one in config.add])
+
+
+def _build(name: str, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> MetricLoss:
+    if name not in _REGISTRY:
+        raise ConfigError(f"unknown loss '{name}': choose one of {', '.join(available_losses())}")
+    create = _REGISTRY[name]
+    usable = {key: value for key, value in facts.items() if key in inspect.signature(create).parameters}
     try:
-        return _REGISTRY[config.name](**arguments)
+        return create(**{**usable, **arguments})
     except TypeError as error:
-        raise ConfigError(f"loss '{config.name}': {error}") from error
+        raise ConfigError(f"loss '{name}': {error}") from error

@@ -15,8 +15,7 @@ pytest.importorskip("pytorch_metric_learning")
 from models import losses  # noqa: E402
 from models.config import LossConfig  # noqa: E402
 from models.errors import ConfigError  # noqa: E402
-from models.losses import available_losses, build_loss  # noqa: E402
-from models.losses.registry import MultiSimilarityLoss  # noqa: E402
+from models.losses import MultiSimilarityLoss, available_losses, build_loss  # noqa: E402
 
 
 def _cosines(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:

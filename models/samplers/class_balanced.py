@@ -1,4 +1,4 @@
-"""Samplers: which images form a batch."""
+"""Batches with the same number of images of each of their classes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.errors import ConfigError
+from models.samplers.members import ClassTurns, draw_images, members_of_pairs
 
 __all__ = ["ClassBalancedSampler"]
 
@@ -38,7 +39,7 @@ class ClassBalancedSampler:
         self.classes_per_batch = batch_size // per_class
         self.n_batches = n_batches
         self.seed = seed
-        self._members = _members_by_class(np.asarray(labels))
+        self._members = members_of_pairs(labels)
         if len(self._members) < self.classes_per_batch:
             raise ConfigError(
                 f"a batch of {batch_size} with {per_class} a class needs {self.classes_per_batch} classes, "
@@ -50,29 +51,7 @@ class ClassBalancedSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng(self.seed)
-        waiting: list[int] = []
+        turns = ClassTurns(list(range(len(self._members))))
         for _ in range(self.n_batches):
-            if len(waiting) < self.classes_per_batch:
-                fresh = rng.permutation(len(self._members)).tolist()
-                waiting += [index for index in fresh if index not in set(waiting)]
-            chosen, waiting = waiting[: self.classes_per_batch], waiting[self.classes_per_batch :]
-            yield [position for index in chosen for position in self._draw(rng, index)]
-
-    def _draw(self, rng: np.random.Generator, index: int) -> list[int]:
-        members = self._members[index]
-        replace = len(members) < self.per_class
-        drawn: list[int] = rng.choice(members, self.per_class, replace=replace).tolist()
-        return drawn
-
-
-def _members_by_class(labels: npt.NDArray[np.generic]) -> list[npt.NDArray[np.intp]]:
-    order = np.argsort(labels, kind="stable")
-    _, starts = np.unique(labels[order], return_index=True)
-    members = np.split(order, starts[1:]) if len(order) else []
-    single = [int(labels[group[0]]) for group in members if len(group) == 1]
-    if single:
-        raise ConfigError(
-            f"{len(single)} classes have one image (first: {single[0]}): "
-            "a pair needs two; leave these classes out"
-        )
-    return members
+            chosen = turns.draw(rng, self.classes_per_batch)
+            yield [image for one in chosen for image in draw_images(rng, self._members[one], self.per_class)]

@@ -1,0 +1,105 @@
+"""What every loss has in common: one signature, its precision, and how a batch is refused."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.errors import ConfigError
+
+__all__ = ["Memory", "MetricLoss", "readable", "required"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Embeddings of earlier batches and of this one, without a graph.
+
+    Attributes:
+        embeddings: (m, d), raw or normalized as they came.
+        labels: (m,) labels.
+        own: (n,) rows that hold the copies of this batch, in its order.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    own: Tensor
+
+
+class MetricLoss(nn.Module, ABC):
+    """A loss of a batch of embeddings and labels.
+
+    It is computed in float32, also under autocast and for shorter floats, and in float64 for float64
+    embeddings. It looks at no value on the host, so that an accelerator is not waited for, unless a class
+    says otherwise.
+    """
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Loss of one batch.
+
+        Args:
+            embeddings: (n, d) with n >= 1, raw or normalized.
+            labels: (n,) labels.
+
+        Returns:
+            A scalar, 0 with a graph where nothing in the batch counts.
+
+        Raises:
+            ValueError: The shapes do not fit.
+            ConfigError: The batch is not composed as the loss needs it. Labels on an accelerator are not read
+                to find that out: there the loss is NaN.
+        """
+        with _full_precision(embeddings, labels) as (wide, own_labels):
+            return self.compute(wide, own_labels)
+
+    def against(self, embeddings: Tensor, labels: Tensor, memory: Memory) -> Tensor:
+        """Loss of one batch against a memory; a loss of single batches leaves the memory aside."""
+        with _full_precision(embeddings, labels) as (wide, own_labels):
+            return self.compute_against(wide, own_labels, memory)
+
+    @abstractmethod
+    def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The formula, on float32 or float64 embeddings and with autocast off."""
+
+    def compute_against(self, embeddings: Tensor, labels: Tensor, memory: Memory) -> Tensor:  # noqa: ARG002
+        """The formula against a memory, on embeddings as in `compute`."""
+        return self.compute(embeddings, labels)
+
+
+def readable(labels: Tensor) -> bool:
+    """Whether the host can look at labels without waiting for an accelerator."""
+    return labels.device.type == "cpu"
+
+
+def required(loss: Tensor, condition: Tensor, message: str) -> Tensor:
+    """The loss where a condition on the batch holds.
+
+    Args:
+        loss: A scalar.
+        condition: Scalar of bool.
+        message: What is wrong otherwise, and what to do.
+
+    Raises:
+        ConfigError: The condition does not hold and can be read; where it cannot, the loss becomes NaN.
+    """
+    if not readable(condition):
+        return torch.where(condition, loss, torch.nan)
+    if not condition:
+        raise ConfigError(message)
+    return loss
+
+
+@contextmanager
+def _full_precision(embeddings: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1] or not len(labels):
+        raise ValueError(
+            "a loss expects embeddings (n, d) and labels (n,) of at least one item, "
+            f"got {tuple(embeddings.shape)} and {tuple(labels.shape)}"
+        )
+    dtype = torch.promote_types(embeddings.dtype, torch.float32)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        yield embeddings.to(dtype), labels.to(embeddings.device).contiguous()

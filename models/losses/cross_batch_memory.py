@@ -1,0 +1,61 @@
+"""Cross-batch memory: pairs with the embeddings of earlier batches."""
+
+from __future__ import annotations
+
+from pytorch_metric_learning import losses
+from torch import Tensor
+
+from models.errors import ConfigError
+from models.losses.base import Memory, MetricLoss
+from models.losses.published import PublishedLoss
+
+__all__ = ["CrossBatchMemory"]
+
+
+class CrossBatchMemory(MetricLoss):
+    """A pair loss of the batch against the latest embeddings, those of the batch among them.
+
+    Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020. The memory holds embeddings without a
+    graph, so a pair moves its item of the batch alone. It is not part of the state that is saved.
+
+    Args:
+        loss: A loss of pairs or triplets of pytorch-metric-learning.
+        dim: Length of the embeddings.
+        memory_size: Embeddings kept, at least those of one batch.
+
+    Raises:
+        ConfigError: The loss cannot work against a memory; or, of a batch, it is larger than the memory.
+    """
+
+    def __init__(self, loss: PublishedLoss, dim: int, memory_size: int = 1024) -> None:
+        super().__init__()
+        supported = losses.CrossBatchMemory.supported_losses()
+        if type(loss.published).__name__ not in supported:
+            raise ConfigError(
+                f"a cross-batch memory works with losses of pairs and triplets, "
+                f"not with {type(loss.published).__name__}"
+            )
+        self.memory_size = memory_size
+        self._memory = losses.CrossBatchMemory(
+            loss.published, embedding_size=dim, memory_size=memory_size, miner=loss.miner
+        )
+
+    def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Add the batch to the memory, then compare it with all of it but its own copies."""
+        if len(embeddings) > self.memory_size:
+            raise ConfigError(
+                f"memory_size {self.memory_size} holds less than a batch of {len(embeddings)}: "
+                f"use {len(embeddings)} or more"
+            )
+        loss: Tensor = self._memory(embeddings, labels)
+        return loss
+
+    @property
+    def memory(self) -> Memory:
+        """What the latest batch was compared with."""
+        filled = self.memory_size if self._memory.has_been_filled else self._memory.queue_idx
+        return Memory(
+            self._memory.embedding_memory[:filled],
+            self._memory.label_memory[:filled],
+            self._memory.curr_batch_idx,
+        )

@@ -1,0 +1,8 @@
+"""Samplers: which images form a batch. Each is an iterable of lists of positions."""
+
+from models.samplers.class_balanced import ClassBalancedSampler
+from models.samplers.group import GroupSampler
+from models.samplers.hierarchical import HierarchicalSampler
+from models.samplers.random_pairs import RandomPairsSampler
+
+__all__ = ["ClassBalancedSampler", "GroupSampler", "HierarchicalSampler", "RandomPairsSampler"]
