@@ -111,7 +111,8 @@ class Gallery:
         try:
             return Snapshot.open(self._snapshot_path(chosen))
         except GalleryError:
-            return self._derive(chosen, index="auto")
+            # The index job's report remembers the kind of index, also one that was chosen by hand.
+            return self._derive(chosen, index=self.report(chosen).get("index", "auto"))
 
     def thumbnail(self, version: int, item_id: str) -> bytes:
         """JPEG thumbnail of an item.

@@ -13,7 +13,9 @@ All of it is derived from the version's rows in the gallery table and can be mad
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +38,7 @@ ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
+_LEFTOVER_SECONDS = 24 * 3600
 _ARRAYS = ("embeddings", "neighbor_ids", "neighbor_similarities")
 
 
@@ -145,9 +148,27 @@ def write_snapshot(
         index: Factory string of the vector index, or `auto`.
         fields: `version`, `bundle` and `bundle_name` of the manifest.
     """
-    staging = path.with_name(path.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
+    # A name of its own: two processes may find the same version damaged at the same time.
+    staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     staging.mkdir(parents=True)
+    _remove_leftovers(path.parent)
+    try:
+        _write_files(staging, items, embeddings, graph, index, fields)
+        shutil.rmtree(path, ignore_errors=True)
+        staging.rename(path)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Snapshot.open(path)
+
+
+def _write_files(
+    staging: Path,
+    items: pa.Table,
+    embeddings: FloatArray,
+    graph: NeighborGraph,
+    index: str,
+    fields: dict[str, Any],
+) -> None:
     arrays = zip(_ARRAYS, (embeddings, graph.ids, graph.similarities), strict=True)
     for name, array in arrays:
         np.save(staging / f"{name}.npy", array)
@@ -163,9 +184,13 @@ def write_snapshot(
         files={file.name: sha256_of(file) for file in sorted(staging.iterdir())},
     )
     (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    shutil.rmtree(path, ignore_errors=True)
-    staging.rename(path)
-    return Snapshot.open(path)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed job left half written, and spare what another one may still be writing."""
+    for staging in folder.glob("*.partial"):
+        if time.time() - staging.stat().st_mtime > _LEFTOVER_SECONDS:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _map(path: Path, name: str) -> npt.NDArray[Any]:

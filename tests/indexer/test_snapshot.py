@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,12 +129,17 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
         Snapshot.open(tmp_path / "absent")
 
 
-def test_writing_replaces_an_older_snapshot_and_a_half_written_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("days", "left"), [(2, ["3"]), (0, ["3", "3.abc.partial"])])
+def test_writing_replaces_an_older_snapshot_and_removes_old_leftovers(
+    tmp_path: Path, days: int, left: list[str]
+) -> None:
+    """A fresh half-written folder may belong to a job that is still running."""
     _write(tmp_path / "3")
-    (tmp_path / "3.partial").mkdir()
-    (tmp_path / "3.partial" / "leftover.bin").touch()
+    (tmp_path / "3.abc.partial").mkdir()
+    then = time.time() - days * 24 * 3600
+    os.utime(tmp_path / "3.abc.partial", (then, then))
     _write(tmp_path / "3", _embeddings(5))
-    assert [folder.name for folder in tmp_path.iterdir()] == ["3"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == left
     assert len(Snapshot.open(tmp_path / "3")) == 5
 
 
