@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,12 @@ def test_contextual_pipelines_share_a_key_only_when_they_are_equal(first: Rerank
     first, second = (one.model_copy(update={"method": "contextual"}) for one in (first, second))
     same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
     assert same_key == (repr(first) == repr(second))
+
+
+@pytest.mark.parametrize("changed", [{"k": 9}, {"beta": float(np.nextafter(0.3, 1.0))}, {"eps": 1e-9}])
+def test_the_smallest_change_of_a_setting_is_another_pipeline(changed: dict[str, float]) -> None:
+    rerank = Rerank(k=8, beta=0.3, eps=0.0)
+    assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
 
 
 @given(RERANKS)
