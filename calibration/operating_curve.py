@@ -84,4 +84,4 @@ def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
     if not len(scores):
         return np.full(len(thresholds), np.nan)
     below = np.searchsorted(np.sort(scores), thresholds, side="left")
-    return 1.0 - below / len(scores)
+    return (len(scores) - below) / len(scores)

@@ -203,9 +203,7 @@ def _unit_rows(embeddings: npt.ArrayLike) -> Floats:
     return np.asarray(rows / norms[:, None])
 
 
-def _check(
-    n: int, n_labels: int, sizes: Counts, far_range: tuple[float, float], epsilon: float
-) -> None:
+def _check(n: int, n_labels: int, sizes: Counts, far_range: tuple[float, float], epsilon: float) -> None:
     if n != n_labels:
         raise CalibrationError(f"{n} embeddings, but {n_labels} labels")
     if not 0.0 <= far_range[0] < far_range[1] <= 1.0:

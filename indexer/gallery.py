@@ -15,9 +15,11 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,10 +32,23 @@ from indexer.neighbor_graph import NeighborGraph
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, write_snapshot
 from models.similarity import FloatArray
 
-__all__ = ["GALLERY_NAME", "Gallery", "list_galleries"]
+__all__ = ["Activation", "GALLERY_NAME", "Gallery", "list_galleries"]
 
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 _BUNDLE_KEY = b"vicinal"
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Which version is searched.
+
+    Attributes:
+        token: New with every activation: a gallery that was deleted and made anew starts at the same
+            versions, and must not be taken for the old one.
+    """
+
+    version: int
+    token: str
 
 
 class Gallery:
@@ -74,16 +89,26 @@ class Gallery:
         return self.path.name
 
     @property
-    def active_version(self) -> int | None:
-        """Version that is searched, or None before the first index job."""
+    def activation(self) -> Activation | None:
+        """What is searched, or None before the first index job.
+
+        Raises:
+            GalleryError: The file that says it is damaged.
+        """
+        path = self.path / "active.json"
         try:
-            return int(json.loads((self.path / "active.json").read_text(encoding="utf-8"))["version"])
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return Activation(int(fields["version"]), str(fields["token"]))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise GalleryError(
-                f"'{self.path / 'active.json'}' is damaged: index the gallery again"
-            ) from error
+            raise GalleryError(f"'{path}' is damaged: index the gallery again") from error
+
+    @property
+    def active_version(self) -> int | None:
+        """Version that is searched, or None before the first index job."""
+        activation = self.activation
+        return None if activation is None else activation.version
 
     @property
     def calibrations_path(self) -> Path:
@@ -210,7 +235,8 @@ class Gallery:
         """
         if version not in self.versions():
             raise self._no_version(version)
-        _write_atomically(self.path / "active.json", json.dumps({"version": version}) + "\n")
+        activation = {"version": version, "token": secrets.token_hex(8)}
+        _write_atomically(self.path / "active.json", json.dumps(activation) + "\n")
 
     def save_report(self, version: int, report: dict[str, Any]) -> None:
         """Keep what the index job found beside the version."""

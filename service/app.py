@@ -21,8 +21,6 @@ _DESCRIPTION = """
 Image search that knows when there is no match. Every answer is decided by one threshold, calibrated for a
 stated error rate, and says which. Errors are RFC 9457 problem documents.
 """
-# Base64 needs four bytes for three, and a form has some lines of its own.
-_BODY_PER_IMAGE_BYTE = 1.4
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -46,7 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     embedder = app.state.galleries.embedder
     app.state.metrics = Metrics(provider=embedder.provider, bundle=embedder.bundle.fingerprint)
     install_problem_handlers(app)
-    app.add_middleware(BodyLimit, max_bytes=int(settings.max_image_bytes * _BODY_PER_IMAGE_BYTE) + 65_536)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes)
     for router in (search.router, galleries.router):
         app.include_router(router, dependencies=[Depends(require_scope("search"))])
     app.include_router(operations.router)

@@ -58,7 +58,7 @@ class BodyLimit:
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"].state.metrics.record_problem("body-too-large")
         answer = problem(
-            413, "body-too-large", f"the request is larger than {self.max_bytes:,} bytes, the most accepted"
+            413, "body-too-large", f"the request is larger than max_request_bytes = {self.max_bytes:,}"
         )
         await answer(scope, receive, send)
 

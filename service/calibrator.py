@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration import CalibrationError, Target, Trials, choose_threshold, operating_curve
+from indexer.neighbor_graph import N_NEIGHBORS
 from indexer.snapshot import Snapshot
 from models.similarity import FloatArray
 from service.calibration_store import CalibrationRecord, Rates, new_calibration_id
@@ -208,6 +209,13 @@ class Calibrator:
         found = []
         if queries.positions is not None and single:
             found.append(f"{single} labels have one image and no mate: they count only as negatives")
+        longest = N_NEIGHBORS - self.scorer.pipeline.rerank.k + 1
+        large = sum(count > longest for count in counts.values())
+        if large and self.scorer.pipeline.rerank.method == "contextual":
+            found.append(
+                f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
+                f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
+            )
         if unlabelled:
             found.append(f"{unlabelled} items have no label and were left out of all pairs")
         if len(set(queries.labels)) < 30:

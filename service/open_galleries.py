@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from indexer.errors import GalleryNotFoundError, IndexerError
-from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
+from indexer.gallery import GALLERY_NAME, Activation, Gallery, list_galleries
 from models.bundle import ModelBundle
 from models.embedder import Embedder
 from service.matcher import Matcher
@@ -46,7 +46,7 @@ class OpenGalleries:
             limits=settings.decode_limits,
         )
         self._lock = threading.Lock()
-        self._matchers: dict[str, Matcher] = {}
+        self._matchers: dict[str, tuple[Activation | None, Matcher]] = {}
 
     def names(self) -> list[str]:
         """Galleries that were indexed, by name."""
@@ -73,14 +73,17 @@ class OpenGalleries:
             GalleryError: The gallery is damaged.
         """
         gallery = self.gallery(name)
-        open_matcher = self._matchers.get(name)
-        if open_matcher and open_matcher.snapshot.manifest.version == gallery.active_version:
-            return open_matcher
+        activation = gallery.activation
+        opened = self._matchers.get(name)
+        if opened and opened[0] == activation:
+            return opened[1]
         with self._lock:
-            open_matcher = self._matchers.get(name)
-            if not open_matcher or open_matcher.snapshot.manifest.version != gallery.active_version:
-                self._matchers[name] = Matcher(gallery, self.embedder, self.settings.pipeline)
-            return self._matchers[name]
+            opened = self._matchers.get(name)
+            if opened and opened[0] == activation:
+                return opened[1]
+            matcher = Matcher(gallery, self.embedder, self.settings.pipeline)
+            self._matchers[name] = (activation, matcher)
+            return matcher
 
     def states(self) -> list[GalleryState]:
         """Every gallery with what keeps it from being searched."""

@@ -60,8 +60,6 @@ def choose_pipeline(default: Pipeline, rerank: str) -> Pipeline:
     """
     if rerank == "auto" or rerank == default.rerank.method:
         return default
-    if rerank == "off":
-        return Pipeline(rerank=Rerank(method="off"))
-    if rerank == "contextual":
-        return Pipeline(rerank=Rerank(method="contextual"))
+    if rerank in ("off", "contextual"):
+        return Pipeline.model_validate({"rerank": {**default.rerank.model_dump(), "method": rerank}})
     raise RequestError(f"rerank is '{rerank}', expected auto, off or contextual")

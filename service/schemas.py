@@ -188,6 +188,7 @@ class GalleryBody(_Response):
     bundle: str
     bundle_name: str
     calibration: CalibrationBody | None
+    calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
 
 
 class GalleryListBody(_Response):

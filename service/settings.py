@@ -35,6 +35,7 @@ class Settings(BaseSettings):
         port: Port to listen on.
         max_image_bytes: Largest accepted image in bytes.
         max_image_pixels: Largest accepted image in pixels.
+        max_request_bytes: Largest accepted request body, which in a batch holds several images.
         max_batch: Most queries of one batch search.
         max_limit: Largest `limit` of a search.
         pipeline: What `auto` stands for.
@@ -53,6 +54,7 @@ class Settings(BaseSettings):
     port: int = Field(8321, ge=0, le=65_535)
     max_image_bytes: int = Field(32 * 2**20, ge=1)
     max_image_pixels: int = Field(64_000_000, ge=1)
+    max_request_bytes: int = Field(256 * 2**20, ge=1)
     max_batch: int = Field(64, ge=1)
     max_limit: int = Field(1000, ge=1)
     pipeline: Pipeline = Pipeline()

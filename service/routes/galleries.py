@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from indexer.errors import ItemNotFoundError
 from indexer.snapshot import Snapshot
-from service.calibration_store import CalibrationStore
+from service.errors import CalibrationRecordError
 from service.matcher import Matcher
 from service.routes.context import GalleriesDependency
 from service.schemas import CalibrationBody, GalleryBody, GalleryListBody, ItemBody, ItemPageBody
@@ -73,7 +73,12 @@ def _item(snapshot: Snapshot, gallery: str, item_id: str) -> ItemBody:
 
 def _describe(matcher: Matcher) -> GalleryBody:
     manifest = matcher.snapshot.manifest
-    record = CalibrationStore(matcher.gallery.calibrations_path).active(matcher.pipeline)
+    record, calibration_problem = None, None
+    try:
+        record = matcher.calibrations.active(matcher.pipeline)
+    except CalibrationRecordError as error:
+        # Searches of this gallery fail with this reason; the list of all galleries must not.
+        calibration_problem = str(error)
     calibration = record and CalibrationBody(
         id=record.id,
         target=str(record.target) if record.target else None,
@@ -90,4 +95,5 @@ def _describe(matcher: Matcher) -> GalleryBody:
         bundle=manifest.bundle,
         bundle_name=manifest.bundle_name,
         calibration=calibration,
+        calibration_problem=calibration_problem,
     )

@@ -166,7 +166,7 @@ def calibrated_dir(
 @pytest.fixture(scope="session")
 def client(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
     """Client of an application over the calibrated gallery, with small limits."""
-    limits = {"max_image_bytes": 300_000, "max_batch": 4, "max_limit": 200}
+    limits = {"max_image_bytes": 300_000, "max_request_bytes": 500_000, "max_batch": 4, "max_limit": 200}
     return TestClient(create_app(make_settings(calibrated_dir, **limits)))
 
 
@@ -179,7 +179,9 @@ def calibrated_client(calibrated_dir: Path, make_settings: Callable[..., Setting
 @pytest.fixture(scope="session")
 def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> Iterator[str]:
     """Base URL of a real server over the calibrated gallery."""
-    with serving(make_settings(calibrated_dir, max_image_bytes=300_000, max_batch=4)) as url:
+    with serving(
+        make_settings(calibrated_dir, max_image_bytes=300_000, max_request_bytes=500_000, max_batch=4)
+    ) as url:
         yield url
 
 

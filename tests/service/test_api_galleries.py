@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -143,3 +144,14 @@ def test_what_is_not_there_is_a_problem_of_its_own_kind(client: TestClient, path
 @pytest.mark.parametrize("size", ["0", "1001", "many"])
 def test_page_sizes_out_of_range_are_refused(client: TestClient, size: str) -> None:
     assert client.get(f"{SHOES}/items", params={"size": size}).status_code == 422
+
+
+def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
+    calibrated_dir: Path, tmp_path: Path, make_settings: Callable[..., Settings]
+) -> None:
+    copy = Path(shutil.copytree(calibrated_dir, tmp_path / "copy"))
+    for record in copy.rglob("calibrations/2*.json"):
+        record.write_text("{}")
+    with TestClient(create_app(make_settings(copy))) as client:
+        listed = client.get("/v1/galleries").json()["galleries"]
+    assert ["missing or damaged" in one["calibration_problem"] for one in listed] == [True]

@@ -130,3 +130,14 @@ def test_a_bundle_that_is_not_there_is_an_error_at_the_start(
 ) -> None:
     with pytest.raises(BundleError, match="is no model bundle"):
         OpenGalleries(make_settings(tmp_path, bundle=tmp_path))
+
+
+def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
+    galleries: OpenGalleries, gallery: Gallery, catalog: Path
+) -> None:
+    old = galleries.matcher("shoes")
+    gallery.delete()
+    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    new = galleries.matcher("shoes")
+    assert new.snapshot.manifest.version == old.snapshot.manifest.version
+    assert (len(old.snapshot), len(new.snapshot)) == (60, 30)
