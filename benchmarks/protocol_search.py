@@ -22,7 +22,7 @@ from protocol_data import Part, extract_part
 from record import percentiles, save_result
 
 from models.bundle import default_bundle_path
-from service.demo import serving
+from service.serving import serving
 from service.settings import Settings
 
 RERANK = ("off", "contextual")

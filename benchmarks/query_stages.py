@@ -23,7 +23,7 @@ from record import percentiles, save_result
 from indexer.gallery import Gallery
 from indexer.neighbor_graph import build_neighbor_graph
 from models.bundle import BACKBONE_FILE, ModelBundle
-from service.demo import serving
+from service.serving import serving
 from service.settings import Settings
 
 N_LABELS = 5000

@@ -48,7 +48,9 @@ def percentiles(values: list[float]) -> dict[str, float]:
 
 
 def _commit() -> str:
-    answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return answer.stdout.strip() or "unknown"
 
 

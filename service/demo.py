@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import uvicorn
 
 from calibration import Target
 from indexer.build import build_gallery
@@ -23,13 +19,12 @@ from indexer.sources import read_source
 from models.bundle import ModelBundle
 from models.demo_catalog import DemoCatalog, write_demo_catalog
 from models.embedder import Embedder
-from service.app import create_app
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
 from service.matcher import Matcher
 from service.settings import Settings
 
-__all__ = ["GALLERY", "TARGET", "CheckResult", "PreparedDemo", "check_demo", "prepare_demo", "serving"]
+__all__ = ["GALLERY", "TARGET", "CheckResult", "PreparedDemo", "check_demo", "prepare_demo"]
 
 GALLERY = "demo"
 TARGET = Target(rate="fpir", value=0.05)
@@ -102,26 +97,6 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
     return PreparedDemo(folder, catalog, settings, record)
 
 
-@contextmanager
-def serving(settings: Settings) -> Iterator[str]:
-    """Serve on a free loopback port while the context lasts.
-
-    Yields:
-        The server's base URL.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(create_app(settings), log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            _wait_until(lambda: server.started, seconds=30.0)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=30.0)
-
-
 def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckResult:
     """Search for every query image and every absent product over HTTP.
 
@@ -168,11 +143,3 @@ def _first_label(answer: Answer) -> str | None:
 
 def _match_labels(answer: Answer) -> set[str]:
     return {match["label"] for match in answer["matches"]}
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the server did not start within {seconds:.0f} s")
-        time.sleep(0.02)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 from rich.table import Table
 
 from service.app import create_app
 from service.cli.console import console, errors, print_json, progress_bar
 from service.cli.options import BundleOption, JsonOption, load_settings
-from service.demo import GALLERY, CheckResult, PreparedDemo, check_demo, prepare_demo, serving
+from service.demo import GALLERY, CheckResult, PreparedDemo, check_demo, prepare_demo
+from service.serving import listen, serve_until_stopped, serving
 
 __all__ = ["demo"]
 
@@ -33,20 +33,24 @@ def demo(
     json_output: JsonOption = False,
 ) -> None:
     """Render 70 products, index 60, calibrate for 5 % FPIR, and serve: nothing is downloaded."""
-    settings = load_settings(bundle=bundle, port=port)
-    with _kept_or_temporary(folder) as place:
+    settings = load_settings(bundle=bundle)
+    with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else port) as listener:
         with progress_bar() as update:
             prepared = prepare_demo(place, settings, update)
         if check:
-            with serving(prepared.settings) as url, progress_bar() as update:
-                result = check_demo(prepared, url, update)
-            if json_output:
-                print_json(asdict(result))
-            else:
-                _print_check(prepared, result)
-            return
-        _print_invitation(prepared, port)
-        uvicorn.run(create_app(prepared.settings), host="127.0.0.1", port=port, log_level="warning")
+            _check(prepared, json_output)
+        else:
+            _print_invitation(prepared, listener.getsockname()[1])
+            serve_until_stopped(create_app(prepared.settings), listener)
+
+
+def _check(prepared: PreparedDemo, json_output: bool) -> None:
+    with serving(prepared.settings) as url, progress_bar() as update:
+        result = check_demo(prepared, url, update)
+    if json_output:
+        print_json(asdict(result))
+    else:
+        _print_check(prepared, result)
 
 
 @contextmanager
@@ -76,9 +80,8 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
     catalog = prepared.catalog
     known, absent = catalog.query_images[0], catalog.absent_images[0]
     post = f"curl -s {url}/v1/galleries/{GALLERY}/search -F limit=3 -F"
-    errors.print(
-        f"\nServing {url} (no API keys: this machine only). Stop with Ctrl-C. Three things to try:\n"
-    )
+    errors.print(f"\nServing {url} (no API keys: this machine only). Stop with Ctrl-C.", soft_wrap=True)
+    errors.print("Three things to try:\n")
     for text in (
         f"1. A product of the gallery:     {post} image=@{known}",
         f"2. A product that it lacks:      {post} image=@{absent}",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-import uvicorn
 
 from service.app import create_app
 from service.cli.console import errors
 from service.cli.options import BundleOption, DataDirOption, load_settings
 from service.security import check_exposure
+from service.serving import listen, serve_until_stopped
 
 __all__ = ["serve"]
 
@@ -24,11 +24,16 @@ def serve(
     """Answer searches over HTTP."""
     settings = load_settings(host=host, port=port, data_dir=data_dir, bundle=bundle)
     check_exposure(settings)
-    if not settings.api_keys:
-        errors.print(f"No API keys are set: listening on {settings.host} only.")
-    app = create_app(settings)
-    embedder = app.state.galleries.embedder
-    errors.print(
-        f"Bundle {embedder.bundle.name} on {embedder.provider}, galleries in {settings.galleries_path}"
-    )
-    uvicorn.run(app, host=settings.host, port=settings.port, log_level="info", access_log=False)
+    with listen(settings.host, settings.port) as listener:
+        app = create_app(settings)
+        embedder = app.state.galleries.embedder
+        if not settings.api_keys:
+            errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
+        errors.print(
+            f"Bundle {embedder.bundle.name} on {embedder.provider}, galleries in {settings.galleries_path}",
+            soft_wrap=True,
+        )
+        errors.print(
+            f"Serving http://{settings.host}:{listener.getsockname()[1]}, API at /docs", soft_wrap=True
+        )
+        serve_until_stopped(app, listener)

@@ -27,9 +27,9 @@ from models.similarity import FloatArray
 from service.app import create_app
 from service.calibration_store import CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
-from service.demo import serving
 from service.matcher import Matcher
 from service.pipeline import Pipeline
+from service.serving import serving
 from service.settings import Settings
 
 GALLERY = "shoes"

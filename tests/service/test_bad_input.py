@@ -17,7 +17,7 @@ from PIL import Image
 
 from models.bundle import ModelBundle
 from models.demo_catalog import make_catalog, render_view
-from service.demo import serving
+from service.serving import serving
 from service.settings import Settings
 
 View = Callable[[int, int], Image.Image]

@@ -15,7 +15,8 @@ import service.demo
 from models.bundle import ModelBundle
 from models.demo_catalog import write_demo_catalog
 from service.cli import app
-from service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo, serving
+from service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
+from service.serving import serving
 from service.settings import Settings
 
 # 15 products of 4 views: the 60 queries that an FPIR of 5 % needs at least.

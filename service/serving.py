@@ -1,0 +1,77 @@
+"""Serving: an application on a port, in the foreground or beside a check."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.app import create_app
+from service.errors import RequestError
+from service.settings import Settings
+
+__all__ = ["listen", "serve_until_stopped", "serving"]
+
+_START_SECONDS = 30.0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take a port before anything slow is done.
+
+    Args:
+        host: Address or name.
+        port: Port; 0 takes a free one.
+
+    Raises:
+        RequestError: The port is taken, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise RequestError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+        ) from error
+
+
+def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
+    """Serve until Ctrl-C or a termination signal; requests under way are finished."""
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        # The server has shut down in order and passes the signal on: stopping it is no error.
+        return
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """Serve on a free loopback port while the context lasts.
+
+    Yields:
+        The server's base URL.
+    """
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(create_app(settings), log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            _wait_until_started(server)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=_START_SECONDS)
+
+
+def _wait_until_started(server: uvicorn.Server) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not server.started:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the server did not start within {_START_SECONDS:.0f} s")
+        time.sleep(0.02)

@@ -1,0 +1,58 @@
+"""Serving: ports are taken early, and stopping a server is no error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from models.bundle import ModelBundle
+from service.errors import RequestError
+from service.serving import listen
+
+
+def test_a_taken_port_is_refused_in_one_sentence() -> None:
+    with listen("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(RequestError, match=rf"127\.0\.0\.1:{port}.* --port"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_server_ends_without_an_error(
+    tmp_path: Path, tiny_bundle: ModelBundle, stop: signal.Signals
+) -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "service", "serve", "--port", str(port), "--data-dir", str(tmp_path)]
+    server = subprocess.Popen(
+        [*command, "--bundle", str(tiny_bundle.path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+        env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
+    )
+    try:
+        wait_until_alive(f"http://127.0.0.1:{port}/livez")
+        server.send_signal(stop)
+        _, written = server.communicate(timeout=30)
+    finally:
+        server.kill()
+    assert (server.returncode in (0, -stop), "Traceback" in written) == (True, False)
+
+
+def wait_until_alive(url: str) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.ConnectError:
+            time.sleep(0.1)
+    raise TimeoutError(url)
