@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from models.bundle import ModelBundle
-from models.config import RetrievalTest, TrainingConfig
+from models.config import TrainingConfig
 from models.datasets import LabelledImages
-from models.datasets.protocol import open_archives, read_protocol
 from models.embedder import Embedder
-from models.evaluation import auroc, retrieval_metrics
 from models.export import export_network
-from models.similarity import FloatArray
+from models.retrieval_test import measure
 from models.training import StepRecord, Trainer
 
-__all__ = ["bundle_fields", "finish_bundle", "measure", "run_recipe", "write_card"]
+__all__ = ["bundle_fields", "finish_bundle", "run_recipe", "write_card"]
 
 
 def run_recipe(
@@ -84,35 +82,6 @@ def bundle_fields(config: TrainingConfig, training: LabelledImages, best: StepRe
     }
 
 
-def measure(embedder: Embedder, test: RetrievalTest) -> dict[str, float]:
-    """Retrieval metrics of the initial embeddings on a protocol's gallery, query and absent images.
-
-    Returns:
-        `hit_rate_1`, `map_at_r`, the counts, and `auroc` of the top similarity between queries with a
-        mate and absent ones, when there are absent ones.
-    """
-    embeddings, labels, roles = _embed_protocol(embedder, test)
-    gallery, query, absent = (roles == role for role in ("gallery", "query", "absent"))
-    metrics = retrieval_metrics(
-        embeddings[query],
-        labels[query],
-        gallery_embeddings=embeddings[gallery],
-        gallery_labels=labels[gallery],
-        ks=(1,),
-    )
-    measured = {
-        "hit_rate_1": round(metrics.hit_rate[1], 4),
-        "map_at_r": round(metrics.map_at_r, 4),
-        "n_gallery": float(gallery.sum()),
-        "n_queries": float(query.sum()),
-    }
-    if absent.any():
-        top = (embeddings @ embeddings[gallery].T).max(axis=1)
-        measured["auroc"] = round(auroc(top[query], top[absent]), 4)
-        measured["n_absent"] = float(absent.sum())
-    return measured
-
-
 def write_card(bundle: ModelBundle) -> None:
     """Write `MODEL_CARD.md` from the manifest."""
     manifest = bundle.manifest
@@ -140,18 +109,6 @@ def write_card(bundle: ModelBundle) -> None:
         "The recipe is `recipe.toml` beside this file, its learning curve `training.csv`.",
     ]
     (bundle.path / "MODEL_CARD.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _embed_protocol(embedder: Embedder, test: RetrievalTest) -> tuple[FloatArray, np.ndarray, np.ndarray]:
-    config = test.dataset
-    rows = read_protocol(config.root, split=config.split, roles=config.roles)
-    with open_archives(config.root) as read:
-        parts = [
-            embedder.embed([read(row) for row in rows[start : start + 256]])
-            for start in range(0, len(rows), 256)
-        ]
-    labels = np.array([row.label for row in rows])
-    return np.concatenate(parts), labels, np.array([row.role for row in rows])
 
 
 def _describe(dataset: Any) -> str:

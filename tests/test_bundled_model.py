@@ -1,0 +1,64 @@
+"""The bundle that ships with the package: whole, small, honest about itself, and better than pixels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.bundle import ModelBundle, default_bundle_path
+from models.config import ProtocolConfig, RetrievalTest, TrainingConfig
+from models.demo_catalog import make_catalog, render_view
+from models.embedder import Embedder
+from models.retrieval_test import measure
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ModelBundle:
+    return ModelBundle.open(default_bundle_path())
+
+
+@pytest.fixture(scope="module")
+def embedder(bundle: ModelBundle) -> Embedder:
+    return Embedder(bundle, device="cpu", threads=1)
+
+
+def test_the_bundle_is_at_most_eight_megabytes(bundle: ModelBundle) -> None:
+    assert sum(file.stat().st_size for file in bundle.path.iterdir()) <= 8_000_000
+
+
+def test_the_card_names_every_measured_test(bundle: ModelBundle) -> None:
+    card = (bundle.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert bundle.fingerprint in card
+    assert all(f"| {name} |" in card for name in bundle.manifest.metrics)
+
+
+def test_the_recipe_in_the_bundle_is_the_one_in_the_repository(bundle: ModelBundle) -> None:
+    kept = (bundle.path / "recipe.toml").read_text(encoding="utf-8")
+    assert kept == (RECIPES / "vicinal-small.toml").read_text(encoding="utf-8")
+
+
+def test_the_demo_catalog_was_not_trained_on(bundle: ModelBundle) -> None:
+    """The demo draws its products from seed 0."""
+    recipe = TrainingConfig.load(bundle.path / "recipe.toml")
+    assert all(0 not in data.seeds for data in recipe.datasets if data.kind == "demo_catalog")
+
+
+def test_a_query_embeds_the_same_alone_and_in_a_batch(embedder: Embedder) -> None:
+    images = [render_view(product, 1, size=96) for product in make_catalog(0, 9)]
+    alone = np.concatenate([embedder.embed([image]) for image in images])
+    np.testing.assert_allclose(embedder.embed(images), alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "floor"), [("grocery", 0.708), ("dogfacenet", 0.205)])
+def test_unseen_classes_are_found_better_than_by_a_color_histogram(
+    embedder: Embedder, data_dir: Path, name: str, floor: float
+) -> None:
+    """On the calibration classes; the floors are those of an 8 x 8 x 8 histogram on the same images."""
+    roles = ("gallery", "query", "absent")
+    dataset = ProtocolConfig(kind="protocol", root=data_dir / name, split="calibration", roles=roles)
+    measured = measure(embedder, RetrievalTest(name=name, dataset=dataset))
+    assert measured["hit_rate_1"] > floor
