@@ -13,6 +13,8 @@ from models.losses.soft_ranks import classmates, largest_class, soft_ranks, with
 __all__ = ["SmoothAPLoss"]
 
 
+# The one of pytorch-metric-learning 2.9 takes two classes for one, unless the batch is sorted and has as many
+# classes as images a class.
 class SmoothAPLoss(MetricLoss):
     """1 - average precision with smooth ranks, averaged over the queries that have positives.
 

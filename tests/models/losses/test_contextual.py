@@ -237,7 +237,7 @@ def test_k_beyond_the_batch_is_refused() -> None:
 @pytest.mark.parametrize("sizes", [(4, 4, 5), (2, 4, 4), (8, 8)])
 def test_class_sizes_other_than_k_are_refused(make_batch: Callable[..., Any], sizes: tuple[int, ...]) -> None:
     embeddings, labels = make_batch(sizes)
-    with pytest.raises(ConfigError, match="needs exactly 4 items of each class.*per_class to 4"):
+    with pytest.raises(ConfigError, match=r"needs exactly 4 items of each class.*per_class to 4"):
         ContextualLoss()(torch.from_numpy(embeddings), torch.from_numpy(labels))
 
 

@@ -18,11 +18,7 @@ from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from models.errors import ConfigError  # noqa: E402
-from models.losses import (  # noqa: E402
-    RecallAtKLoss,
-    recall_at_k,
-)
-from models.losses import soft_ranks as soft_ranks_module
+from models.losses import RecallAtKLoss, recall_at_k  # noqa: E402
 from models.losses.simix import mix_positives  # noqa: E402
 from models.losses.soft_ranks import VirtualExamples, classmates, soft_ranks  # noqa: E402
 
@@ -123,12 +119,12 @@ def test_flawed_formula_fails_the_slow_comparison(
     make_batch: Callable[..., Any], value_and_gradient: Evaluate, flaw: str
 ) -> None:
     """Negative control: each slip shows in the value."""
-    # Positives that cannot be told apart from each other reach more than k together.
+    # Positives that cannot be told apart share a middle rank, and more than k of them reach it.
     embeddings, labels = make_batch((9, 9), spread=0.001)
-    value, _ = value_and_gradient(RecallAtKLoss(ks=(1, 2)), embeddings, labels)
-    assert value == pytest.approx(_slow_loss(_unit(embeddings), labels.tolist(), ks=(1, 2)), rel=1e-9)
-    wrong = _slow_loss(_unit(embeddings), labels.tolist(), ks=(1, 2), flaw=flaw)
-    assert value != pytest.approx(wrong, rel=1e-3)
+    rows, ks = _unit(embeddings), (1, 6)
+    value, _ = value_and_gradient(RecallAtKLoss(ks), embeddings, labels)
+    assert value == pytest.approx(_slow_loss(rows, labels.tolist(), ks=ks), rel=1e-9)
+    assert value != pytest.approx(_slow_loss(rows, labels.tolist(), ks=ks, flaw=flaw), rel=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (1, 2, 3, 5), (6,)])
@@ -201,7 +197,7 @@ def test_blocks_do_not_change_the_result(
     embeddings, labels = make_batch((3, 4, 6))
     _fixed_mixtures(monkeypatch, mix_positives(classmates(torch.from_numpy(labels), 6), torch.float64))
     whole = value_and_gradient(RecallAtKLoss(simix=simix), embeddings, labels)
-    monkeypatch.setattr(soft_ranks_module, "_BLOCK", 300)
+    monkeypatch.setattr("models.losses.soft_ranks._BLOCK", 300)
     blocks = value_and_gradient(RecallAtKLoss(simix=simix), embeddings, labels)
     assert blocks[0] == pytest.approx(whole[0], rel=1e-12)
     assert blocks[1] == pytest.approx(whole[1], rel=1e-9, abs=1e-14)
@@ -227,7 +223,7 @@ def test_no_tensor_grows_faster_than_the_similarities(
 ) -> None:
     """With blocks of n^2 elements nothing is larger: not for the ranks, and not for virtual examples."""
     embeddings, labels = map(torch.from_numpy, make_batch((4,) * 48))
-    monkeypatch.setattr(soft_ranks_module, "_BLOCK", len(labels) ** 2)
+    monkeypatch.setattr("models.losses.soft_ranks._BLOCK", len(labels) ** 2)
     with _LargestTensor() as seen:
         RecallAtKLoss(simix=simix)(embeddings.requires_grad_(), labels).backward()
     assert seen.largest == len(labels) ** 2
