@@ -51,7 +51,7 @@ class Target(BaseModel):
             ) from error
 
     def __str__(self) -> str:
-        return f"{self.rate.upper()} {self.value:.4g}"
+        return f"{self.rate.upper()} {100.0 * self.value:.4g} %"
 
 
 def choose_threshold(trials: Trials, target: Target) -> float:

@@ -110,12 +110,15 @@ class SamplerConfig(_Frozen):
     """Class-balanced batches: `batch_size / per_class` classes, `per_class` images each.
 
     Attributes:
+        classes_per_source: Classes a batch takes of each data set, by its folder's name, or `demo` for the
+            synthetic catalogs; empty draws all classes alike.
         chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
             memory than a chunk, and twice the time of a forward pass. None embeds the batch at once.
     """
 
     batch_size: int = Field(128, ge=4)
     per_class: int = Field(4, ge=2)
+    classes_per_source: dict[str, int] = Field(default_factory=dict)
     chunk_size: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
@@ -124,6 +127,11 @@ class SamplerConfig(_Frozen):
             raise ValueError(
                 f"per_class {self.per_class} does not divide batch_size {self.batch_size}: "
                 f"use {self.batch_size // self.per_class * self.per_class}"
+            )
+        total = sum(self.classes_per_source.values()) * self.per_class
+        if self.classes_per_source and total != self.batch_size:
+            raise ValueError(
+                f"classes_per_source makes batches of {total} images, batch_size is {self.batch_size}"
             )
         return self
 

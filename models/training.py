@@ -25,7 +25,7 @@ from models.evaluation import retrieval_metrics
 from models.losses import build_loss
 from models.multistage import multistage_backward
 from models.preprocessing import Preprocessing
-from models.samplers import ClassBalancedSampler
+from models.samplers import ClassBalancedSampler, SourceBalancedSampler
 
 __all__ = ["StepRecord", "Trainer", "TrainingResult", "embed_images", "supports_bfloat16"]
 
@@ -172,13 +172,7 @@ class Trainer:
 
     def _batches(self, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         config = self.config
-        sampler = ClassBalancedSampler(
-            training.class_ids,
-            batch_size=config.sampler.batch_size,
-            per_class=config.sampler.per_class,
-            n_batches=config.optimizer.steps,
-            seed=config.seed,
-        )
+        sampler = _build_sampler(config, training)
         dataset = _AugmentedImages(training, config.preprocessing, config.augmentation)
         yield from DataLoader(
             dataset, batch_sampler=sampler, num_workers=config.workers, pin_memory=self.device.type == "cuda"
@@ -246,6 +240,28 @@ def embed_images(
             batch = torch.from_numpy(np.stack(tensors)).to(device, memory_format=torch.channels_last)
             parts.append(network(batch).float().cpu().numpy())
     return np.concatenate(parts)
+
+
+def _build_sampler(
+    config: TrainingConfig, training: LabelledImages
+) -> ClassBalancedSampler | SourceBalancedSampler:
+    settings, n_batches = config.sampler, config.optimizer.steps
+    if settings.classes_per_source:
+        return SourceBalancedSampler(
+            training.class_ids,
+            training.sources,
+            settings.classes_per_source,
+            per_class=settings.per_class,
+            n_batches=n_batches,
+            seed=config.seed,
+        )
+    return ClassBalancedSampler(
+        training.class_ids,
+        batch_size=settings.batch_size,
+        per_class=settings.per_class,
+        n_batches=n_batches,
+        seed=config.seed,
+    )
 
 
 class _AugmentedImages(Dataset[tuple[Tensor, int]]):

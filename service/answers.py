@@ -17,7 +17,7 @@ class Threshold:
     Attributes:
         value: Lowest accepted score; None when there is no calibration and none was given.
         source: Where it comes from.
-        target: The rate it holds, such as `FPIR 0.05`.
+        target: The rate it holds, such as `FPIR 5 %`.
         calibration: Id of the calibration record.
         state: `true`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
             has changed; `none`: given by hand, or not there.

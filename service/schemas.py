@@ -123,7 +123,7 @@ class ThresholdBody(_Response):
 
     value: float | None
     source: Literal["calibration", "by_hand", "request", "none"]
-    target: str | None = Field(description="The rate that the threshold holds, such as `FPIR 0.05`.")
+    target: str | None = Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
     calibration: str | None
     state: Literal["true", "stale", "none"] = Field(description="Whether the threshold is calibrated.")
     reason: str | None = Field(description="Why the state is not `true`.")

@@ -41,6 +41,11 @@ class LabelledImages:
         return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
 
     @property
+    def sources(self) -> npt.NDArray[np.str_]:
+        """(n,) name of the data set of each image."""
+        return np.array([label.partition(":")[0] for label in self.labels])
+
+    @property
     def labels_sha256(self) -> str:
         """SHA-256 of the sorted class names, one a line."""
         return hashlib.sha256("\n".join(np.unique(self.labels).tolist()).encode()).hexdigest()
@@ -128,7 +133,7 @@ def _load_folder(config: FolderConfig, fit: Fit) -> LabelledImages:
 
 def _render_catalogs(config: DemoCatalogConfig, fit: Fit) -> LabelledImages:
     images = (
-        (fit(render_view(product, view, size=96)), f"demo-{seed}:{product.id}", "train")
+        (fit(render_view(product, view, size=96)), f"demo:{seed}/{product.id}", "train")
         for seed in config.seeds
         for product in make_catalog(seed, config.products)
         for view in range(config.views)

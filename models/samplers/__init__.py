@@ -4,5 +4,12 @@ from models.samplers.class_balanced import ClassBalancedSampler
 from models.samplers.group import GroupSampler
 from models.samplers.hierarchical import HierarchicalSampler
 from models.samplers.random_pairs import RandomPairsSampler
+from models.samplers.source_balanced import SourceBalancedSampler
 
-__all__ = ["ClassBalancedSampler", "GroupSampler", "HierarchicalSampler", "RandomPairsSampler"]
+__all__ = [
+    "ClassBalancedSampler",
+    "GroupSampler",
+    "HierarchicalSampler",
+    "RandomPairsSampler",
+    "SourceBalancedSampler",
+]

@@ -63,3 +63,8 @@ def test_targets_are_read_from_text(text: str, value: float) -> None:
 def test_text_that_is_no_target_is_refused(text: str) -> None:
     with pytest.raises(CalibrationError, match="is no target"):
         Target.parse(text)
+
+
+@pytest.mark.parametrize(("text", "shown"), [("fpir=5%", "FPIR 5 %"), ("far=0.001", "FAR 0.1 %")])
+def test_targets_are_shown_in_percent(text: str, shown: str) -> None:
+    assert str(Target.parse(text)) == shown

@@ -195,7 +195,8 @@ def test_demo_catalog_gives_each_product_its_views() -> None:
     loaded = load_datasets([config], _small)
     assert len(loaded.labels) == 12
     assert set(Counter(loaded.labels.tolist()).values()) == {3}
-    assert {label.partition(":")[0] for label in loaded.labels} == {"demo-3", "demo-4"}
+    seeds = {label.removeprefix("demo:").partition("/")[0] for label in loaded.labels}
+    assert seeds == {"3", "4"}
 
 
 def test_data_sets_are_joined_in_order(color_folder: Path, protocol: Path) -> None:

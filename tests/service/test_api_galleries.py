@@ -40,7 +40,7 @@ def test_a_gallery_says_what_it_holds(client: TestClient, tiny_bundle: ModelBund
 
 def test_a_gallery_says_how_it_is_calibrated(client: TestClient) -> None:
     calibration = client.get(SHOES).json()["calibration"]
-    assert calibration["target"] == "FPIR 0.05"
+    assert calibration["target"] == "FPIR 5 %"
     assert calibration["rates"]["fpir"] == pytest.approx(0.05)
 
 

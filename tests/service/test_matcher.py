@@ -94,7 +94,7 @@ def test_a_calibrated_gallery_decides_and_says_by_what(
     assert {one.label for one in answer.matches} == {"o'brien"}
     threshold = answer.threshold
     assert (threshold.state, threshold.source, threshold.calibration) == ("true", "calibration", record_id)
-    assert threshold.target == "FPIR 0.05"
+    assert threshold.target == "FPIR 5 %"
 
 
 def test_a_picture_of_nothing_in_the_gallery_has_no_match(
