@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DATA   ?= ../shared/data
+BUNDLE_FILES := bundle.json backbone.onnx MODEL_CARD.md recipe.toml training.csv
 
 .PHONY: setup demo test lint bench openapi bundle clean
 
@@ -24,13 +25,16 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python benchmarks/index_recall.py
 	$(BIN)/python benchmarks/query_stages.py
 	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
+	$(BIN)/python benchmarks/rerank_settings.py --data $(DATA)
 	$(BIN)/python benchmarks/protocol_search.py --data $(DATA)
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json
 
 bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
-	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output models/bundled/vicinal-small
+	$(BIN)/vicinal train recipes/vicinal-small-stage1.toml --data-root $(DATA) --output build/vicinal-small-stage1
+	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small
+	cp $(addprefix build/vicinal-small/,$(BUNDLE_FILES)) models/bundled/vicinal-small/
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -188,6 +188,7 @@ class TrainingConfig(_Frozen):
         validate_every: Steps between two validations.
         precision: `auto` takes bfloat16 where the processor multiplies it in hardware, else float32.
         workers: Processes that decode and augment; 0 does it in the training process.
+        start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
         tests: What the finished bundle is measured on.
     """
 
@@ -205,6 +206,7 @@ class TrainingConfig(_Frozen):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     workers: int = Field(0, ge=0)
     seed: int = 0
+    start_from: Path | None = None
     tests: tuple[RetrievalTest, ...] = ()
 
     @classmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from models.bundle import ModelBundle
 from models.config import TrainingConfig
@@ -31,7 +32,7 @@ def run_recipe(
 
     Args:
         recipe: TOML file; a copy of it goes into the bundle.
-        output: Directory of the bundle.
+        output: Directory of the bundle; `weights.pt` is kept beside it for a recipe that starts from it.
         data_root: Folder that relative data set paths start from.
         on_step: Called at each validation with the step and all steps.
 
@@ -46,6 +47,7 @@ def run_recipe(
     report = on_step or (lambda _done, _total: None)
     trainer = Trainer(config, log=log, on_record=lambda record, total: report(record.step, total))
     result = trainer.run()
+    torch.save(result.network.state_dict(), output / "weights.pt")
     fields = bundle_fields(config, result.training, result.best)
     bundle = export_network(result.network, output, fields)
     shutil.copyfile(recipe, output / "recipe.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import math
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from torchvision.transforms import v2
 from models.backbone import EmbeddingNetwork, build_network
 from models.config import AugmentationConfig, TrainingConfig
 from models.datasets import LabelledImages, load_datasets
+from models.errors import ConfigError
 from models.evaluation import retrieval_metrics
 from models.losses import build_loss
 from models.multistage import multistage_backward
@@ -100,7 +102,11 @@ class Trainer:
         np.random.seed(config.seed)
         images = load_datasets(config.datasets, _stored_size(config.preprocessing))
         training, validation = images.split_classes(config.validation_share, config.seed)
-        network = build_network(config.backbone).to(self.device).to(memory_format=torch.channels_last)
+        network = (
+            _load_start(build_network(config.backbone), config.start_from)
+            .to(self.device)
+            .to(memory_format=torch.channels_last)
+        )
         records, best, weights = self._optimize(network, training, validation)
         network.load_state_dict(weights)
         return TrainingResult(network.eval(), records, best, training)
@@ -240,6 +246,20 @@ def embed_images(
             batch = torch.from_numpy(np.stack(tensors)).to(device, memory_format=torch.channels_last)
             parts.append(network(batch).float().cpu().numpy())
     return np.concatenate(parts)
+
+
+def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwork:
+    if path is None:
+        return network
+    if not path.is_file():
+        raise ConfigError(
+            f"start_from names '{path}', which does not exist: run the recipe that makes it first"
+        )
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ConfigError(f"start_from names '{path}', which holds no weights of this network") from error
+    return network
 
 
 def _build_sampler(

@@ -205,3 +205,35 @@ def test_embedding_stored_images_equals_embedding_them_one_by_one(tiny_backbone:
     for image, row in zip(pixels, embeddings, strict=True):
         tensor = torch.from_numpy(SQUASHED.to_tensor(Image.fromarray(image)))
         assert row == pytest.approx(network(tensor[None])[0].detach().numpy(), abs=1e-5)
+
+
+def test_a_run_starts_from_the_weights_of_an_earlier_one(
+    trained: TrainingResult, make_training_config: MakeConfig, tmp_path: Path
+) -> None:
+    """A single step at a learning rate of almost nothing leaves the weights where they were."""
+    torch.save(trained.network.state_dict(), tmp_path / "weights.pt")
+    config = make_training_config(
+        start_from=tmp_path / "weights.pt",
+        optimizer={"steps": 1, "warmup_steps": 0, "learning_rate": 1e-12},
+    )
+    head = Trainer(config).run().network.head.weight
+    torch.testing.assert_close(head, trained.network.head.weight, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no weights"])
+def test_weights_that_cannot_be_started_from_are_refused(
+    make_training_config: MakeConfig, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "weights.pt").write_bytes(content)
+    with pytest.raises(ConfigError, match="start_from names"):
+        Trainer(make_training_config(start_from=tmp_path / "weights.pt")).run()
+
+
+def test_batches_can_be_shared_out_by_data_set(make_training_config: MakeConfig) -> None:
+    config = make_training_config()
+    name, total = config.datasets[0].root.name, config.sampler.batch_size
+    shares = {name: total // config.sampler.per_class}
+    sampler = config.sampler.model_copy(update={"classes_per_source": shares})
+    result = Trainer(config.model_copy(update={"sampler": sampler})).run()
+    assert math.isfinite(result.records[-1].loss)
