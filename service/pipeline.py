@@ -15,7 +15,7 @@ RerankChoice = Literal["auto", "off", "contextual"]
 
 
 class Rerank(BaseModel):
-    """Re-ranking of the candidates.
+    """Re-ranking of the candidates; the defaults are chosen by `benchmarks/rerank_settings.py`.
 
     Attributes:
         method: `contextual` (CSO, appendix I.5), or `off`: the score is then `exp(2 s - 2)`.
@@ -28,8 +28,8 @@ class Rerank(BaseModel):
 
     method: Literal["off", "contextual"] = "contextual"
     k: int = Field(8, ge=2, le=N_NEIGHBORS)
-    beta: float = Field(0.3, ge=0.0, le=1.0)
-    eps: float = Field(0.0, ge=0.0, le=4.0)
+    beta: float = Field(0.1, ge=0.0, le=1.0)
+    eps: float = Field(0.05, ge=0.0, le=4.0)
 
 
 class Pipeline(BaseModel):
