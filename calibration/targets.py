@@ -73,7 +73,12 @@ def choose_threshold(trials: Trials, target: Target) -> float:
 
 
 def _lowest_threshold(scores: Floats, rate: float) -> float:
-    n_allowed = int(np.floor(rate * len(scores) * (1.0 + 1e-12)))
+    n_allowed = int(rate * len(scores))
+    # The product may round to the other side of a whole number; what counts is the quotient.
+    if (n_allowed + 1) / len(scores) <= rate:
+        n_allowed += 1
+    elif n_allowed / len(scores) > rate:
+        n_allowed -= 1
     # Every score up to the first one too many must stay below the threshold, ties included.
     first_too_many = np.partition(scores, len(scores) - 1 - n_allowed)[len(scores) - 1 - n_allowed]
     return float(np.nextafter(first_too_many, np.inf))

@@ -53,12 +53,16 @@ def test_a_query_embeds_the_same_alone_and_in_a_batch(embedder: Embedder) -> Non
     np.testing.assert_allclose(embedder.embed(images), alone, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "floor"), [("grocery", 0.708), ("dogfacenet", 0.205)])
-def test_unseen_classes_are_found_better_than_by_a_color_histogram(
-    embedder: Embedder, data_dir: Path, name: str, floor: float
-) -> None:
-    """On the calibration classes; the floors are those of an 8 x 8 x 8 histogram on the same images."""
+def test_the_card_is_true(bundle: ModelBundle, embedder: Embedder, data_dir: Path) -> None:
+    """Measured again, the groceries that training never saw give the numbers that the bundle states."""
+    recipe = TrainingConfig.load(bundle.path / "recipe.toml", data_root=data_dir)
+    (test,) = (test for test in recipe.tests if test.name == "grocery-test")
+    assert measure(embedder, test) == pytest.approx(bundle.manifest.metrics["grocery-test"], abs=0.005)
+
+
+def test_unseen_dogs_are_found_better_than_by_a_color_histogram(embedder: Embedder, data_dir: Path) -> None:
+    """On the calibration classes, where an 8 x 8 x 8 histogram reaches 0.205."""
     roles = ("gallery", "query", "absent")
-    dataset = ProtocolConfig(kind="protocol", root=data_dir / name, split="calibration", roles=roles)
-    measured = measure(embedder, RetrievalTest(name=name, dataset=dataset))
-    assert measured["hit_rate_1"] > floor
+    dataset = ProtocolConfig(kind="protocol", root=data_dir / "dogfacenet", split="calibration", roles=roles)
+    measured = measure(embedder, RetrievalTest(name="dogs", dataset=dataset))
+    assert measured["hit_rate_1"] > 0.205

@@ -68,3 +68,19 @@ def test_text_that_is_no_target_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("text", "shown"), [("fpir=5%", "FPIR 5 %"), ("far=0.001", "FAR 0.1 %")])
 def test_targets_are_shown_in_percent(text: str, shown: str) -> None:
     assert str(Target.parse(text)) == shown
+
+
+@pytest.mark.parametrize(("rate", "n_accepted"), [(0.49999999999999994, 5), (0.5, 6), (0.35, 4)])
+def test_rates_that_round_to_a_whole_number_of_trials_are_counted_exactly(
+    rate: float, n_accepted: int
+) -> None:
+    scores = np.arange(12) / 12
+    threshold = choose_threshold(negative_pairs(scores), Target(rate="far", value=rate))
+    assert (scores >= threshold).sum() == n_accepted
+
+
+def test_a_product_that_rounds_down_does_not_lose_a_trial() -> None:
+    """0.29 times 100 is below 29 in floating point."""
+    scores = np.arange(100) / 100
+    threshold = choose_threshold(negative_pairs(scores), Target(rate="far", value=0.29))
+    assert (scores >= threshold).sum() == 29
