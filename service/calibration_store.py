@@ -57,6 +57,7 @@ class CalibrationRecord(BaseModel):
         n_with_mate: Queries with a mate.
         n_without_mate: Queries without; in leave-one-out each query again, with its label taken out.
         n_labels: Labels among the queries.
+        n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
     """
 
@@ -77,6 +78,7 @@ class CalibrationRecord(BaseModel):
     n_with_mate: int = 0
     n_without_mate: int = 0
     n_labels: int = 0
+    n_labels_without_mate: int = 0
     seed: int = 0
     warnings: tuple[str, ...] = ()
 

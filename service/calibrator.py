@@ -28,6 +28,8 @@ _CHUNK = 64
 # As many pairs as fit in 400 MB; queries are sampled to stay below.
 _MOST_PAIRS = 50_000_000
 _N_CANDIDATES = 100
+# Below this many labels a rate says more about these labels than about the next ones.
+_FEW_LABELS = 30
 _MOST_CANDIDATES = 1024
 
 
@@ -122,6 +124,7 @@ class Calibrator:
             n_with_mate=len(trials.best_mate_scores),
             n_without_mate=len(trials.best_scores_without_mate),
             n_labels=len(set(sampled.labels)),
+            n_labels_without_mate=len(self._labels_without_mate(sampled)),
             seed=self.seed,
             warnings=self._warnings(sampled),
         )
@@ -218,12 +221,20 @@ class Calibrator:
             )
         if unlabelled:
             found.append(f"{unlabelled} items have no label and were left out of all pairs")
-        if len(set(queries.labels)) < 30:
-            found.append(
-                f"only {len(set(queries.labels))} labels stand behind these rates: "
-                "other labels can behave differently"
-            )
+        for what, labels in (
+            ("FNIR", set(queries.labels)),
+            ("FPIR", self._labels_without_mate(queries)),
+        ):
+            if len(labels) < _FEW_LABELS:
+                found.append(
+                    f"only {len(labels)} labels stand behind {what}: other labels can behave differently"
+                )
         return tuple(found)
+
+    def _labels_without_mate(self, queries: LabelledQueries) -> set[str]:
+        """Labels that the gallery lacks; all labels where each query's own was taken out instead."""
+        known = set(self._labels[self._is_labelled])
+        return (set(queries.labels) - known) or set(queries.labels)
 
 
 @dataclass(frozen=True)

@@ -230,6 +230,15 @@ def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: W
     assert "20 items have no label and were left out of all pairs" in record.warnings
 
 
+def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
+    """60 queries of 4 absent labels are 4 labels' worth of evidence."""
+    snapshot = write_gallery(*labelled_gallery())
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
+    record = Calibrator(snapshot, Pipeline()).run(queries, FPIR)
+    assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
+    assert "only 4 labels stand behind FPIR: other labels can behave differently" in record.warnings
+
+
 def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: WriteGallery) -> None:
     embeddings, labels = labelled_gallery(n_labels=8)
     record = calibrate(write_gallery(embeddings, [*labels[:-1], "alone"]))
