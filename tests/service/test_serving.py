@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,3 +57,10 @@ def wait_until_alive(url: str) -> None:
         except httpx.ConnectError:
             time.sleep(0.1)
     raise TimeoutError(url)
+
+
+def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
