@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from models.dataset_config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
 from models.errors import ConfigError
 from models.preprocessing import Preprocessing
 
@@ -56,34 +57,6 @@ class BackboneConfig(_Frozen):
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
-
-
-class ProtocolConfig(_Frozen):
-    """A folder with `protocol.csv` and zip archives; see `models.datasets.protocol`."""
-
-    kind: Literal["protocol"]
-    root: Path
-    split: str = "train"
-    roles: tuple[str, ...] = ("train",)
-
-
-class FolderConfig(_Frozen):
-    """A folder with one subfolder a class."""
-
-    kind: Literal["folder"]
-    root: Path
-
-
-class DemoCatalogConfig(_Frozen):
-    """Products of the demo catalog generator; the demo itself uses seed 0."""
-
-    kind: Literal["demo_catalog"]
-    seeds: tuple[int, ...] = Field(min_length=1)
-    products: int = Field(60, ge=1)
-    views: int = Field(8, ge=2)
-
-
-DatasetConfig = Annotated[ProtocolConfig | FolderConfig | DemoCatalogConfig, Field(discriminator="kind")]
 
 
 class AddedLossConfig(_Frozen):
