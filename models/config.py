@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from models.dataset_config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
 from models.errors import ConfigError
+from models.loss_config import AddedLossConfig, LossConfig, check_loss_fits_sampler, named_loss
 from models.preprocessing import Preprocessing
+from models.sampler_config import (
+    ClassBalancedConfig,
+    GroupConfig,
+    HierarchicalConfig,
+    RandomPairsConfig,
+    SamplerConfig,
+    SourceBalancedConfig,
+)
 
 __all__ = [
     "AddedLossConfig",
     "AugmentationConfig",
     "BackboneConfig",
+    "ClassBalancedConfig",
     "DatasetConfig",
     "DemoCatalogConfig",
     "FolderConfig",
+    "GroupConfig",
+    "HierarchicalConfig",
     "LossConfig",
     "OptimizerConfig",
     "ProtocolConfig",
+    "RandomPairsConfig",
     "RetrievalTest",
     "SamplerConfig",
+    "SourceBalancedConfig",
     "TrainingConfig",
 ]
 
@@ -57,56 +71,6 @@ class BackboneConfig(_Frozen):
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
-
-
-class AddedLossConfig(_Frozen):
-    """A loss that is added to another, by registry name."""
-
-    name: str
-    weight: float = Field(1.0, gt=0.0, allow_inf_nan=False)
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-
-class LossConfig(_Frozen):
-    """A loss by registry name and its arguments.
-
-    Attributes:
-        add: Losses added to it, each with its weight.
-    """
-
-    name: str = "multi_similarity"
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    add: tuple[AddedLossConfig, ...] = ()
-
-
-class SamplerConfig(_Frozen):
-    """Class-balanced batches: `batch_size / per_class` classes, `per_class` images each.
-
-    Attributes:
-        classes_per_source: Classes a batch takes of each data set, by its folder's name, or `demo` for the
-            synthetic catalogs; empty draws all classes alike.
-        chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
-            memory than a chunk, and twice the time of a forward pass. None embeds the batch at once.
-    """
-
-    batch_size: int = Field(128, ge=4)
-    per_class: int = Field(4, ge=2)
-    classes_per_source: dict[str, int] = Field(default_factory=dict)
-    chunk_size: int | None = Field(None, ge=1)
-
-    @model_validator(mode="after")
-    def _divides(self) -> SamplerConfig:
-        if self.batch_size % self.per_class:
-            raise ValueError(
-                f"per_class {self.per_class} does not divide batch_size {self.batch_size}: "
-                f"use {self.batch_size // self.per_class * self.per_class}"
-            )
-        total = sum(self.classes_per_source.values()) * self.per_class
-        if self.classes_per_source and total != self.batch_size:
-            raise ValueError(
-                f"classes_per_source makes batches of {total} images, batch_size is {self.batch_size}"
-            )
-        return self
 
 
 class AugmentationConfig(_Frozen):
@@ -170,8 +134,8 @@ class TrainingConfig(_Frozen):
     backbone: BackboneConfig
     preprocessing: Preprocessing
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    loss: LossConfig = LossConfig()
-    sampler: SamplerConfig = SamplerConfig()
+    loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
+    sampler: SamplerConfig = ClassBalancedConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     validation_share: float = Field(0.1, ge=0.0, lt=1.0)
     validate_every: int = Field(250, ge=1)
@@ -181,6 +145,11 @@ class TrainingConfig(_Frozen):
     seed: int = 0
     start_from: Path | None = None
     tests: tuple[RetrievalTest, ...] = ()
+
+    @model_validator(mode="after")
+    def _loss_fits_sampler(self) -> TrainingConfig:
+        check_loss_fits_sampler(self.loss, self.sampler)
+        return self
 
     @classmethod
     def load(cls, path: Path, *, data_root: Path | None = None) -> TrainingConfig:

@@ -27,7 +27,7 @@ from models.evaluation import retrieval_metrics
 from models.losses import build_loss
 from models.multistage import multistage_backward
 from models.preprocessing import Preprocessing
-from models.samplers import ClassBalancedSampler, SourceBalancedSampler
+from models.samplers import build_sampler, leave_out_small_classes
 
 __all__ = ["StepRecord", "Trainer", "TrainingResult", "embed_images", "supports_bfloat16"]
 
@@ -61,12 +61,14 @@ class TrainingResult:
         records: All validations, in order.
         best: The record whose weights were kept.
         training: The images trained on.
+        left_out: Classes with too few images for the sampler.
     """
 
     network: EmbeddingNetwork
     records: list[StepRecord]
     best: StepRecord
     training: LabelledImages
+    left_out: list[str]
 
 
 class Trainer:
@@ -99,9 +101,9 @@ class Trainer:
         """
         config = self.config
         torch.manual_seed(config.seed)
-        np.random.seed(config.seed)
         images = load_datasets(config.datasets, _stored_size(config.preprocessing))
-        training, validation = images.split_classes(config.validation_share, config.seed)
+        larger, validation = images.split_classes(config.validation_share, config.seed)
+        training, left_out = leave_out_small_classes(larger, config.sampler.smallest_class)
         network = (
             _load_start(build_network(config.backbone), config.start_from)
             .to(self.device)
@@ -109,7 +111,7 @@ class Trainer:
         )
         records, best, weights = self._optimize(network, training, validation)
         network.load_state_dict(weights)
-        return TrainingResult(network.eval(), records, best, training)
+        return TrainingResult(network.eval(), records, best, training, left_out)
 
     def _optimize(
         self, network: EmbeddingNetwork, training: LabelledImages, validation: LabelledImages
@@ -119,7 +121,8 @@ class Trainer:
             config.loss,
             dim=network.dim,
             class_sizes=np.bincount(training.class_ids).tolist(),
-            max_per_class=config.sampler.per_class,
+            max_per_class=config.sampler.max_per_class,
+            batch_design=config.sampler.batch_design,
         ).to(self.device)
         parameters = [*network.parameters(), *loss_function.parameters()]
         optimizer = torch.optim.AdamW(
@@ -178,7 +181,7 @@ class Trainer:
 
     def _batches(self, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         config = self.config
-        sampler = _build_sampler(config, training)
+        sampler = build_sampler(config.sampler, training, n_batches=config.optimizer.steps, seed=config.seed)
         dataset = _AugmentedImages(training, config.preprocessing, config.augmentation)
         yield from DataLoader(
             dataset, batch_sampler=sampler, num_workers=config.workers, pin_memory=self.device.type == "cuda"
@@ -260,28 +263,6 @@ def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwor
     except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
         raise ConfigError(f"start_from names '{path}', which holds no weights of this network") from error
     return network
-
-
-def _build_sampler(
-    config: TrainingConfig, training: LabelledImages
-) -> ClassBalancedSampler | SourceBalancedSampler:
-    settings, n_batches = config.sampler, config.optimizer.steps
-    if settings.classes_per_source:
-        return SourceBalancedSampler(
-            training.class_ids,
-            training.sources,
-            settings.classes_per_source,
-            per_class=settings.per_class,
-            n_batches=n_batches,
-            seed=config.seed,
-        )
-    return ClassBalancedSampler(
-        training.class_ids,
-        batch_size=settings.batch_size,
-        per_class=settings.per_class,
-        n_batches=n_batches,
-        seed=config.seed,
-    )
 
 
 class _AugmentedImages(Dataset[tuple[Tensor, int]]):

@@ -33,9 +33,12 @@ def _balanced_contrastive(
     margin: float,
     negatives_per_positive: float = 256,
     normalize: bool = False,
+    importance: bool = True,
 ) -> MetricLoss:
     design = batch_design_of(batch_design)
-    return BalancedContrastiveLoss(class_sizes, design, margin, negatives_per_positive, normalize)
+    return BalancedContrastiveLoss(
+        class_sizes, design, margin, negatives_per_positive, normalize, importance=importance
+    )
 
 
 def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: int = 1024) -> MetricLoss:
@@ -68,8 +71,11 @@ _REGISTRY: dict[str, Callable[..., MetricLoss]] = {
 }
 
 
+_ALIASES = {"tcm": "threshold_consistent_margin"}
+
+
 def available_losses() -> list[str]:
-    """Names that `build_loss` knows, sorted."""
+    """Names that `build_loss` knows, sorted; `tcm` stands for `threshold_consistent_margin`."""
     return sorted(_REGISTRY)
 
 
@@ -80,6 +86,7 @@ def build_loss(
     dim: int | None = None,
     class_sizes: Sequence[int] | None = None,
     max_per_class: int | None = None,
+    batch_design: Mapping[str, Any] | None = None,
 ) -> MetricLoss:
     """Create a loss, with what is added to it, by name.
 
@@ -92,13 +99,20 @@ def build_loss(
         dim: Length of the embeddings.
         class_sizes: Images of each class in the training data.
         max_per_class: Largest number of items of one class in a batch.
+        batch_design: How the batches are drawn, as `batch_design_of` reads it.
 
     Raises:
         ConfigError: The name or an argument is unknown, or one is missing or cannot work.
     """
     if n_classes is None and class_sizes is not None:
         n_classes = len(class_sizes)
-    known = {"n_classes": n_classes, "dim": dim, "class_sizes": class_sizes, "max_per_class": max_per_class}
+    known = {
+        "n_classes": n_classes,
+        "dim": dim,
+        "class_sizes": class_sizes,
+        "max_per_class": max_per_class,
+        "batch_design": batch_design,
+    }
     facts = {name: value for name, value in known.items() if value is not None}
     base = _build(config.name, config.arguments, facts)
     if not config.add:
@@ -107,9 +121,9 @@ def build_loss(
 
 
 def _build(name: str, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> MetricLoss:
-    if name not in _REGISTRY:
+    create = _REGISTRY.get(_ALIASES.get(name, name))
+    if create is None:
         raise ConfigError(f"unknown loss '{name}': choose one of {', '.join(available_losses())}")
-    create = _REGISTRY[name]
     usable = {key: value for key, value in facts.items() if key in inspect.signature(create).parameters}
     try:
         return create(**{**usable, **arguments})

@@ -4,6 +4,7 @@ from models.samplers.class_balanced import ClassBalancedSampler
 from models.samplers.group import GroupSampler
 from models.samplers.hierarchical import HierarchicalSampler
 from models.samplers.random_pairs import RandomPairsSampler
+from models.samplers.registry import build_sampler, leave_out_small_classes
 from models.samplers.source_balanced import SourceBalancedSampler
 
 __all__ = [
@@ -12,4 +13,6 @@ __all__ = [
     "HierarchicalSampler",
     "RandomPairsSampler",
     "SourceBalancedSampler",
+    "build_sampler",
+    "leave_out_small_classes",
 ]

@@ -28,6 +28,11 @@ def write_class_folders(root: Path, *, n_classes: int, per_class: int, side: int
 
 
 @pytest.fixture(scope="session")
+def make_class_folders() -> Callable[..., Path]:
+    return write_class_folders
+
+
+@pytest.fixture(scope="session")
 def tiny_backbone() -> BackboneConfig:
     return BackboneConfig(name="resnet18", arguments=TINY_NETWORK, stem_pool=False, dim=8)
 

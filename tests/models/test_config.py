@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from models.config import DemoCatalogConfig, FolderConfig, ProtocolConfig, SamplerConfig, TrainingConfig
+from models.config import DemoCatalogConfig, FolderConfig, LossConfig, ProtocolConfig, TrainingConfig
 from models.errors import ConfigError
 
 MINIMAL = """
@@ -104,7 +102,7 @@ def test_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "where"),
     [
-        ("[sampler]\nbatchsize = 8", "sampler.batchsize"),
+        ("[sampler]\nbatchsize = 8", "sampler.class_balanced.batchsize"),
         ("[optimizer]\nlearning_rate = 0", "optimizer.learning_rate"),
         ("[augmentation]\nsmallest_crop = 2", "augmentation.smallest_crop"),
         ("[[datasets]]\nkind = 'web'", "datasets.1"),
@@ -128,19 +126,16 @@ def test_datasets_that_are_no_list_of_tables_are_refused(tmp_path: Path, dataset
     )
 
 
-def test_per_class_must_divide_the_batch(tmp_path: Path) -> None:
-    text = MINIMAL + "[sampler]\nbatch_size = 30\nper_class = 4"
-    assert "per_class 4 does not divide batch_size 30: use 28" in _refusal(_written(tmp_path, text))
+@pytest.mark.parametrize("loss", ['loss = "contextual"', '[loss]\nname = "contextual"'])
+def test_a_loss_can_be_given_by_its_name_alone(tmp_path: Path, loss: str) -> None:
+    text = MINIMAL + loss if loss.startswith("[") else f"{loss}\n{MINIMAL}"
+    assert TrainingConfig.load(_written(tmp_path, text)).loss == LossConfig(name="contextual")
 
 
-@given(batch_size=st.integers(4, 200), per_class=st.integers(2, 12))
-def test_sampler_is_accepted_exactly_when_classes_fill_the_batch(batch_size: int, per_class: int) -> None:
-    try:
-        SamplerConfig(batch_size=batch_size, per_class=per_class)
-        accepted = True
-    except ValidationError:
-        accepted = False
-    assert accepted == (batch_size % per_class == 0)
+def test_an_added_loss_can_be_given_by_its_name_alone(tmp_path: Path) -> None:
+    added = '[loss]\nadd = ["tcm", {name = "contextual", weight = 0.5}]'
+    config = TrainingConfig.load(_written(tmp_path, MINIMAL + added))
+    assert [(one.name, one.weight) for one in config.loss.add] == [("tcm", 1.0), ("contextual", 0.5)]
 
 
 def test_configuration_is_frozen(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import csv
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from models.backbone import EmbeddingNetwork, build_network  # noqa: E402
 from models.config import BackboneConfig, TrainingConfig  # noqa: E402
 from models.datasets import load_datasets  # noqa: E402
 from models.errors import ConfigError, DatasetError  # noqa: E402
-from models.evaluation import RetrievalMetrics, retrieval_metrics  # noqa: E402
+from models.evaluation import retrieval_metrics  # noqa: E402
 from models.preprocessing import Preprocessing  # noqa: E402
 from models.training import StepRecord, Trainer, TrainingResult, embed_images  # noqa: E402
 
@@ -98,8 +100,8 @@ def test_weights_are_those_of_the_best_validation(
     """Scores are dictated, and the weights at each validation are noted."""
     noted, upcoming = [], iter(scores)
 
-    def dictated(*_: object, **__: object) -> RetrievalMetrics:
-        return RetrievalMetrics({1: 0.0}, {1: 0.0}, 0.0, next(upcoming), 0.0, 1, 0)
+    def dictated(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(hit_rate={1: 0.0}, map_at_r=next(upcoming))
 
     def noting(network: EmbeddingNetwork, *_: object) -> None:
         noted.append(copy.deepcopy(network.state_dict()))
@@ -230,10 +232,46 @@ def test_weights_that_cannot_be_started_from_are_refused(
         Trainer(make_training_config(start_from=tmp_path / "weights.pt")).run()
 
 
-def test_batches_can_be_shared_out_by_data_set(make_training_config: MakeConfig) -> None:
-    config = make_training_config()
-    name, total = config.datasets[0].root.name, config.sampler.batch_size
-    shares = {name: total // config.sampler.per_class}
-    sampler = config.sampler.model_copy(update={"classes_per_source": shares})
-    result = Trainer(config.model_copy(update={"sampler": sampler})).run()
-    assert math.isfinite(result.records[-1].loss)
+GROUP = {"kind": "group", "m": 4, "n": 4}
+PAIRS = {"kind": "random_pairs", "n_pairs": 8}
+BALANCED = {"name": "balanced_contrastive", "arguments": {"margin": 4.0}}
+
+
+@pytest.mark.parametrize("chunk_size", [None, 5])
+@pytest.mark.parametrize(
+    ("sampler", "loss"),
+    [
+        ({"batch_size": 16, "classes_per_source": {"colors": 4}}, "contextual"),
+        (GROUP, "contextual"),
+        (GROUP, "recall_at_k"),
+        (GROUP, BALANCED),
+        (PAIRS, "smooth_ap"),
+        (PAIRS, BALANCED),
+    ],
+)
+def test_every_sampler_can_be_trained_with(
+    make_training_config: MakeConfig, sampler: dict[str, Any], loss: Any, chunk_size: int | None
+) -> None:
+    config = make_training_config(
+        sampler={**sampler, "chunk_size": chunk_size},
+        loss=loss,
+        optimizer={"steps": 2, "warmup_steps": 0},
+    )
+    assert math.isfinite(Trainer(config).run().records[-1].loss)
+
+
+def test_classes_too_small_for_the_sampler_are_left_out_and_named(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_class_folders(tmp_path / "set", n_classes=5, per_class=3)
+    for view in (1, 2):
+        (tmp_path / "set" / "class01" / f"{view}.png").unlink()
+    config = make_training_config(
+        datasets=[{"kind": "folder", "root": tmp_path / "set"}],
+        sampler={"batch_size": 8, "per_class": 2},
+        optimizer={"steps": 1, "warmup_steps": 0},
+        validation_share=0.0,
+    )
+    result = Trainer(config).run()
+    assert result.left_out == ["set:class01"]
+    assert len(set(result.training.labels)) == 4
