@@ -10,6 +10,7 @@ ModelsError
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
 ├── ConfigError (ValueError)         a training configuration cannot work
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
+├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
 └── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
 """
 
@@ -20,6 +21,7 @@ __all__ = [
     "ConfigError",
     "DatasetError",
     "EmbeddingError",
+    "EvaluationError",
     "ImageError",
     "ImageTooLargeError",
     "ImageTooSmallError",
@@ -76,6 +78,10 @@ class ConfigError(ModelsError, ValueError):
 
 class DatasetError(ModelsError, ValueError):
     """A data set is incomplete or its labels cannot be used."""
+
+
+class EvaluationError(ModelsError, ValueError):
+    """Embeddings, labels or ground truth do not fit together, or leave nothing to measure."""
 
 
 class MissingPackageError(ModelsError, ImportError):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from models.errors import EmbeddingError
+from models.errors import EmbeddingError, EvaluationError
 from models.evaluation import RetrievalMetrics, auroc, retrieval_metrics
 
 KS = (1, 2, 4, 8, 16)
@@ -48,6 +48,7 @@ def _slow_metrics(
             "r_precision": sum(mates[:n_mates]) / n_mates,
             "map_at_r": sum(precisions[:n_mates]) / n_mates,
             "mean_average_precision": sum(precisions) / n_mates,
+            "map_at_1000": sum(precisions[:1000]) / min(n_mates, 1000),
         }
         row |= {f"hit@{k}": float(any(mates[:k])) for k in KS}
         row |= {f"recall@{k}": sum(mates[:k]) / n_mates for k in KS}
@@ -56,7 +57,8 @@ def _slow_metrics(
 
 
 def _flat(metrics: RetrievalMetrics) -> dict[str, float]:
-    flat = {name: getattr(metrics, name) for name in ("r_precision", "map_at_r", "mean_average_precision")}
+    names = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
+    flat = {name: getattr(metrics, name) for name in names}
     flat |= {f"hit@{k}": value for k, value in metrics.hit_rate.items()}
     return flat | {f"recall@{k}": value for k, value in metrics.recall.items()}
 
@@ -188,6 +190,37 @@ def test_equal_items_are_ranked_by_gallery_position(seed: int) -> None:
         ks=(1,),
     )
     assert metrics.hit_rate == {1: 1.0}
+
+
+def test_map_at_1000_counts_the_first_thousand_ranks() -> None:
+    """One query, 1,300 items of which 1,100 are mates: more than the cutoff, and some rank behind it."""
+    rng = np.random.default_rng(0)
+    gallery, labels = rng.normal(size=(1300, 6)), rng.permutation(1300) // 1100
+    metrics = retrieval_metrics(
+        gallery[:1], np.zeros(1, np.int64), gallery_embeddings=gallery, gallery_labels=labels
+    )
+    expected = _slow_metrics(gallery[:1], np.zeros(1, np.int64), gallery, labels)
+    assert metrics.map_at_1000 == pytest.approx(expected["map_at_1000"], rel=1e-12)
+    assert metrics.map_at_1000 != pytest.approx(metrics.mean_average_precision, rel=1e-3)
+
+
+def test_exclusions_leave_out_the_query_itself_too() -> None:
+    """Four copies; the only mate of the first is excluded, and the query is none of its own."""
+    metrics = retrieval_metrics(np.ones((4, 2)), [0, 0, 1, 1], exclude=[[1], [], [], []], ks=(1,))
+    assert (metrics.n_queries, metrics.n_without_mates) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"labels": [0, 1]}, "3 query embeddings, but 2 labels"),
+        ({"exclude": [[0]]}, "3 queries, but exclusions for 1"),
+        ({"gallery_embeddings": np.eye(3), "gallery_labels": [0]}, "3 gallery embeddings, but 1 labels"),
+    ],
+)
+def test_lengths_that_differ_are_refused(arguments: dict[str, object], reason: str) -> None:
+    with pytest.raises(EvaluationError, match=reason):
+        retrieval_metrics(**{"embeddings": np.eye(3), "labels": [0, 0, 1], **arguments})
 
 
 def test_perfect_embeddings_score_one() -> None:

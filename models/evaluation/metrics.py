@@ -1,0 +1,159 @@
+"""Retrieval metrics in numpy, from the ranks of each query's mates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from models.errors import EvaluationError
+from models.evaluation.ranking import Positions, mate_ranks
+from models.similarity import normalize
+
+__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
+
+Floats = npt.NDArray[np.float64]
+
+_CUTOFF = 1000
+
+
+@dataclass(frozen=True)
+class RetrievalMetrics:
+    """Means over the queries that have a mate.
+
+    Attributes:
+        hit_rate: By k, share of queries with a mate among the first k; what most papers call R@k.
+        recall: By k, mean share of a query's mates among the first k.
+        r_precision: Share of mates among the first R, where R is the query's number of mates.
+        map_at_r: Mean average precision over the first R (Musgrave et al., "A Metric Learning Reality
+            Check", ECCV 2020, eq. 2).
+        mean_average_precision: Mean average precision over the whole ranking.
+        map_at_1000: Mean average precision over the first 1000: the sum of the precisions at the mates
+            found there, divided by min(R, 1000), so that a perfect ranking scores 1 (the convention
+            of Weyand et al., "Google Landmarks Dataset v2", CVPR 2020, eq. 1, there with 100). Others
+            divide by R, or by the number of mates found; those figures are not comparable.
+        n_queries: Queries that count.
+        n_without_mates: Queries left out because the gallery has no mate for them.
+    """
+
+    hit_rate: dict[int, float]
+    recall: dict[int, float]
+    r_precision: float
+    map_at_r: float
+    mean_average_precision: float
+    map_at_1000: float
+    n_queries: int
+    n_without_mates: int
+
+
+def retrieval_metrics(
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    gallery_embeddings: npt.ArrayLike | None = None,
+    gallery_labels: npt.ArrayLike | None = None,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    exclude: Sequence[npt.ArrayLike] | None = None,
+) -> RetrievalMetrics:
+    """Rank a gallery for each query and average; ties are broken by gallery position.
+
+    Args:
+        embeddings: (n, d) query embeddings, normalized or not.
+        labels: (n,) their labels.
+        gallery_embeddings: (m, d) gallery; None searches the queries among themselves, each without itself.
+        gallery_labels: (m,) labels of the gallery.
+        ks: Ranks of `hit_rate` and `recall`.
+        exclude: For each query the positions of gallery items that do not exist for it, neither as mates
+            nor as distractors, such as pictures of the same session; besides itself.
+
+    Raises:
+        EvaluationError: No query has a mate, only one of the two gallery arguments is given, or the numbers
+            of embeddings, labels and exclusions differ.
+        EmbeddingError: An embedding is zero or not finite.
+    """
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise EvaluationError("gallery_embeddings and gallery_labels go together")
+    queries, query_labels = normalize(embeddings), np.asarray(labels)
+    items, item_labels = queries, query_labels
+    if gallery_embeddings is None:
+        exclude = _with_itself(len(queries), exclude)
+    else:
+        items, item_labels = normalize(gallery_embeddings), np.asarray(gallery_labels)
+    _check_lengths(("query", queries, query_labels), ("gallery", items, item_labels))
+    if exclude is not None and len(exclude) != len(queries):
+        raise EvaluationError(f"{len(queries)} queries, but exclusions for {len(exclude)}")
+    ranks = mate_ranks(queries, query_labels.tolist(), items, item_labels.tolist(), exclude)
+    return _average([_of_query(one, ks) for one in ranks], ks)
+
+
+def _with_itself(n: int, exclude: Sequence[npt.ArrayLike] | None) -> Sequence[npt.ArrayLike]:
+    if exclude is None:
+        return list(np.arange(n)[:, None])
+    return [np.union1d(np.asarray(one, dtype=np.int64), [row]) for row, one in enumerate(exclude)]
+
+
+def _check_lengths(*sets: tuple[str, Floats | npt.NDArray[np.float32], npt.NDArray[np.generic]]) -> None:
+    for name, embeddings, labels in sets:
+        if len(embeddings) != len(labels):
+            raise EvaluationError(f"{len(embeddings)} {name} embeddings, but {len(labels)} labels")
+
+
+def _of_query(ranks: Positions, ks: Sequence[int]) -> list[float] | None:
+    """R-precision, MAP@R, mAP, mAP@1000, hit rates and recalls; None without a mate.
+
+    Args:
+        ranks: (R,) ranks of the mates, rising, from 0.
+        ks: Ranks of the hit rates and recalls.
+    """
+    n_mates = len(ranks)
+    if not n_mates:
+        return None
+    precision = np.arange(1, n_mates + 1) / (ranks + 1)
+    # The precisions at the mates on ranks below any cutoff are the first of these.
+    found = [int(n) for n in np.searchsorted(ranks, [n_mates, _CUTOFF, *ks])]
+    within_r, within_cutoff, within_k = found[0], found[1], found[2:]
+    return [
+        within_r / n_mates,
+        precision[:within_r].sum() / n_mates,
+        precision.sum() / n_mates,
+        precision[:within_cutoff].sum() / min(n_mates, _CUTOFF),
+        *(float(n > 0) for n in within_k),
+        *(n / n_mates for n in within_k),
+    ]
+
+
+def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> RetrievalMetrics:
+    counted = [row for row in per_query if row is not None]
+    if not counted:
+        raise EvaluationError("no query has a mate in the gallery: there is nothing to measure")
+    r_precision, map_at_r, mean_average_precision, map_at_1000, *rates = np.mean(counted, axis=0).tolist()
+    return RetrievalMetrics(
+        hit_rate=dict(zip(ks, rates[: len(ks)], strict=True)),
+        recall=dict(zip(ks, rates[len(ks) :], strict=True)),
+        r_precision=r_precision,
+        map_at_r=map_at_r,
+        mean_average_precision=mean_average_precision,
+        map_at_1000=map_at_1000,
+        n_queries=len(counted),
+        n_without_mates=len(per_query) - len(counted),
+    )
+
+
+def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
+    """Area under the ROC curve: how often a query with a mate outscores one without, ties half.
+
+    Args:
+        with_mate: (n,) top scores of queries with a mate.
+        without_mate: (m,) top scores of queries without.
+
+    Raises:
+        EvaluationError: One of the two is empty.
+    """
+    positive, negative = (np.sort(np.asarray(s, dtype=np.float64)) for s in (with_mate, without_mate))
+    if not len(positive) or not len(negative):
+        raise EvaluationError("AUROC needs queries with and without a mate")
+    below = np.searchsorted(negative, positive, side="left")
+    at_most = np.searchsorted(negative, positive, side="right")
+    return float((below + at_most).mean() / (2 * len(negative)))

@@ -1,0 +1,120 @@
+"""Ranks of a query's mates, the same on every machine and in every chunk, without an n x m matrix.
+
+A matrix product through BLAS rounds the same pair differently by the shape of the matrices, by the
+processor and by the number of threads; equal items would then be ranked by the last bit instead of by
+gallery position. So the coordinates are rounded to multiples of 2^-26, about what float32 resolves of
+a unit vector anyway. Every product of two of them, and by Cauchy-Schwarz every partial sum, is then
+a multiple of 2^-52 below 2 in magnitude: float64 holds it exactly, and no order of summation can change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from models.errors import EvaluationError
+from models.similarity import FloatArray
+
+__all__ = ["Positions", "mate_ranks", "top_similarities"]
+
+Positions = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_COORDINATE_BITS = 26
+# A sorting key holds a similarity in steps of 2^-40 above the gallery position, in one int64.
+_POSITION_BITS = 22
+_DROPPED_BITS = 2 * _COORDINATE_BITS - 40
+_LAST = np.iinfo(np.int64).max
+# Entries of a block of similarities: 32 MiB in float64.
+_BLOCK = 2**22
+# Up to so many mates it is faster to count what ranks before each than to sort the whole row.
+_FEW_MATES = 32
+
+
+def mate_ranks(
+    queries: FloatArray,
+    query_labels: Sequence[object],
+    gallery: FloatArray,
+    gallery_labels: Sequence[object],
+    exclude: Sequence[npt.ArrayLike] | None = None,
+) -> Iterator[Positions]:
+    """Rank the gallery for each query by falling cosine similarity, ties by gallery position.
+
+    Args:
+        queries: (n, d) float32, L2-normalized.
+        query_labels: n labels.
+        gallery: (m, d) float32, L2-normalized, at most 2^22 items.
+        gallery_labels: m labels.
+        exclude: For each query the gallery positions that are not there for it; None excludes nothing.
+
+    Yields:
+        For each query the ranks of its mates, rising, from 0; empty for a query without a mate.
+
+    Raises:
+        EvaluationError: The gallery has more items than a sorting key can tell apart.
+    """
+    if len(gallery) > 2**_POSITION_BITS:
+        raise EvaluationError(
+            f"the gallery has {len(gallery):,} items, exact ranking takes at most {2**_POSITION_BITS:,}: "
+            "evaluate on a sample"
+        )
+    members = _positions_by_label(gallery_labels)
+    for row, keys in enumerate(_rows_of_keys(queries, gallery)):
+        mates = members.get(query_labels[row], np.empty(0, np.int64))
+        if exclude is not None:
+            left_out = np.asarray(exclude[row], dtype=np.int64)
+            keys[left_out] = _LAST
+            mates = np.setdiff1d(mates, left_out, assume_unique=True)
+        yield _count_before(keys, np.sort(keys[mates]))
+
+
+def top_similarities(queries: FloatArray, gallery: FloatArray) -> Floats:
+    """Cosine similarity of each query to its most similar gallery item, block by block.
+
+    Args:
+        queries: (n, d) float32, L2-normalized.
+        gallery: (m, d) float32, L2-normalized, m at least 1.
+
+    Returns:
+        (n,) float64.
+    """
+    tops = [products.max(axis=1) for products in _products(queries, gallery)]
+    return np.concatenate(tops) / 2.0 ** (2 * _COORDINATE_BITS) if tops else np.empty(0)
+
+
+def _positions_by_label(labels: Sequence[object]) -> Mapping[object, Positions]:
+    names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    order = np.argsort(classes, kind="stable")
+    return dict(zip(names.tolist(), np.split(order, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Positions]:
+    """For each query one key an item: smaller ranks earlier, and no two are equal."""
+    positions = np.arange(len(gallery))
+    for products in _products(queries, gallery):
+        keys = products.astype(np.int64)
+        np.negative(keys, out=keys)
+        keys >>= _DROPPED_BITS
+        keys <<= _POSITION_BITS
+        keys |= positions
+        yield from keys
+
+
+def _products(queries: FloatArray, gallery: FloatArray) -> Iterator[Floats]:
+    """(rows, m) exact dot products in units of 2^-52, some rows at a time."""
+    items = _as_fixed_point(gallery).T
+    rows = max(1, _BLOCK // max(1, len(gallery)))
+    for start in range(0, len(queries), rows):
+        yield _as_fixed_point(queries[start : start + rows]) @ items
+
+
+def _as_fixed_point(unit: FloatArray) -> Floats:
+    return np.rint(np.ldexp(unit.astype(np.float64), _COORDINATE_BITS))
+
+
+def _count_before(keys: Positions, wanted: Positions) -> Positions:
+    if len(wanted) > _FEW_MATES:
+        return np.searchsorted(np.sort(keys), wanted)
+    return np.array([np.count_nonzero(keys < key) for key in wanted], dtype=np.int64)
