@@ -1,6 +1,23 @@
-"""Labelled image sets for training and evaluation."""
+"""Labelled image sets for training and evaluation.
 
+One module a layout lists a set (`read_<set>` gives a row an image); `listing` names the images of any of
+them and opens them one by one; `labelled` holds the decoded ones in memory; `revisited` has ground truth
+by query instead of classes.
+"""
+
+from models.datasets.files import LabelledFile
 from models.datasets.labelled import LabelledImages, load_datasets
+from models.datasets.listing import ImageListing, list_images
 from models.datasets.protocol import read_protocol
+from models.datasets.revisited import RevisitedSet, read_revisited
 
-__all__ = ["LabelledImages", "load_datasets", "read_protocol"]
+__all__ = [
+    "ImageListing",
+    "LabelledFile",
+    "LabelledImages",
+    "RevisitedSet",
+    "list_images",
+    "load_datasets",
+    "read_protocol",
+    "read_revisited",
+]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from models.config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
-from models.datasets.protocol import open_archives, read_protocol
-from models.decoding import ACCEPTED_FORMATS, IMAGE_SUFFIXES, ImageSource, decode_image
-from models.demo_catalog import make_catalog, render_view
+from models.dataset_config import DatasetConfig
+from models.datasets.listing import ImageListing, list_images, source_name
+from models.decoding import decode_image
 from models.errors import DatasetError, ImageError
 
 __all__ = ["LabelledImages", "load_datasets"]
@@ -28,17 +27,29 @@ class LabelledImages:
     Attributes:
         pixels: (n, S, S, 3) uint8 RGB.
         labels: (n,) class names, each with its data set's name before a colon.
-        roles: (n,) `train`, `gallery`, `query` or `absent`.
+        roles: (n,) roles; see `models.datasets.files.LabelledFile`.
+        super_labels: (n,) groups of classes, named like labels. The classes of a data set without any are
+            one group with the data set's name; left out, that holds for all.
     """
 
     pixels: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.str_]
     roles: npt.NDArray[np.str_]
+    super_labels: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
+
+    def __post_init__(self) -> None:
+        if not len(self.super_labels):
+            object.__setattr__(self, "super_labels", self.sources)
 
     @property
     def class_ids(self) -> npt.NDArray[np.int64]:
         """(n,) labels as integers, in the order of the sorted names."""
         return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
+
+    @property
+    def super_class_ids(self) -> npt.NDArray[np.int64]:
+        """(n,) super-labels as integers, in the order of the sorted names."""
+        return np.unique(self.super_labels, return_inverse=True)[1].astype(np.int64)
 
     @property
     def sources(self) -> npt.NDArray[np.str_]:
@@ -52,7 +63,7 @@ class LabelledImages:
 
     def subset(self, mask: npt.NDArray[np.bool_]) -> LabelledImages:
         """The images where `mask` (n,) is true."""
-        return LabelledImages(self.pixels[mask], self.labels[mask], self.roles[mask])
+        return LabelledImages(self.pixels[mask], self.labels[mask], self.roles[mask], self.super_labels[mask])
 
     def split_classes(self, share: float, seed: int) -> tuple[LabelledImages, LabelledImages]:
         """Split by class, the same share of each data set.
@@ -79,81 +90,54 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
     """Load and fit every image of the data sets.
 
     Args:
-        configs: Where the images are.
-        fit: Brings an RGB image to the training size.
+        configs: Where the images are; parts of one folder may stand beside each other.
+        fit: Brings an RGB image to the training size, the same for all.
 
     Raises:
-        DatasetError: A data set is missing, has no images, or one that cannot be decoded.
+        DatasetError: A data set is missing, has no images, or one that cannot be decoded; one is named
+            twice, or two different ones have the same name.
+        MissingPackageError: The layout of a data set needs a package that is not installed.
     """
-    names = [config.root.name for config in configs if not isinstance(config, DemoCatalogConfig)]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DatasetError(
-            f"two data sets have a folder named '{repeated[0]}': rename one, "
-            "or their classes would be taken for the same"
-        )
-    loaded = [_load_one(config, fit) for config in configs]
+    _check_names(configs)
+    listings = [list_images(config) for config in configs]
     return LabelledImages(
-        np.concatenate([part.pixels for part in loaded]),
-        np.concatenate([part.labels for part in loaded]),
-        np.concatenate([part.roles for part in loaded]),
+        _decode_all(listings, fit),
+        np.concatenate([listing.labels for listing in listings]),
+        np.concatenate([listing.roles for listing in listings]),
+        np.concatenate([listing.super_labels for listing in listings]),
     )
 
 
-def _load_one(config: DatasetConfig, fit: Fit) -> LabelledImages:
-    match config:
-        case ProtocolConfig():
-            return _load_protocol(config, fit)
-        case FolderConfig():
-            return _load_folder(config, fit)
-        case DemoCatalogConfig():
-            return _render_catalogs(config, fit)
+def _check_names(configs: Sequence[DatasetConfig]) -> None:
+    places: dict[str, object] = {}
+    for position, config in enumerate(configs):
+        name, place = source_name(config), (config.kind, getattr(config, "root", None))
+        if config in configs[:position]:
+            raise DatasetError(f"data set '{name}' is named twice: its images would count double")
+        if places.setdefault(name, place) != place:
+            raise DatasetError(
+                f"two data sets have a folder named '{name}': rename one, "
+                "or their classes would be taken for the same"
+            )
 
 
-def _load_protocol(config: ProtocolConfig, fit: Fit) -> LabelledImages:
-    rows = read_protocol(config.root, split=config.split, roles=config.roles)
-    name = config.root.name
-
-    def images() -> Iterable[tuple[Image.Image, str, str]]:
-        with open_archives(config.root) as read:
-            for row in rows:
-                yield fit(_decode(read(row), row.path)), f"{name}:{row.label}", row.role
-
-    return _collect(images(), str(config.root))
-
-
-def _load_folder(config: FolderConfig, fit: Fit) -> LabelledImages:
-    if not config.root.is_dir():
-        raise DatasetError(f"there is no folder '{config.root}'")
-    paths = sorted(path for path in config.root.glob("*/*") if path.suffix.lower() in IMAGE_SUFFIXES)
-    name = config.root.name
-    images = ((fit(_decode(path, str(path))), f"{name}:{path.parent.name}", "train") for path in paths)
-    return _collect(images, str(config.root))
+def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> npt.NDArray[np.uint8]:
+    """(n, S, S, 3) pixels; filled image by image, because two copies of a large set need not fit."""
+    images = (fit(image) for listing in listings for image in _decoded(listing))
+    first = np.asarray(next(images), dtype=np.uint8)
+    pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
+    pixels[0] = first
+    for position, image in enumerate(images, start=1):
+        pixels[position] = image
+    return pixels
 
 
-def _render_catalogs(config: DemoCatalogConfig, fit: Fit) -> LabelledImages:
-    images = (
-        (fit(render_view(product, view, size=96)), f"demo:{seed}/{product.id}", "train")
-        for seed in config.seeds
-        for product in make_catalog(seed, config.products)
-        for view in range(config.views)
-    )
-    return _collect(images, "demo catalog")
-
-
-def _decode(source: ImageSource, name: str) -> Image.Image:
-    try:
-        return decode_image(source)
-    except ImageError as error:
-        raise DatasetError(f"image '{name}' cannot be used: {error.reason}") from error
-
-
-def _collect(images: Iterable[tuple[Image.Image, str, str]], name: str) -> LabelledImages:
-    pixels, labels, roles = [], [], []
-    for image, label, role in images:
-        pixels.append(np.asarray(image, dtype=np.uint8))
-        labels.append(label)
-        roles.append(role)
-    if not pixels:
-        raise DatasetError(f"'{name}' holds no images ({', '.join(ACCEPTED_FORMATS)})")
-    return LabelledImages(np.stack(pixels), np.array(labels), np.array(roles))
+def _decoded(listing: ImageListing) -> Iterator[Image.Image]:
+    with listing.open() as read:
+        for file in listing.files:
+            try:
+                yield decode_image(read(file))
+            except ImageError as error:
+                raise DatasetError(
+                    f"data set '{listing.name}': image '{file.path}' cannot be used: {error.reason}"
+                ) from error

@@ -107,7 +107,7 @@ def test_protocol_without_such_images_is_refused(protocol: Path) -> None:
 
 def test_protocol_with_other_columns_is_refused(protocol: Path) -> None:
     _write_protocol(protocol, [("file", "label", "split", "role"), *ROWS])
-    with pytest.raises(DatasetError, match="columns"):
+    with pytest.raises(DatasetError, match="no column 'path', only file, label"):
         read_protocol(protocol, split="train", roles=("train",))
 
 

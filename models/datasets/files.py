@@ -1,0 +1,111 @@
+"""One labelled image of a data set, and how its pixels are reached: in a folder or in a zip archive."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from models.decoding import ImageSource, decode_image
+from models.errors import DatasetError, ImageError
+
+__all__ = ["Box", "LabelledFile", "ReadImage", "open_archives", "open_files"]
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """One image of a data set.
+
+    Attributes:
+        path: Path below the data set's root, or name inside `archive`.
+        label: Class within the data set.
+        role: `train`; `test` (searched among its like); or, where a protocol tells them apart, `gallery`,
+            `query` (its label is in the gallery), `absent` (it is not) and `unused`.
+        super_label: Group of classes that `label` belongs to; empty where the data set has none.
+        archive: Path of a zip archive below the root that holds the image; empty for a file of its own.
+        box: Left, top, right and bottom in pixels of the part that is meant; None for the whole image.
+    """
+
+    path: str
+    label: str
+    role: str = "train"
+    super_label: str = ""
+    archive: str = ""
+    box: Box | None = None
+
+
+ReadImage = Callable[[LabelledFile], ImageSource]
+
+
+@contextmanager
+def open_archives(root: Path) -> Iterator[Callable[[LabelledFile], bytes]]:
+    """Open the archives of a data set as they are needed.
+
+    Yields:
+        A function from a row to the bytes of its image; it raises a DatasetError where the archive is
+        missing, damaged, or lacks the image.
+    """
+    with ExitStack() as stack:
+        archives: dict[str, zipfile.ZipFile] = {}
+
+        def read(file: LabelledFile) -> bytes:
+            path = root / file.archive
+            try:
+                if file.archive not in archives:
+                    archives[file.archive] = stack.enter_context(zipfile.ZipFile(path))
+                return archives[file.archive].read(file.path)
+            except KeyError as error:
+                raise DatasetError(f"archive '{path}' holds no '{file.path}'") from error
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DatasetError(f"archive '{path}' cannot be read: {error}") from error
+
+        yield read
+
+
+@contextmanager
+def open_files(root: Path, *, origin: str = "") -> Iterator[ReadImage]:
+    """Open a data set for reading.
+
+    Args:
+        root: Folder that the rows' paths start from.
+        origin: Name of the data set and where to get it, for the error about a missing image.
+
+    Yields:
+        A function from a row to what `decode_image` and the embedder take: the path of a file, the bytes
+        of an archive's member, or the cut image where the row has a box. It raises a DatasetError where
+        there is no such image.
+    """
+    with open_archives(root) as read_member:
+
+        def read(file: LabelledFile) -> ImageSource:
+            source = read_member(file) if file.archive else _existing(root, file, origin)
+            return source if file.box is None else _cut(source, file.path, file.box)
+
+        yield read
+
+
+def _existing(root: Path, file: LabelledFile, origin: str) -> Path:
+    path = root / file.path
+    if not path.is_file():
+        advice = f": get {origin}" if origin else ""
+        raise DatasetError(f"'{root}' has no image '{file.path}', which it lists{advice}")
+    return path
+
+
+def _cut(source: ImageSource, name: str, box: Box) -> Image.Image:
+    try:
+        image = decode_image(source)
+    except ImageError as error:
+        raise DatasetError(f"image '{name}' cannot be used: {error.reason}") from error
+    left, top, right, bottom = (round(edge) for edge in box)
+    # A box may reach over the edge; what lies outside would come out black.
+    edges = max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)
+    if edges[0] >= edges[2] or edges[1] >= edges[3]:
+        raise DatasetError(f"image '{name}' is {image.width} x {image.height} pixels, its box is {box}")
+    return image.crop(edges)
