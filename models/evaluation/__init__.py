@@ -1,5 +1,15 @@
-"""Evaluation: retrieval metrics, clustering, and the protocols of public test sets."""
+"""Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
 
+from models.evaluation.clustering import clustering_nmi, nmi
 from models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
+from models.evaluation.revisited import JudgedMetrics, judged_metrics
 
-__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
+__all__ = [
+    "JudgedMetrics",
+    "RetrievalMetrics",
+    "auroc",
+    "clustering_nmi",
+    "judged_metrics",
+    "nmi",
+    "retrieval_metrics",
+]

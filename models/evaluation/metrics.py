@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.errors import EvaluationError
-from models.evaluation.ranking import Positions, mate_ranks
+from models.evaluation.ranking import Positions, item_ranks, mate_positions
 from models.similarity import normalize
 
 __all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
@@ -84,7 +84,8 @@ def retrieval_metrics(
     _check_lengths(("query", queries, query_labels), ("gallery", items, item_labels))
     if exclude is not None and len(exclude) != len(queries):
         raise EvaluationError(f"{len(queries)} queries, but exclusions for {len(exclude)}")
-    ranks = mate_ranks(queries, query_labels.tolist(), items, item_labels.tolist(), exclude)
+    mates = mate_positions(query_labels.tolist(), item_labels.tolist())
+    ranks = item_ranks(queries, items, mates, exclude)
     return _average([_of_query(one, ks) for one in ranks], ks)
 
 

@@ -1,15 +1,16 @@
-"""Ranks of a query's mates, the same on every machine and in every chunk, without an n x m matrix.
+"""Ranks of the items that matter to a query: the same in every chunk, without an n x m matrix.
 
 A matrix product through BLAS rounds the same pair differently by the shape of the matrices, by the
 processor and by the number of threads; equal items would then be ranked by the last bit instead of by
 gallery position. So the coordinates are rounded to multiples of 2^-26, about what float32 resolves of
 a unit vector anyway. Every product of two of them, and by Cauchy-Schwarz every partial sum, is then
-a multiple of 2^-52 below 2 in magnitude: float64 holds it exactly, and no order of summation can change it.
+a multiple of 2^-52 below 2 in magnitude: float64 holds it exactly, and no order of summation can change
+it. From the unit embeddings on, every machine ranks alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from models.errors import EvaluationError
 from models.similarity import FloatArray
 
-__all__ = ["Positions", "mate_ranks", "top_similarities"]
+__all__ = ["Positions", "item_ranks", "mate_positions", "top_similarities"]
 
 Positions = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -33,24 +34,23 @@ _BLOCK = 2**22
 _FEW_MATES = 32
 
 
-def mate_ranks(
+def item_ranks(
     queries: FloatArray,
-    query_labels: Sequence[object],
     gallery: FloatArray,
-    gallery_labels: Sequence[object],
+    wanted: Iterable[Positions],
     exclude: Sequence[npt.ArrayLike] | None = None,
 ) -> Iterator[Positions]:
     """Rank the gallery for each query by falling cosine similarity, ties by gallery position.
 
     Args:
         queries: (n, d) float32, L2-normalized.
-        query_labels: n labels.
         gallery: (m, d) float32, L2-normalized, at most 2^22 items.
-        gallery_labels: m labels.
-        exclude: For each query the gallery positions that are not there for it; None excludes nothing.
+        wanted: For each query the gallery positions whose ranks matter, each once.
+        exclude: For each query the gallery positions that are not there for it, wanted or not; None
+            excludes nothing.
 
     Yields:
-        For each query the ranks of its mates, rising, from 0; empty for a query without a mate.
+        For each query the ranks of its wanted items, rising, from 0.
 
     Raises:
         EvaluationError: The gallery has more items than a sorting key can tell apart.
@@ -60,14 +60,22 @@ def mate_ranks(
             f"the gallery has {len(gallery):,} items, exact ranking takes at most {2**_POSITION_BITS:,}: "
             "evaluate on a sample"
         )
-    members = _positions_by_label(gallery_labels)
-    for row, keys in enumerate(_rows_of_keys(queries, gallery)):
-        mates = members.get(query_labels[row], np.empty(0, np.int64))
+    for row, (keys, items) in enumerate(zip(_rows_of_keys(queries, gallery), wanted, strict=True)):
         if exclude is not None:
             left_out = np.asarray(exclude[row], dtype=np.int64)
             keys[left_out] = _LAST
-            mates = np.setdiff1d(mates, left_out, assume_unique=True)
-        yield _count_before(keys, np.sort(keys[mates]))
+            items = np.setdiff1d(items, left_out, assume_unique=True)
+        yield _count_before(keys, np.sort(keys[items]))
+
+
+def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[object]) -> Iterator[Positions]:
+    """For each query the gallery positions that carry its label, rising; none where the gallery lacks it."""
+    names, classes, sizes = np.unique(np.asarray(gallery_labels), return_inverse=True, return_counts=True)
+    by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+    members = dict(zip(names.tolist(), by_class, strict=True))
+    none = np.empty(0, np.int64)
+    for label in query_labels:
+        yield members.get(label, none)
 
 
 def top_similarities(queries: FloatArray, gallery: FloatArray) -> Floats:
@@ -82,12 +90,6 @@ def top_similarities(queries: FloatArray, gallery: FloatArray) -> Floats:
     """
     tops = [products.max(axis=1) for products in _products(queries, gallery)]
     return np.concatenate(tops) / 2.0 ** (2 * _COORDINATE_BITS) if tops else np.empty(0)
-
-
-def _positions_by_label(labels: Sequence[object]) -> Mapping[object, Positions]:
-    names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    order = np.argsort(classes, kind="stable")
-    return dict(zip(names.tolist(), np.split(order, np.cumsum(sizes)[:-1]), strict=True))
 
 
 def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Positions]:

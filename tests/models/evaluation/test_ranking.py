@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from models.errors import EvaluationError
 from models.evaluation import ranking, retrieval_metrics
-from models.evaluation.ranking import mate_ranks, top_similarities
+from models.evaluation.ranking import item_ranks, mate_positions, top_similarities
 from models.similarity import FloatArray, normalize
 
 
@@ -22,6 +22,11 @@ def _with_copies(seed: int, n_items: int, n_labels: int) -> tuple[FloatArray, ND
     rng = np.random.default_rng(seed)
     originals = normalize(rng.normal(size=(max(2, n_items // 4), 7)))
     return originals[rng.integers(0, len(originals), n_items)], rng.integers(0, n_labels, n_items)
+
+
+def _mate_ranks(queries, labels, gallery, gallery_labels, exclude=None) -> list[list[int]]:
+    mates = mate_positions(labels.tolist(), gallery_labels.tolist())
+    return [ranks.tolist() for ranks in item_ranks(queries, gallery, mates, exclude)]
 
 
 def _on_grid(row: FloatArray) -> list[Fraction]:
@@ -41,18 +46,15 @@ def _slow_ranks(query, label, gallery, labels, left_out=(), tie=1) -> list[int]:
 @settings(max_examples=30, deadline=None)
 def test_ranks_equal_the_slow_loop_with_ties(seed: int, n_items: int, n_labels: int) -> None:
     gallery, labels = _with_copies(seed, n_items, n_labels)
-    queries, query_labels = gallery[:5], labels[:5].tolist()
-    actual = [one.tolist() for one in mate_ranks(queries, query_labels, gallery, labels.tolist())]
-    assert actual == [
-        _slow_ranks(query, label, gallery, labels) for query, label in zip(queries, query_labels, strict=True)
-    ]
+    expected = [_slow_ranks(gallery[row], labels[row], gallery, labels) for row in range(4)]
+    assert _mate_ranks(gallery[:4], labels[:4], gallery, labels) == expected
 
 
 def test_ties_in_another_order_fail_the_slow_comparison() -> None:
     """Negative control."""
     gallery, labels = _with_copies(0, 40, 3)
-    (actual,) = mate_ranks(gallery[:1], labels[:1].tolist(), gallery, labels.tolist())
-    assert actual.tolist() != _slow_ranks(gallery[0], labels[0], gallery, labels, tie=-1)
+    (actual,) = _mate_ranks(gallery[:1], labels[:1], gallery, labels)
+    assert actual != _slow_ranks(gallery[0], labels[0], gallery, labels, tie=-1)
 
 
 @given(seed=st.integers(0, 10_000))
@@ -60,24 +62,24 @@ def test_ties_in_another_order_fail_the_slow_comparison() -> None:
 def test_excluded_items_are_neither_mates_nor_distractors(seed: int) -> None:
     gallery, labels = _with_copies(seed, 25, 3)
     left_out = np.random.default_rng(seed).choice(25, 8, replace=False)
-    (actual,) = mate_ranks(gallery[:1], labels[:1].tolist(), gallery, labels.tolist(), [left_out])
-    assert actual.tolist() == _slow_ranks(gallery[0], labels[0], gallery, labels, set(left_out.tolist()))
+    (actual,) = _mate_ranks(gallery[:1], labels[:1], gallery, labels, [left_out])
+    assert actual == _slow_ranks(gallery[0], labels[0], gallery, labels, set(left_out.tolist()))
 
 
 def test_many_and_few_mates_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, labels = _with_copies(1, 90, 2)
-    sorted_rows = [one.tolist() for one in mate_ranks(gallery, labels.tolist(), gallery, labels.tolist())]
+    sorted_rows = _mate_ranks(gallery, labels, gallery, labels)
     monkeypatch.setattr(ranking, "_FEW_MATES", 1000)
-    counted = [one.tolist() for one in mate_ranks(gallery, labels.tolist(), gallery, labels.tolist())]
+    counted = _mate_ranks(gallery, labels, gallery, labels)
     assert sorted_rows == counted
 
 
 @pytest.mark.parametrize("block", [1, 700, 5000, 2**22])
 def test_ranks_do_not_depend_on_the_chunk(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gallery, labels = _with_copies(2, 257, 9)
-    expected = [one.tolist() for one in mate_ranks(gallery, labels.tolist(), gallery, labels.tolist())]
+    expected = _mate_ranks(gallery, labels, gallery, labels)
     monkeypatch.setattr(ranking, "_BLOCK", block)
-    actual = [one.tolist() for one in mate_ranks(gallery, labels.tolist(), gallery, labels.tolist())]
+    actual = _mate_ranks(gallery, labels, gallery, labels)
     assert actual == expected
 
 
@@ -115,4 +117,4 @@ def test_the_full_matrix_is_never_held() -> None:
 def test_a_gallery_beyond_the_sorting_key_is_refused() -> None:
     gallery = np.broadcast_to(np.float32([1.0]), (2**22 + 1, 1))
     with pytest.raises(EvaluationError, match="at most 4,194,304"):
-        next(mate_ranks(gallery[:1], [0], gallery, []))
+        next(item_ranks(gallery[:1], gallery, []))

@@ -1,0 +1,105 @@
+"""Clustering quality: k-means with as many clusters as classes, and normalized mutual information."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from models.errors import EvaluationError, MissingPackageError
+from models.similarity import normalize
+
+__all__ = ["clustering_nmi", "k_means", "nmi"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
+    """NMI between the labels and k-means clusters of the unit embeddings, as many as there are labels.
+
+    Args:
+        embeddings: (n, d), normalized or not.
+        labels: (n,) class labels.
+        seed: Seed of the clustering.
+
+    Raises:
+        EmbeddingError: An embedding is zero or not finite.
+        MissingPackageError: Faiss is not installed.
+    """
+    classes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed))
+
+
+def k_means(
+    embeddings: npt.ArrayLike, n_clusters: int, *, seed: int = 0, n_restarts: int = 3, n_iterations: int = 20
+) -> npt.NDArray[np.int64]:
+    """Cluster unit embeddings with the k-means of Faiss.
+
+    Args:
+        embeddings: (n, d), normalized or not.
+        n_clusters: Number of clusters, at most n.
+        seed: Seed of the initial centroids. The same machine gives the same clusters again; another one
+            may round differently.
+        n_restarts: Runs, of which the one with the smallest distances to the centroids is kept.
+        n_iterations: Iterations a run.
+
+    Returns:
+        (n,) cluster of each embedding.
+
+    Raises:
+        EmbeddingError: An embedding is zero or not finite.
+        EvaluationError: More clusters than embeddings.
+        MissingPackageError: Faiss is not installed.
+    """
+    unit = np.ascontiguousarray(normalize(embeddings))
+    if not 1 <= n_clusters <= len(unit):
+        raise EvaluationError(f"{len(unit)} embeddings cannot make {n_clusters} clusters")
+    # Without the two limits Faiss clusters a sample only, and warns about clusters of few points.
+    kept = {"min_points_per_centroid": 1, "max_points_per_centroid": len(unit)}
+    clustering = _import_faiss().Kmeans(
+        unit.shape[1], n_clusters, niter=n_iterations, nredo=n_restarts, seed=seed, gpu=False, **kept
+    )
+    clustering.train(unit)
+    return clustering.index.search(unit, 1)[1][:, 0]
+
+
+def nmi(
+    labels: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    average: Literal["arithmetic", "geometric"] = "arithmetic",
+) -> float:
+    """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
+
+    Args:
+        labels: (n,) labels.
+        clusters: (n,) clusters.
+        average: Mean of the two entropies that the information is divided by. Metric learning reports
+            the arithmetic one.
+
+    Raises:
+        EvaluationError: The two have different lengths, or none.
+    """
+    first, second = (np.unique(np.asarray(one), return_inverse=True)[1] for one in (labels, clusters))
+    if len(first) != len(second) or not len(first):
+        raise EvaluationError(f"{len(first)} labels and {len(second)} clusters do not describe one set")
+    joint = np.unique(first * (int(second.max()) + 1) + second, return_counts=True)[1]
+    entropies = [_entropy(np.bincount(one)) for one in (first, second)]
+    scale = sum(entropies) / 2 if average == "arithmetic" else float(np.sqrt(np.prod(entropies)))
+    if scale == 0.0:
+        # Two sets in one piece are the same partition; one alone says nothing about the other.
+        return float(sum(entropies) == 0.0)
+    return max(0.0, sum(entropies) - _entropy(joint)) / scale
+
+
+def _entropy(counts: npt.NDArray[np.int64]) -> float:
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingPackageError("faiss", "cpu", "clustering embeddings") from error
+    return faiss
