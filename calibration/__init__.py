@@ -1,8 +1,9 @@
-"""Calibration in plain numpy: error rates over the threshold, and the threshold for a stated rate."""
+"""Calibration in plain numpy: error rates over the threshold, the threshold for a stated rate, and OPIS."""
 
 from calibration.errors import CalibrationError, NotEnoughTrialsError
 from calibration.operating_curve import OperatingCurve, Trials, operating_curve
 from calibration.opis import Opis, opis
+from calibration.opis_floor import OpisFloor, opis_floor
 from calibration.targets import Target, choose_threshold
 
 __all__ = [
@@ -10,9 +11,11 @@ __all__ = [
     "NotEnoughTrialsError",
     "OperatingCurve",
     "Opis",
+    "OpisFloor",
     "Target",
     "Trials",
     "choose_threshold",
     "operating_curve",
     "opis",
+    "opis_floor",
 ]
