@@ -11,6 +11,7 @@ import torch
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
+import models.plain_conv_net  # noqa: F401  (registers it with timm)
 from models.config import BackboneConfig
 from models.errors import BundleError, ConfigError
 
