@@ -13,6 +13,7 @@ __all__ = [
     "Cub200Config",
     "DatasetConfig",
     "DemoCatalogConfig",
+    "FileDatasetConfig",
     "FolderConfig",
     "GroceryStoreConfig",
     "INaturalist2018Config",
@@ -200,11 +201,10 @@ class GroceryStoreConfig(AuthoredConfig):
     split: Literal["train", "val", "test"] = "train"
 
 
-DatasetConfig = Annotated[
+FileDatasetConfig = (
     ProtocolConfig
     | FolderConfig
     | ManifestConfig
-    | DemoCatalogConfig
     | Cub200Config
     | Cars196Config
     | StanfordOnlineProductsConfig
@@ -212,6 +212,6 @@ DatasetConfig = Annotated[
     | INaturalist2018Config
     | VehicleIdConfig
     | OmniglotConfig
-    | GroceryStoreConfig,
-    Field(discriminator="kind"),
-]
+    | GroceryStoreConfig
+)
+DatasetConfig = Annotated[FileDatasetConfig | DemoCatalogConfig, Field(discriminator="kind")]

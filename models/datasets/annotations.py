@@ -74,7 +74,7 @@ def find_file(config: AuthoredConfig, *names: str) -> Path:
 def read_lines(
     path: Path, columns: Sequence[str], *, skip: int = 0, separator: str | None = None
 ) -> Iterator[Line]:
-    """Lines of a text file without a header row; empty ones are passed over.
+    """Lines of a text file; empty ones and a first one that names the columns are passed over.
 
     Args:
         path: UTF-8 text.
@@ -89,6 +89,8 @@ def read_lines(
         if number <= skip or not text.strip():
             continue
         fields = [field.strip() for field in text.split(separator)]
+        if number == skip + 1 and fields == list(columns):
+            continue
         if len(fields) != len(columns) or not all(fields):
             expected = f"{separator or ''} ".join(columns)
             raise Line(path, number, {}).error(f"'{text.strip()}', expected '{expected}'")
@@ -114,7 +116,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> Iterator[Line]:
                 raise line.error(f"the header row has {len(header)} fields, this one has not")
             yield line
     except csv.Error as error:
-        raise DatasetError(f"'{path}' line {reader.line_num}: {error}") from error
+        raise DatasetError(f"'{path}' line {reader.reader.line_num}: {error}") from error
 
 
 def _text(path: Path) -> str:

@@ -26,8 +26,8 @@ def read_in_shop(config: InShopConfig) -> list[LabelledFile]:
     """
     path = find_file(config, "Eval/list_eval_partition.txt", "list_eval_partition.txt")
     folder = "" if (config.root / "img").is_dir() else "Img/"
-    # The number of images and the names of the columns stand at the top.
-    rows = [_row(line, folder) for line in read_lines(path, _COLUMNS, skip=2)]
+    # The number of images stands at the top.
+    rows = [_row(line, folder) for line in read_lines(path, _COLUMNS, skip=1)]
     return [row for row in rows if row.role in _ROLES[config.split]]
 
 

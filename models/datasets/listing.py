@@ -16,6 +16,7 @@ from models.dataset_config import (
     Cub200Config,
     DatasetConfig,
     DemoCatalogConfig,
+    FileDatasetConfig,
     FolderConfig,
     GroceryStoreConfig,
     INaturalist2018Config,
@@ -67,19 +68,20 @@ class ImageListing:
     @property
     def labels(self) -> npt.NDArray[np.str_]:
         """(n,) class names, each with the data set's name before a colon."""
-        return np.array([f"{self.name}:{file.label}" for file in self.files])
+        return np.array([f"{self.name}:{file.label}" for file in self.files], np.str_)
 
     @property
     def super_labels(self) -> npt.NDArray[np.str_]:
         """(n,) groups of classes, named like labels; the data set's name alone where it has none."""
         return np.array(
-            [f"{self.name}:{file.super_label}" if file.super_label else self.name for file in self.files]
+            [f"{self.name}:{file.super_label}" if file.super_label else self.name for file in self.files],
+            np.str_,
         )
 
     @property
     def roles(self) -> npt.NDArray[np.str_]:
         """(n,) roles; see `LabelledFile`."""
-        return np.array([file.role for file in self.files])
+        return np.array([file.role for file in self.files], np.str_)
 
     def only(self, *roles: str) -> ImageListing:
         """The images with one of these roles, which may be none."""
@@ -108,9 +110,7 @@ def list_images(config: DatasetConfig) -> ImageListing:
     return ImageListing(source_name(config), files, partial(open_files, config.root, origin=origin))
 
 
-def _read(
-    config: AuthoredConfig | FolderConfig | ManifestConfig | ProtocolConfig,
-) -> list[LabelledFile]:
+def _read(config: FileDatasetConfig) -> list[LabelledFile]:
     match config:
         case ProtocolConfig():
             return read_protocol(config.root, split=config.split, roles=config.roles)
@@ -134,5 +134,3 @@ def _read(
             return read_omniglot(config)
         case GroceryStoreConfig():
             return read_grocery_store(config)
-        case _:
-            raise DatasetError(f"a data set of kind '{type(config).__name__}' has no classes to list")

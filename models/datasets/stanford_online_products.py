@@ -29,5 +29,5 @@ def read_stanford_online_products(config: StanfordOnlineProductsConfig) -> list[
             role=config.split,
             super_label=str(line.integer("super_class_id")),
         )
-        for line in read_lines(path, _COLUMNS, skip=1)
+        for line in read_lines(path, _COLUMNS)
     ]
