@@ -127,6 +127,7 @@ class BalancedContrastiveLoss(MetricLoss):
         margin: Distance that negative pairs have to reach: 4 to 10 in the paper, below 2 if normalized.
         negatives_per_positive: Weight of all negatives of an image against all its positives.
         normalize: L2-normalize the embeddings, which the paper does not.
+        importance: Weigh pairs for the way that batches are drawn; without it, all pairs of a batch alike.
 
     Attributes:
         left_out: Labels of the classes that are too small.
@@ -145,6 +146,8 @@ class BalancedContrastiveLoss(MetricLoss):
         margin: float,
         negatives_per_positive: float = 256,
         normalize: bool = False,
+        *,
+        importance: bool = True,
     ) -> None:
         super().__init__()
         sizes = np.asarray(class_sizes, dtype=np.int64)
@@ -161,6 +164,7 @@ class BalancedContrastiveLoss(MetricLoss):
         self.margin = margin
         self.negatives_per_positive = negatives_per_positive
         self.normalize = normalize
+        self.importance = importance
         self._sizes: Tensor
         self.register_buffer("_sizes", torch.from_numpy(np.where(large, sizes, 0)), persistent=False)
 
@@ -171,10 +175,12 @@ class BalancedContrastiveLoss(MetricLoss):
         sizes = self._sizes.to(embeddings.device)
         last = len(sizes) - 1
         n_first, n_second = (sizes[of.clamp(0, last)].to(distances.dtype) for of in (first, second))
-        positive, negative = self.batch_design.factors(self.n_images, self.n_classes)
         balance = self.negatives_per_positive / (self.n_classes - 1) * (n_first - 1) / n_second.clamp_min(1)
-        near = positive * n_first * (n_first - 1) * distances.square()
-        far = negative * n_first * n_second * balance * (self.margin - distances).clamp_min(0).square()
+        near, far = distances.square(), balance * (self.margin - distances).clamp_min(0).square()
+        if self.importance:
+            positive, negative = self.batch_design.factors(self.n_images, self.n_classes)
+            near = positive * n_first * (n_first - 1) * near
+            far = negative * n_first * n_second * far
         loss = mean_where(torch.where(first == second, near, far), counted)
         known = (labels >= 0) & (labels <= last) & (sizes[labels.clamp(0, last)] > 0)
         loss = required(

@@ -192,6 +192,25 @@ def test_weights_of_another_design_are_biased(value_and_gradient: Evaluate) -> N
     assert value != pytest.approx(_full(2)[0], rel=1e-3)
 
 
+def test_without_importance_every_pair_of_a_batch_weighs_alike(value_and_gradient: Evaluate) -> None:
+    batch = [0, 1, 5, 6]
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
+    value, _ = value_and_gradient(loss, EMBEDDINGS[batch], LABELS[batch])
+    # Three classes are large enough; eta as over the data set, of which the batch is a part.
+    total = 0.0
+    for i, j in itertools.permutations(batch, 2):
+        distance, size_i, size_j = math.dist(EMBEDDINGS[i], EMBEDDINGS[j]), SIZES[LABELS[i]], SIZES[LABELS[j]]
+        eta = 5.0 / 2 * (size_i - 1) / size_j
+        total += distance**2 if LABELS[i] == LABELS[j] else eta * max(0.0, 3.0 - distance) ** 2
+    assert value == pytest.approx(total / 12, rel=1e-5)
+
+
+def test_without_importance_the_estimate_is_biased(value_and_gradient: Evaluate) -> None:
+    loss = BalancedContrastiveLoss(SIZES, GroupBatch(2, 2), 3.0, 5.0, importance=False)
+    value, _ = _expectation(value_and_gradient, loss, _groups(2, 2))
+    assert value != pytest.approx(_full(2)[0], rel=1e-3)
+
+
 @pytest.mark.parametrize("design", [GroupBatch(2, 2), RandomPairs(0.3)])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_lengths_count_unless_embeddings_are_normalized(
