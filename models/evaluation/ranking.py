@@ -71,25 +71,36 @@ def item_ranks(
 def mate_positions(query_labels: Sequence[object], gallery_labels: Sequence[object]) -> Iterator[Positions]:
     """For each query the gallery positions that carry its label, rising; none where the gallery lacks it."""
     names, classes, sizes = np.unique(np.asarray(gallery_labels), return_inverse=True, return_counts=True)
-    by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+    by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes))[:-1]
     members = dict(zip(names.tolist(), by_class, strict=True))
     none = np.empty(0, np.int64)
     for label in query_labels:
         yield members.get(label, none)
 
 
-def top_similarities(queries: FloatArray, gallery: FloatArray) -> Floats:
+def top_similarities(
+    queries: FloatArray, gallery: FloatArray, exclude: Sequence[npt.ArrayLike] | None = None
+) -> Floats:
     """Cosine similarity of each query to its most similar gallery item, block by block.
 
     Args:
         queries: (n, d) float32, L2-normalized.
-        gallery: (m, d) float32, L2-normalized, m at least 1.
+        gallery: (m, d) float32, L2-normalized.
+        exclude: As in `item_ranks`.
 
     Returns:
-        (n,) float64.
+        (n,) float64; -inf for a query to which no item is left.
     """
-    tops = [products.max(axis=1) for products in _products(queries, gallery)]
-    return np.concatenate(tops) / 2.0 ** (2 * _COORDINATE_BITS) if tops else np.empty(0)
+    tops = np.full(len(queries), -np.inf)
+    start = 0
+    for products in _products(queries, gallery):
+        stop = start + len(products)
+        if exclude is not None:
+            for products_of_query, left_out in zip(products, exclude[start:stop], strict=True):
+                products_of_query[np.asarray(left_out, dtype=np.int64)] = -np.inf
+        tops[start:stop] = products.max(axis=1, initial=-np.inf)
+        start = stop
+    return np.ldexp(tops, -2 * _COORDINATE_BITS)
 
 
 def _rows_of_keys(queries: FloatArray, gallery: FloatArray) -> Iterator[Positions]:
