@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from calibration import CalibrationError
 from indexer.errors import IndexerError
 from models.errors import ModelsError
-from service.cli import calibrate, demo, gallery, index, openapi, search, serve, train
+from service.cli import calibrate, demo, evaluate, gallery, index, openapi, search, serve, train
 from service.cli.console import errors
 from service.errors import ServiceError
 
@@ -27,6 +27,7 @@ app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("calibrate")(calibrate.calibrate)
+app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(serve.serve)
 app.command("train")(train.train)
 app.command("export")(train.export)

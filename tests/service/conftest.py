@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from typer.testing import CliRunner, Result
 
 from calibration import Target
 from indexer.build import build_gallery
@@ -27,6 +29,7 @@ from models.similarity import FloatArray
 from service.app import create_app
 from service.calibration_store import CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
+from service.cli import app, main
 from service.matcher import Matcher
 from service.pipeline import Pipeline
 from service.serving import serving
@@ -211,3 +214,46 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
         )
 
     return write
+
+
+@pytest.fixture
+def cli_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    """The bundle and a data folder that is empty until a test asks for `data_dir`."""
+    monkeypatch.setenv("VICINAL_BUNDLE", str(tiny_bundle.path))
+    monkeypatch.setenv("VICINAL_DATA_DIR", str(tmp_path / "data"))
+    # Wide, so that tables are not cut off.
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def run(cli_environment: None) -> Callable[..., Result]:
+    """Runs a command that is expected to work."""
+
+    def invoke(*arguments: object) -> Result:
+        result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def fail(
+    cli_environment: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs a command that is expected to fail as one line, and gives the line."""
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["vicinal", *(str(one) for one in arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert stopped.value.code == 2
+        assert lines[-1].startswith("vicinal: ")
+        assert not any("Traceback" in line or line.startswith("  File") for line in lines)
+        # Besides a progress bar that had begun there is nothing else.
+        assert [line for line in lines if line.startswith("vicinal: ")] == lines[-1:]
+        return lines[-1]
+
+    return call

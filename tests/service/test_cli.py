@@ -11,56 +11,16 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from indexer.gallery import Gallery
 from models.bundle import ModelBundle
-from service.cli import app, main
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., Result]
 Fail = Callable[..., str]
 
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
-    """The bundle and a data folder that is empty until a test asks for `data_dir`."""
-    monkeypatch.setenv("VICINAL_BUNDLE", str(tiny_bundle.path))
-    monkeypatch.setenv("VICINAL_DATA_DIR", str(tmp_path / "data"))
-    # Wide, so that tables are not cut off.
-    monkeypatch.setenv("COLUMNS", "200")
-
-
-@pytest.fixture
-def run() -> Run:
-    """Runs a command that is expected to work."""
-
-    def invoke(*arguments: object) -> Result:
-        result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-        return result
-
-    return invoke
-
-
-@pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fail:
-    """Runs a command that is expected to fail as one line, and gives the line."""
-
-    def call(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["vicinal", *(str(one) for one in arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        lines = capsys.readouterr().err.strip().splitlines()
-        assert stopped.value.code == 2
-        assert lines[-1].startswith("vicinal: ")
-        assert not any("Traceback" in line or line.startswith("  File") for line in lines)
-        # Besides a progress bar that had begun there is nothing else.
-        assert [line for line in lines if line.startswith("vicinal: ")] == lines[-1:]
-        return lines[-1]
-
-    return call
+pytestmark = pytest.mark.usefixtures("cli_environment")
 
 
 def as_process(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
@@ -258,5 +218,5 @@ def test_as_a_process_json_is_all_of_standard_output(data_dir: Path, query: Path
 
 def test_help_names_every_command(run: Run) -> None:
     output = run("--help").stdout
-    commands = ("demo", "index", "search", "calibrate", "serve", "train", "export", "gallery")
+    commands = ("demo", "index", "search", "calibrate", "evaluate", "serve", "train", "export", "gallery")
     assert [command for command in commands if command not in output] == []

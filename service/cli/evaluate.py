@@ -1,0 +1,188 @@
+"""`vicinal evaluate`: measure a bundle, or ready embeddings, on labelled images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from models.bundle import ModelBundle
+from models.evaluation.config import EvaluationTest, load_tests, parse_test
+from models.evaluation.embedding import read_embeddings
+from models.evaluation.measurement import measure_test
+from models.evaluation.report import EvaluationSettings, Part
+from models.evaluation.report import evaluate as evaluate_embeddings
+from service.cli.console import console, print_json, progress_bar
+from service.cli.options import JsonOption, load_embedder, load_settings
+from service.errors import RequestError
+
+__all__ = ["evaluate"]
+
+_STAGES = {"embed": "Embedding", "measure": "Measuring"}
+
+
+def evaluate(
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the small one that ships with Vicinal."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Part of the data sets in --data; test by default.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with tests, such as a training recipe.")
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
+    ] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
+    ] = None,
+    ranks: Annotated[
+        list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
+    ] = None,
+    nmi: Annotated[bool, typer.Option(help="Cluster, which takes long with thousands of classes.")] = True,
+    opis: Annotated[bool, typer.Option(help="Measure OPIS over all pairs, and its floor.")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the clustering and of the OPIS floor.")] = 0,
+    json_output: JsonOption = False,
+) -> None:
+    """Measure how well embeddings find, cluster and share one threshold, on labelled images."""
+    settings = EvaluationSettings(
+        ks=tuple(sorted(set(ranks or EvaluationSettings.ks))),
+        parts=tuple(part for part, wanted in _wanted(nmi, opis) if wanted),
+        seed=seed,
+    )
+    if (embeddings is not None) == bool(data or config):
+        raise RequestError("say what to measure on: --data KIND:ROOT, --config FILE, or --embeddings FILE")
+    if embeddings is not None:
+        if bundle is not None:
+            raise RequestError(f"--embeddings are measured as they are: leave out the bundle '{bundle}'")
+        run = _Run(None, [_measure_stored(embeddings, settings)])
+    else:
+        tests = [parse_test(one, split=split) for one in data or ()]
+        tests += load_tests(config, data_root=data_root) if config is not None else []
+        run = _measure_bundle(bundle, tests, settings)
+    if json_output:
+        print_json(run.as_json())
+    else:
+        _print(run)
+
+
+def _wanted(nmi: bool, opis: bool) -> tuple[tuple[Part, bool], ...]:
+    return (("nmi", nmi), ("opis", opis))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    name: str
+    figures: dict[str, float]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    bundle: ModelBundle | None
+    tests: Sequence[_Measured]
+
+    def as_json(self) -> dict[str, Any]:
+        tests = [{"name": one.name, "figures": one.figures, "notes": one.notes} for one in self.tests]
+        if self.bundle is None:
+            return {"bundle": None, "tests": tests}
+        return {
+            "bundle": {"name": self.bundle.name, "fingerprint": self.bundle.fingerprint},
+            "tests": tests,
+        }
+
+
+def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
+    stored = read_embeddings(path)
+    with progress_bar() as update:
+        result = evaluate_embeddings(
+            stored.embeddings,
+            stored.labels,
+            stored.roles,
+            settings=settings,
+            on_progress=lambda done, total: update("Measuring", done, total),
+        )
+    return _Measured(path.stem, result.figures, result.notes)
+
+
+def _measure_bundle(
+    bundle: Path | None, tests: Sequence[EvaluationTest], settings: EvaluationSettings
+) -> _Run:
+    embedder = load_embedder(load_settings(bundle=bundle))
+    measured = []
+    with progress_bar() as update:
+        for test in tests:
+            result = measure_test(embedder, test, settings, on_progress=partial(_show, update, test.name))
+            measured.append(_Measured(test.name, result.figures, result.notes))
+    return _Run(embedder.bundle, measured)
+
+
+def _show(update: Callable[[str, int, int], None], name: str, stage: str, done: int, total: int) -> None:
+    update(f"{_STAGES[stage]} {name}", done, total)
+
+
+def _print(run: _Run) -> None:
+    if run.bundle is not None:
+        console.print(f"Bundle [bold]{run.bundle.name}[/] {run.bundle.fingerprint}")
+    table = Table("", box=None)
+    for one in run.tests:
+        table.add_column(one.name, justify="right")
+    names = list(dict.fromkeys(name for one in run.tests for name in one.figures))
+    for name in names:
+        # A spread stands beside its figure; recall proper is for scripts.
+        if not name.endswith("_spread") and not name.startswith("recall_"):
+            table.add_row(_label(name), *(_value(name, one.figures) for one in run.tests))
+    console.print(table)
+    for one in run.tests:
+        for note in one.notes:
+            console.print(f"  {one.name}: {note}", markup=False, soft_wrap=True)
+
+
+_LABELS = {
+    "r_precision": "R-precision",
+    "map_at_r": "MAP@R",
+    "mean_average_precision": "mAP",
+    "map_at_1000": "mAP@1000",
+    "nmi": "NMI",
+    "auroc": "AUROC, mate or none",
+    "opis": "OPIS",
+    "opis_floor": "  if all classes were equal",
+    "epsilon_opis": "10 %-OPIS",
+    "epsilon_opis_floor": "  if all classes were equal",
+    "n_gallery": "gallery images",
+    "n_queries": "query images",
+    "n_absent": "absent images",
+    "n_without_mate": "images without a mate",
+    "n_classes": "classes",
+}
+_LABELS_AT_RANK = {"hit_rate": "R@", "precision": "mP@"}
+
+
+def _label(name: str) -> str:
+    difficulty, _, rest = name.partition("_")
+    if difficulty in ("easy", "medium", "hard"):
+        return f"{difficulty} {_label(rest)}"
+    kind, _, rank = name.rpartition("_")
+    if kind in _LABELS_AT_RANK:
+        return f"{_LABELS_AT_RANK[kind]}{rank}"
+    return _LABELS[name]
+
+
+def _value(name: str, figures: dict[str, float]) -> str:
+    if name not in figures:
+        return "-"
+    value, spread = figures[name], figures.get(f"{name}_spread")
+    if name.startswith("n_"):
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if spread is None else f"{value:.4f} ± {spread:.4f}"
