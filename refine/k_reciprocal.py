@@ -1,0 +1,314 @@
+"""k-reciprocal re-ranking: two images are alike when they are near to the same images, and these to them.
+
+Zhun Zhong et al., "Re-ranking Person Re-identification with k-reciprocal Encoding" (CVPR 2017), in a form
+in which no score depends on who else is asked about. As published, distances are divided by their maximum
+over the current queries and gallery, and a query changes the encodings of the items; here the encodings are
+those of the gallery G alone, with the squared distances D = 2 - 2 s as they are:
+
+    N(i, k)  = { j : D_ij <= D_i(k) }       D_i(k): distance of i to its k-th nearest other item, ties in
+    R(i, k)  = { j : j in N(i, k) and i in N(j, k) }, and i itself
+    R*(i)    = R(i, k1) and every R(m, k1 // 2), m in R(i, k1), more than 2/3 of which lie in R(i, k1)
+    e_i      = exp(-D_ij) for j in R*(i), else 0, divided by its sum
+    V_i      = mean of e_j over i and the k2 - 1 items nearest to it, ties in
+
+A query q that is no item has no place of its own in an encoding. Its R(q) are those of its k1 + 1 nearest
+items j with D_qj <= D_j(k1), so that a copy of an item gets the item's encoding; R*(q), e_q and V_q follow in
+the same way, and e_q = 0 where R(q) is empty.
+
+    d_J      = 1 - sum min(V_q, V_j) / sum max(V_q, V_j)
+    score    = (1 - lam) (1 - d_J) + lam exp(2 s_qj - 2)
+
+The e_i are computed once for a gallery and stored. The V_i follow from them for the candidates of a query
+only, so that k2 and lam can be chosen with every call, and nothing takes time that grows with the gallery.
+
+This is exact as long as the stored lists of K neighbors hold what the formulas ask for. Of more than K - k1
+items at the very distance D_i(k1), the last by position are left out. Where more than K - k1 of an item's
+neighbors are removed, its D(k1) is that of the last one listed, which is at most the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from models.similarity import FloatArray, exact_similarities
+from refine.sparse_rows import SparseRows, ranges
+
+__all__ = ["ReciprocalGraph", "k_reciprocal_scores", "reciprocal_encodings"]
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+_NOBODY: Positions = np.empty(0, np.int64)
+# Rows, pairs of vectors and candidates at a time: what keeps the intermediate arrays at some ten megabytes.
+_BLOCK = 512
+_PAIRS = 16_384
+_CANDIDATES = 128
+
+
+@dataclass(frozen=True, eq=False)
+class ReciprocalGraph:
+    """A gallery as the re-ranking sees it.
+
+    Attributes:
+        embeddings: (n, d) float32, L2-normalized.
+        neighbor_ids: (n, K) positions of the nearest others, nearest first, -1 where there are fewer.
+        neighbor_similarities: (n, K) float32 similarities to them, -inf where there are fewer.
+        k1: Neighbors that can be reciprocal, 2 to K.
+        encodings: The e_i of all items, see `reciprocal_encodings`; computed when needed where None.
+        removed: Positions that count as not in the gallery, so that the encodings are computed when needed.
+
+    Raises:
+        ValueError: k1 is out of range for lists of this length.
+    """
+
+    embeddings: FloatArray
+    neighbor_ids: npt.NDArray[np.integer]
+    neighbor_similarities: FloatArray
+    k1: int = 20
+    encodings: SparseRows | None = None
+    removed: Positions = field(default_factory=lambda: _NOBODY)
+
+    def __post_init__(self) -> None:
+        width = self.neighbor_ids.shape[1]
+        if not 2 <= self.k1 <= width:
+            raise ValueError(f"k1 must lie between 2 and {width} for lists of {width}, got {self.k1}")
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def without(self, positions: npt.ArrayLike) -> ReciprocalGraph:
+        """The same gallery as if some items were not in it."""
+        removed = np.asarray(positions, dtype=np.int64)
+        return replace(self, encodings=None, removed=removed) if len(removed) else self
+
+    def radius(self, positions: npt.NDArray[np.integer], k: int) -> FloatArray:
+        """Similarity of items to their k-th nearest other; -inf where there are fewer than k others.
+
+        Args:
+            positions: Positions in any shape.
+            k: 1 to K.
+        """
+        if not len(self.removed):
+            return np.asarray(self.neighbor_similarities[positions, k - 1])
+        unique, places = np.unique(positions, return_inverse=True)
+        lists = np.asarray(self.neighbor_similarities[unique])
+        gone = np.isin(self.neighbor_ids[unique], self.removed)
+        radius, touched = lists[:, k - 1].copy(), gone.any(axis=1)
+        # Where a full list runs out its last similarity stands in: the true one is at most that.
+        kept = np.where(gone[touched], lists[touched, -1:], lists[touched])
+        radius[touched] = -np.partition(-kept, k - 1, axis=1)[:, k - 1]
+        return radius[places]
+
+    def nearest(self, rows: Positions, k: int) -> SparseRows:
+        """N(i, k) and i itself, with the similarities to them as values; only i where k is 0."""
+        return self._neighbors(rows, k, mutual=False)
+
+    def reciprocal(self, rows: Positions, k: int) -> SparseRows:
+        """R(i, k), with the similarities to its members as values."""
+        return self._neighbors(rows, k, mutual=True)
+
+    def encode(self, rows: Positions) -> SparseRows:
+        """The e_i of some items: the stored ones, or computed where there are none."""
+        if self.encodings is not None:
+            return self.encodings.take(rows)
+        return _encode(self.embeddings[rows], self.reciprocal(rows, self.k1), self)
+
+    def _neighbors(self, rows: Positions, k: int, *, mutual: bool) -> SparseRows:
+        ids = np.asarray(self.neighbor_ids[rows])
+        lists = np.asarray(self.neighbor_similarities[rows])
+        inside = (ids >= 0) & (lists >= (self.radius(rows, k)[:, None] if k else np.inf))
+        if len(self.removed):
+            inside &= ~np.isin(ids, self.removed)
+        owners = np.nonzero(inside)[0]
+        members, values = ids[inside].astype(np.int64), lists[inside]
+        if mutual:
+            # Both items hold the same number as their similarity.
+            kept = values >= self.radius(members, k)
+            owners, members, values = owners[kept], members[kept], values[kept]
+        owners = np.concatenate([owners, np.arange(len(rows))])
+        members = np.concatenate([members, rows])
+        values = np.concatenate([values, np.ones(len(rows), np.float32)])
+        order = np.argsort(owners * len(self) + members)
+        return SparseRows.from_sorted(owners[order], members[order], values[order], len(rows))
+
+
+def reciprocal_encodings(
+    graph: ReciprocalGraph, *, on_progress: Callable[[int, int], None] | None = None
+) -> SparseRows:
+    """The e_i of all items of a gallery, block by block.
+
+    Args:
+        graph: The gallery.
+        on_progress: Called with the number of finished items and n.
+
+    Returns:
+        n rows; int32 indices, float32 values that sum to 1 in each row.
+    """
+    n = len(graph)
+    bare = replace(graph, encodings=None)
+    blocks = []
+    for start in range(0, n, _BLOCK):
+        blocks.append(bare.encode(np.arange(start, min(start + _BLOCK, n))))
+        if on_progress:
+            on_progress(min(start + _BLOCK, n), n)
+    sizes = np.concatenate([_NOBODY, *(block.sizes for block in blocks)])
+    return SparseRows(
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([np.empty(0, np.int32), *(block.indices for block in blocks)]),
+        np.concatenate([np.empty(0, np.float32), *(block.values for block in blocks)]),
+    )
+
+
+def k_reciprocal_scores(
+    queries: FloatArray,
+    positions: Positions,
+    similarities: FloatArray,
+    graphs: ReciprocalGraph | Sequence[ReciprocalGraph],
+    *,
+    k2: int = 6,
+    lam: float = 0.3,
+) -> tuple[Floats, Floats]:
+    """Score each query's candidates.
+
+    Each query is scored on its own: no score depends on the batch. A query that is itself an item of the
+    gallery is scored as if it were not: take it out of its own candidates, and give the graph `without` it.
+
+    Args:
+        queries: (B, d) float32, L2-normalized.
+        positions: (B, n) positions of the candidates, most similar first, -1 for padding. They must hold the
+            k1 + 1 nearest items and all that are tied with the last of these.
+        similarities: (B, n) exact cosine similarities of the candidates, descending, -inf for padding.
+        graphs: The gallery, or one view of it for each query.
+        k2: Items, the query itself counted, over which an encoding is averaged; 1 does not average.
+        lam: Weight of the similarity, in [0, 1].
+
+    Returns:
+        (B, n) scores in [0, 1], -inf for padding, and (B, n) Jaccard similarities 1 - d_J in [0, 1].
+
+    Raises:
+        ValueError: k2 is out of range for the lists.
+    """
+    views = [graphs] * len(queries) if isinstance(graphs, ReciprocalGraph) else graphs
+    jaccard = np.zeros(similarities.shape)
+    for row, (query, graph) in enumerate(zip(queries, views, strict=True)):
+        valid = np.isfinite(similarities[row])
+        _check_k2(k2, graph)
+        jaccard[row, valid] = _jaccard_similarities(
+            query, positions[row, valid], similarities[row, valid], graph, k2
+        )
+    closeness = np.exp(2.0 * similarities.astype(np.float64) - 2.0)
+    # The two weights can sum to a little more than 1.
+    scores = np.minimum((1.0 - lam) * jaccard + lam * closeness, 1.0)
+    return np.where(np.isfinite(similarities), scores, -np.inf), jaccard
+
+
+def _check_k2(k2: int, graph: ReciprocalGraph) -> None:
+    most = graph.neighbor_ids.shape[1] + 1
+    if not 1 <= k2 <= most:
+        raise ValueError(f"k2 must lie between 1 and {most} for lists of {most - 1} neighbors, got {k2}")
+
+
+def _encode(vectors: FloatArray, reciprocal: SparseRows, graph: ReciprocalGraph) -> SparseRows:
+    """Encodings e of vectors whose R(., k1) are given: expanded, weighted, normalized."""
+    n = len(graph)
+    known = reciprocal.owners * n + reciprocal.indices
+    added = _expansion(reciprocal, known, graph)
+    owners, members = np.divmod(added, n)
+    extra = _pair_similarities(vectors, owners, graph.embeddings, members)
+    order = np.argsort(np.concatenate([known, added]))
+    owners, members = np.divmod(np.concatenate([known, added])[order], n)
+    similarities = np.concatenate([reciprocal.values, extra])[order].astype(np.float64)
+    weights = np.exp(2.0 * similarities - 2.0)
+    sums = np.bincount(owners, weights, minlength=len(vectors))
+    values = (weights / sums[owners]).astype(np.float32)
+    return SparseRows.from_sorted(owners, members.astype(np.int32), values, len(vectors))
+
+
+def _expansion(reciprocal: SparseRows, known: Positions, graph: ReciprocalGraph) -> Positions:
+    """Members of R* beyond R, as sorted keys owner * n + member; `known` are the keys of R, sorted."""
+    n = len(graph)
+    middle, places = np.unique(reciprocal.indices, return_inverse=True)
+    halves = graph.reciprocal(middle.astype(np.int64), max(1, graph.k1 // 2))
+    sizes = halves.sizes[places]
+    # One row of `halves` for every pair of an owner and a member of its set.
+    pairs = np.repeat(np.arange(len(places)), sizes)
+    members = halves.indices[ranges(halves.indptr[:-1][places], sizes)]
+    keys = reciprocal.owners[pairs] * n + members
+    shared = _is_in(keys, known)
+    overlaps = np.bincount(pairs, shared, minlength=len(places))
+    accepted = 3 * overlaps > 2 * sizes
+    return np.unique(keys[accepted[pairs] & ~shared])
+
+
+def _is_in(keys: Positions, known: Positions) -> npt.NDArray[np.bool_]:
+    if not len(known):
+        return np.zeros(len(keys), dtype=bool)
+    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return known[places] == keys
+
+
+def _pair_similarities(
+    vectors: FloatArray, rows: Positions, embeddings: FloatArray, positions: Positions
+) -> FloatArray:
+    """(P,) similarity of `vectors[rows[p]]` and `embeddings[positions[p]]`."""
+    similarities = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        items = np.asarray(embeddings[positions[part]])
+        similarities[part] = exact_similarities(vectors[rows[part]], items[:, None])[:, 0]
+    return similarities
+
+
+def _jaccard_similarities(
+    query: FloatArray, positions: Positions, similarities: FloatArray, graph: ReciprocalGraph, k2: int
+) -> Floats:
+    """(n,) 1 - d_J of one query and its candidates, which are sorted by similarity, without padding."""
+    columns, weights = _query_encoding(query, positions, similarities, graph, k2)
+    shared = np.concatenate(
+        [
+            _shared_weight(columns, weights, positions[start : start + _CANDIDATES], graph, k2)
+            for start in range(0, len(positions), _CANDIDATES)
+        ]
+        or [np.empty(0)]
+    )
+    # Minimum and maximum add up to both sums, and an item's encoding sums to 1.
+    return np.clip(shared / (weights.sum() + 1.0 - shared), 0.0, 1.0)
+
+
+def _query_encoding(
+    query: FloatArray, positions: Positions, similarities: FloatArray, graph: ReciprocalGraph, k2: int
+) -> tuple[Positions, Floats]:
+    """Columns of V_q that are not zero, ascending, and their values."""
+    near = similarities >= _kth(similarities, graph.k1 + 1)
+    near &= similarities >= graph.radius(positions, graph.k1)
+    order = np.argsort(positions[near])
+    members, values = positions[near][order], similarities[near][order]
+    own = _encode(query[None], SparseRows(np.array([0, len(members)]), members, values), graph)
+    averaged = positions[similarities >= _kth(similarities, k2 - 1)] if k2 > 1 else _NOBODY
+    others = graph.encode(averaged)
+    columns, places = np.unique(np.concatenate([own.indices, others.indices]), return_inverse=True)
+    sums = np.bincount(places, np.concatenate([own.values, others.values]), minlength=len(columns))
+    return columns.astype(np.int64), sums / (1 + len(averaged))
+
+
+def _shared_weight(
+    columns: Positions, weights: Floats, positions: Positions, graph: ReciprocalGraph, k2: int
+) -> Floats:
+    """(n,) sum of min(V_q, V_j) over the columns of the query's encoding, which it gives."""
+    averaged = graph.nearest(positions, k2 - 1)
+    items, places = np.unique(averaged.indices, return_inverse=True)
+    found = graph.encode(items)
+    held = _is_in(found.indices.astype(np.int64), columns)
+    encodings = np.zeros((len(items), len(columns)))
+    encodings[found.owners[held], np.searchsorted(columns, found.indices[held])] = found.values[held]
+    sums = np.add.reduceat(encodings[places], averaged.indptr[:-1], axis=0)
+    return np.minimum(sums / averaged.sizes[:, None], weights).sum(axis=1)
+
+
+def _kth(similarities: FloatArray, k: int) -> float:
+    """The k-th largest of descending similarities; -inf where there are fewer."""
+    return float(similarities[k - 1]) if k <= len(similarities) else -np.inf

@@ -1,0 +1,69 @@
+"""Sparse rows: nonnegative vectors over the gallery's positions, most of whose numbers are zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SparseRows", "ranges"]
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Rows of a matrix in compressed form (CSR).
+
+    Attributes:
+        indptr: (n + 1,) int64; row i stands at `indptr[i]:indptr[i + 1]` of the other two.
+        indices: (nnz,) integer columns, ascending within a row.
+        values: (nnz,) floats.
+    """
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.integer]
+    values: npt.NDArray[np.floating]
+
+    @classmethod
+    def from_sorted(
+        cls, owners: Positions, indices: npt.NDArray[np.integer], values: npt.NDArray[np.floating], n: int
+    ) -> Self:
+        """Rows from entries that are sorted by row and column.
+
+        Args:
+            owners: (nnz,) row of each entry, ascending.
+            indices: (nnz,) column of each entry.
+            values: (nnz,) the entries.
+            n: Number of rows.
+        """
+        return cls(np.searchsorted(owners, np.arange(n + 1)), indices, values)
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def sizes(self) -> Positions:
+        """(n,) number of entries of each row."""
+        return np.diff(self.indptr)
+
+    @property
+    def owners(self) -> Positions:
+        """(nnz,) row of each entry."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def take(self, rows: Positions) -> SparseRows:
+        """Some rows, in the given order."""
+        starts = np.asarray(self.indptr[rows])
+        sizes = np.asarray(self.indptr[rows + 1]) - starts
+        entries = ranges(starts, sizes)
+        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return SparseRows(indptr, np.asarray(self.indices[entries]), np.asarray(self.values[entries]))
+
+
+def ranges(starts: Positions, sizes: Positions) -> Positions:
+    """`starts[0], starts[0] + 1, ...` for `sizes[0]` numbers, then the same for the next, as one array."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
