@@ -142,7 +142,7 @@ def _examine(gallery: Gallery, snapshot: Snapshot) -> Hygiene:
 
 
 def _as_report(result: BuildResult) -> dict[str, object]:
-    report = dict(vars(result))
+    report: dict[str, object] = {"kind": "index", **vars(result)}
     report["failures"] = [vars(failure) for failure in result.failures]
     report["hygiene"] = vars(result.hygiene)
     report["created_at"] = datetime.now(UTC).isoformat(timespec="seconds")

@@ -5,7 +5,9 @@ IndexerError
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
-│   └── BundleMismatchError              the gallery was embedded with another bundle
+│   ├── BundleMismatchError              the gallery was embedded with another bundle
+│   ├── GalleryBusyError                 another job holds the gallery
+│   └── FilterError                      a filter is no expression over the items
 └── BuildError (RuntimeError)            an index job gave up
 """
 
@@ -14,6 +16,8 @@ from __future__ import annotations
 __all__ = [
     "BuildError",
     "BundleMismatchError",
+    "FilterError",
+    "GalleryBusyError",
     "GalleryError",
     "GalleryNotFoundError",
     "IndexerError",
@@ -58,6 +62,20 @@ class BundleMismatchError(GalleryError):
         self.gallery = gallery
         self.expected = expected
         self.actual = actual
+
+
+class GalleryBusyError(GalleryError):
+    """Another job holds the gallery; the same call can succeed later."""
+
+
+class FilterError(GalleryError):
+    """A filter is no Lance SQL expression over the items, or cannot be computed for one of them."""
+
+    def __init__(self, expression: str, reason: str) -> None:
+        shown = expression if len(expression) <= 100 else expression[:97] + "..."
+        super().__init__(f"filter `{shown}` cannot be used: {reason}")
+        self.expression = expression
+        self.reason = reason
 
 
 class BuildError(IndexerError, RuntimeError):

@@ -3,52 +3,43 @@
 <gallery>/
   items.lance/            the truth: one Lance data set, one row an item
   versions/<v>/           snapshots derived from version v of it
-  reports/<v>.json        what the index job found
+  reports/<v>.json        what the index job found, or what was compacted
   calibrations/           kept by the calibrator
-  active.json             which version is searched
-  writer.lock             held while a job writes
+  active.json             which version and which live changes of it are searched
+  active.lock             held for the moment in which that is replaced
+  writer.lock             held while the table is written
+  compaction.lock         held while a new version is made of the live changes
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
-from indexer.neighbor_graph import NeighborGraph
-from indexer.snapshot import ITEM_COLUMNS, Snapshot, write_snapshot
+from indexer.activation import Activation, read_activation
+from indexer.arrays import as_matrix
+from indexer.errors import GalleryBusyError, GalleryError, GalleryNotFoundError, ItemNotFoundError
+from indexer.files import write_atomically
+from indexer.item_table import ItemTable
+from indexer.locks import file_lock
+from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
+from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from models.similarity import FloatArray
 
-__all__ = ["Activation", "GALLERY_NAME", "Gallery", "list_galleries"]
+__all__ = ["GALLERY_NAME", "Gallery", "list_galleries"]
 
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
-_BUNDLE_KEY = b"vicinal"
-
-
-@dataclass(frozen=True)
-class Activation:
-    """Which version is searched.
-
-    Attributes:
-        token: New with every activation: a gallery that was deleted and made anew starts at the same
-            versions, and must not be taken for the old one.
-    """
-
-    version: int
-    token: str
+# The pointer is replaced within milliseconds; waiting longer means that a process hangs.
+_POINTER_PATIENCE = 30.0
 
 
 class Gallery:
@@ -95,14 +86,7 @@ class Gallery:
         Raises:
             GalleryError: The file that says it is damaged.
         """
-        path = self.path / "active.json"
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            return Activation(int(fields["version"]), str(fields["token"]))
-        except FileNotFoundError:
-            return None
-        except (KeyError, TypeError, ValueError) as error:
-            raise GalleryError(f"'{path}' is damaged: index the gallery again") from error
+        return read_activation(self._activation_path)
 
     @property
     def active_version(self) -> int | None:
@@ -115,13 +99,18 @@ class Gallery:
         """Folder of the gallery's calibration records."""
         return self.path / "calibrations"
 
+    @property
+    def table(self) -> ItemTable:
+        """The item table."""
+        return ItemTable(self.path / "items.lance", self.name)
+
     def versions(self) -> list[int]:
         """Versions that were published, oldest first."""
         folders = (self.path / "versions").glob("[0-9]*")
         return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Open a version for searching; its derived files are made again when missing or damaged.
+        """Open a version as it was built; its derived files are made again when missing or damaged.
 
         Args:
             version: A published version; the active one when None.
@@ -133,27 +122,30 @@ class Gallery:
         chosen = self.active_version if version is None else version
         if chosen is None:
             raise GalleryNotFoundError(f"gallery '{self.name}' was never indexed")
+        if chosen not in self._known_versions():
+            raise self._no_version(chosen)
         try:
-            return Snapshot.open(self._snapshot_path(chosen))
+            return Snapshot.open(self.snapshot_path(chosen))
         except GalleryError:
-            # The index job's report remembers the kind of index, also one that was chosen by hand.
+            # The report remembers the kind of index, also one that was chosen by hand.
             return self._derive(chosen, index=self.report(chosen).get("index", "auto"))
 
     def thumbnail(self, version: int, item_id: str) -> bytes:
         """JPEG thumbnail of an item.
 
+        Args:
+            version: A published version, or the revision that is searched.
+            item_id: Id of the item.
+
         Raises:
             ItemNotFoundError: There is no such item in this version.
         """
         condition = "id = '" + item_id.replace("'", "''") + "'"
-        rows = self._table(version).to_table(columns=["thumbnail"], filter=condition)
-        if not rows.num_rows:
-            raise ItemNotFoundError(self.name, item_id)
-        return bytes(rows["thumbnail"][0].as_py())
+        return self._thumbnail(version, condition, item_id)
 
     def columns(self, version: int, names: list[str]) -> pa.Table:
         """Whole columns of a version, one row an item in gallery order."""
-        return self._table(version).to_table(columns=names)
+        return self._readable(version).columns(version, names)
 
     def share_changed(self, before: int, after: int) -> float:
         """Share of the items that were added, removed or replaced between two versions, in [0, 1].
@@ -172,25 +164,39 @@ class Gallery:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
     def delete(self) -> None:
-        """Remove the gallery and all its versions."""
-        with self.writing():
+        """Remove the gallery and all its versions.
+
+        Raises:
+            GalleryBusyError: Another job is writing or compacting.
+        """
+        with self.compacting(), self.writing():
             shutil.rmtree(self.path)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, *, patience: float = 0.0) -> Iterator[None]:
         """Hold the writer's lock; it is released also when the process dies.
 
+        Args:
+            patience: Seconds to wait for another writer.
+
         Raises:
-            GalleryError: Another job is writing.
+            GalleryBusyError: Another job is writing.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "writer.lock").open("a") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise GalleryError(
-                    f"gallery '{self.name}' is being written by another job: wait for it"
-                ) from error
+        busy = f"gallery '{self.name}' is being written by another job: wait for it"
+        with file_lock(self.path / "writer.lock", busy, patience=patience):
+            yield
+
+    @contextmanager
+    def compacting(self) -> Iterator[None]:
+        """Hold the lock of those who make or remove versions of the existing items.
+
+        Raises:
+            GalleryBusyError: Another job is compacting.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        busy = f"gallery '{self.name}' is being compacted by another job: wait for it"
+        with file_lock(self.path / "compaction.lock", busy):
             yield
 
     def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
@@ -201,12 +207,11 @@ class Gallery:
             bundle: Fingerprint of the bundle that embedded them.
             bundle_name: Its name.
         """
-        identity = json.dumps({"bundle": bundle, "bundle_name": bundle_name})
-        self._commit(rows.replace_schema_metadata({_BUNDLE_KEY: identity}), mode="overwrite")
+        self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name})
 
     def append(self, rows: pa.Table) -> None:
         """Commit further rows; nothing is visible to searches before `publish`."""
-        self._commit(rows, mode="append")
+        self.table.append(rows)
 
     def publish(self, graph: NeighborGraph, *, index: str = "auto") -> Snapshot:
         """Make the appended rows the active version.
@@ -215,84 +220,152 @@ class Gallery:
             graph: Neighbor graph over all rows, in order.
             index: Factory string of the vector index, or `auto`.
         """
-        table = lance.dataset(self._table_path)
-        columns = pa.table(
-            {
-                "neighbor_ids": _fixed_lists(graph.ids),
-                "neighbor_similarities": _fixed_lists(graph.similarities),
-            }
-        )
-        table.add_columns(columns.to_reader())
-        snapshot = self._derive(int(table.version), index=index)
-        self.activate(snapshot.manifest.version)
+        version = self.table.add_graph(graph)
+        snapshot = self._derive(version, index=index, graph=graph)
+        with self._pointer():
+            chosen = Activation.of(version, snapshot.manifest.next_number)
+            chosen.succeeding(self.activation).write(self._activation_path)
         return snapshot
 
-    def activate(self, version: int) -> None:
+    def activate(self, version: int, *, as_built: bool = False) -> None:
         """Let searches use a published version, from their next request on.
+
+        Args:
+            version: The version.
+            as_built: Leave out the live changes that were made while it was active before.
 
         Raises:
             GalleryNotFoundError: There is no such version.
         """
         if version not in self.versions():
             raise self._no_version(version)
-        activation = {"version": version, "token": secrets.token_hex(8)}
-        _write_atomically(self.path / "active.json", json.dumps(activation) + "\n")
+        with self._pointer():
+            active = self.activation
+            known = {} if active is None else {**active.revisions, active.version: active.revision}
+            revision = version if as_built else known.get(version, version)
+            chosen = Activation.of(version, self.table.next_number(revision), revision=revision)
+            chosen.succeeding(active).write(self._activation_path)
+
+    def advance(self, before: Activation, revision: int, next_number: int) -> None:
+        """Let searches see a live change, from their next request on.
+
+        Args:
+            before: The activation that the change was made on.
+            revision: The table's version that holds it.
+            next_number: The table's counter after it.
+
+        Raises:
+            GalleryBusyError: Another version was activated meanwhile; the change is no part of it.
+        """
+        with self._pointer():
+            active = self.activation
+            if active is None or active.token != before.token:
+                raise GalleryBusyError(
+                    f"another version of gallery '{self.name}' was activated meanwhile: send the change again"
+                )
+            active.changed(revision, next_number).write(self._activation_path)
+
+    def swap(self, before: Activation, version: int) -> bool:
+        """Let searches use a version that was made of an activation, with the live changes since then.
+
+        Returns:
+            Whether it was done; not when another version was activated meanwhile.
+        """
+        with self._pointer():
+            active = self.activation
+            if active is None or active.token != before.token:
+                return False
+            swapped = Activation.of(version, active.next_number, revision=active.revision)
+            swapped.succeeding(active).write(self._activation_path)
+            return True
 
     def save_report(self, version: int, report: dict[str, Any]) -> None:
         """Keep what the index job found beside the version."""
         self._report_path(version).parent.mkdir(exist_ok=True)
-        _write_atomically(self._report_path(version), json.dumps(report, indent=2) + "\n")
+        write_atomically(self._report_path(version), json.dumps(report, indent=2) + "\n")
 
     def pending_embeddings(self) -> FloatArray:
         """(n, d) embeddings of the rows appended so far, in order."""
-        return _matrix(lance.dataset(self._table_path).to_table(columns=["embedding"])["embedding"])
+        table = self.table
+        return as_matrix(table.columns(table.latest().version, ["embedding"])["embedding"])
 
-    def _commit(self, rows: pa.Table, mode: str) -> None:
-        if not Path(self._table_path).exists():
-            mode = "create"
-        try:
-            lance.write_dataset(rows, self._table_path, mode=mode)
-        except (OSError, ValueError) as error:
-            raise GalleryError(f"gallery '{self.name}' cannot be written: {error}") from error
+    def snapshot_path(self, version: int) -> Path:
+        """Folder of the derived files of a version."""
+        return self.path / "versions" / str(version)
 
-    def _derive(self, version: int, *, index: str) -> Snapshot:
-        table = self._table(version)
-        if "neighbor_ids" not in table.schema.names:
-            raise self._no_version(version)
-        rows = table.to_table(columns=["embedding", "neighbor_ids", "neighbor_similarities"])
-        graph = NeighborGraph(_matrix(rows["neighbor_ids"]), _matrix(rows["neighbor_similarities"]))
+    @contextmanager
+    def _pointer(self) -> Iterator[None]:
+        busy = f"the active version of gallery '{self.name}' is being changed by a process that hangs"
+        with file_lock(self.path / "active.lock", busy, patience=_POINTER_PATIENCE):
+            yield
+
+    def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
+        table = self._readable(version)
+        rows = table.columns(version, [*ITEM_COLUMNS, "sequence", "embedding"])
+        embeddings = as_matrix(rows["embedding"])
+        sequences = rows["sequence"].to_numpy()
+        known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
+        items = rows.select(ITEM_COLUMNS)
+        items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
         return write_snapshot(
-            self._snapshot_path(version),
-            table.to_table(columns=list(ITEM_COLUMNS)),
-            _matrix(rows["embedding"]),
-            graph,
+            self.snapshot_path(version),
+            SnapshotRows(items, sequences, embeddings, known),
             index=index,
-            fields={"version": version, **json.loads(table.schema.metadata[_BUNDLE_KEY])},
+            fields={
+                "version": version,
+                "next_number": table.next_number(version),
+                **table.identity(version),
+            },
         )
+
+    def _known_graph(self, version: int, sequences: npt.NDArray[np.int64]) -> NeighborGraph | None:
+        """The version's neighbor graph, from its own intact files or from the index job's columns."""
+        intact = intact_graph(self.snapshot_path(version))
+        if intact is not None or self.report(version).get("kind") != "index":
+            return intact
+        rows = self.table.columns(version, ["neighbor_ids", "neighbor_similarities"])
+        ids = as_matrix(rows["neighbor_ids"])
+        positions = np.where(ids < 0, -1, np.searchsorted(sequences, ids)).astype(np.int32)
+        return NeighborGraph(positions, as_matrix(rows["neighbor_similarities"]))
+
+    def _thumbnail(self, version: int, condition: str, item_id: str) -> bytes:
+        found = self._readable(version).find(version, "thumbnail", condition)
+        if not found:
+            raise ItemNotFoundError(self.name, item_id)
+        return bytes(found[0])
 
     def _contents(self, version: int) -> set[tuple[str, bytes]]:
         rows = self.columns(version, ["id", "content_sha256"])
         return set(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
 
-    def _table(self, version: int) -> Any:
+    def _readable(self, version: int) -> ItemTable:
+        """The table, when it has a version that belongs to the gallery.
+
+        Raises:
+            GalleryNotFoundError: There is no such version.
+            GalleryError: It is damaged.
+        """
         try:
-            return lance.dataset(self._table_path, version=version)
-        except (OSError, ValueError) as error:
-            if version not in (self.active_version, *self.versions()):
+            names = self.table.at(version).schema.names
+        except GalleryError as error:
+            if version not in self._known_versions():
                 raise self._no_version(version) from error
-            raise GalleryError(
-                f"version {version} of gallery '{self.name}' cannot be read: {error}"
-            ) from error
+            raise
+        if "neighbor_ids" not in names:
+            raise self._no_version(version)
+        return self.table
+
+    def _known_versions(self) -> set[int]:
+        active = self.activation
+        active_ones = set() if active is None else {active.version, *active.revisions}
+        return active_ones | set(self.versions())
 
     def _no_version(self, version: int) -> GalleryNotFoundError:
         return GalleryNotFoundError(f"gallery '{self.name}' has no version {version}, only {self.versions()}")
 
     @property
-    def _table_path(self) -> str:
-        return str(self.path / "items.lance")
-
-    def _snapshot_path(self, version: int) -> Path:
-        return self.path / "versions" / str(version)
+    def _activation_path(self) -> Path:
+        return self.path / "active.json"
 
     def _report_path(self, version: int) -> Path:
         return self.path / "reports" / f"{version}.json"
@@ -302,22 +375,3 @@ def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
     folders = sorted(folder for folder in root.glob("*") if GALLERY_NAME.fullmatch(folder.name))
     return [Gallery(folder) for folder in folders if (folder / "active.json").is_file()]
-
-
-def _fixed_lists(matrix: np.ndarray) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])
-
-
-def _matrix(column: pa.ChunkedArray) -> Any:
-    array = column.combine_chunks()
-    width = array.type.list_size
-    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    staging = path.with_name(path.name + ".partial")
-    with staging.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    staging.replace(path)

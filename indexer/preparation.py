@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from indexer.arrays import as_fixed_lists
 from indexer.hygiene import SIGNATURE_SIDE
 from indexer.sources import SourceItem
 from models.decoding import read_encoded
@@ -88,12 +89,8 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
             "metadata": pa.array([json.dumps(item.metadata) for item in items], pa.string()),
             "thumbnail": pa.array([one.thumbnail for one in prepared], pa.binary()),
             "content_sha256": pa.array([one.content_sha256 for one in prepared], pa.binary(32)),
-            "signature": _fixed_lists(np.stack([one.signature for one in prepared])),
+            "signature": as_fixed_lists(np.stack([one.signature for one in prepared])),
             "added_at": pa.array([now] * len(items), pa.timestamp("us", tz="UTC")),
-            "embedding": _fixed_lists(embeddings),
+            "embedding": as_fixed_lists(embeddings),
         }
     )
-
-
-def _fixed_lists(matrix: npt.NDArray[np.generic]) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])

@@ -6,8 +6,10 @@ All of it is derived from the version's rows in the gallery table and can be mad
     embeddings.npy              (n, d) float32, L2-normalized
     neighbor_ids.npy            (n, K) int32
     neighbor_similarities.npy   (n, K) float32
+    sequences.npy               (n,) int64, ascending: which rows of the table these are
     items.arrow                 id, label, uri, metadata
     initial.index               the vector index over the initial embeddings
+    checked                     when the files were last read in full
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,19 +30,28 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from indexer.errors import GalleryError
+from indexer.files import sync_path
 from indexer.neighbor_graph import NeighborGraph
+from indexer.seals import FileSeal, is_checked_since_boot, is_intact, is_whole, note_checked, seal_of
 from indexer.vector_index import FaissIndex, VectorIndex
-from models.bundle import sha256_of
 from models.similarity import FloatArray
 
-__all__ = ["ITEM_COLUMNS", "Snapshot", "SnapshotManifest", "write_snapshot"]
+__all__ = [
+    "ITEM_COLUMNS",
+    "Snapshot",
+    "SnapshotManifest",
+    "SnapshotRows",
+    "intact_graph",
+    "items_at",
+    "write_snapshot",
+]
 
 ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
+_CHECKED = "checked"
 _LEFTOVER_SECONDS = 24 * 3600
-_ARRAYS = ("embeddings", "neighbor_ids", "neighbor_similarities")
 
 
 class SnapshotManifest(BaseModel):
@@ -50,7 +62,8 @@ class SnapshotManifest(BaseModel):
         bundle: Fingerprint of the bundle that embedded the items.
         bundle_name: Its name, for people.
         index: Kind of the vector index.
-        files: SHA-256 by file name.
+        next_number: Rows of the table with a sequence or patch from this number on came later.
+        files: What each file must look like.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +75,25 @@ class SnapshotManifest(BaseModel):
     n_items: int
     n_labels: int
     index: str
-    files: dict[str, str]
+    next_number: int
+    files: dict[str, FileSeal]
+
+
+@dataclass(frozen=True)
+class SnapshotRows:
+    """What a snapshot is made of, one row an item in gallery order.
+
+    Attributes:
+        items: Table with `ITEM_COLUMNS`.
+        sequences: (n,) int64, ascending.
+        embeddings: (n, d) float32, L2-normalized; may be a memory map.
+        graph: Neighbor graph of the embeddings.
+    """
+
+    items: pa.Table
+    sequences: npt.NDArray[np.int64]
+    embeddings: FloatArray
+    graph: NeighborGraph
 
 
 class Snapshot:
@@ -71,6 +102,7 @@ class Snapshot:
     Attributes:
         manifest: Counts and identity.
         embeddings: (n, d) float32 memory map, L2-normalized.
+        sequences: (n,) int64 memory map, ascending.
         neighbor_ids: (n, K) int32 memory map of the initial space.
         neighbor_similarities: (n, K) float32 memory map.
         index: Vector index over `embeddings`.
@@ -80,37 +112,52 @@ class Snapshot:
         self.path = path
         self.manifest = manifest
         self.embeddings: FloatArray = _map(path, "embeddings")
+        self.sequences: npt.NDArray[np.int64] = _map(path, "sequences")
         self.neighbor_ids: npt.NDArray[np.int32] = _map(path, "neighbor_ids")
         self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
         self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
-        self._items = _read_items(path / _ITEMS)
+        self.item_table = _read_items(path / _ITEMS)
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a snapshot after checking every file.
+        """Open a snapshot after comparing size and sample blocks of every file, and small files in full.
 
         Raises:
             GalleryError: A file is missing, damaged or of another version than the rest.
         """
         manifest = _read_manifest(path / _MANIFEST)
-        for name, expected in manifest.files.items():
-            file = path / name
-            if not file.is_file() or sha256_of(file) != expected:
-                raise GalleryError(f"snapshot file '{file}' is missing or damaged")
+        damaged = _unlike(path, manifest, is_intact)
+        if damaged:
+            raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
         return cls(path, manifest)
 
     def __len__(self) -> int:
         return self.manifest.n_items
 
     @property
+    def is_checked(self) -> bool:
+        """Whether every byte of the files was compared since the machine started."""
+        return is_checked_since_boot(self.path / _CHECKED)
+
+    def check(self) -> None:
+        """Compare every byte of the files.
+
+        Raises:
+            GalleryError: A file is damaged.
+        """
+        damaged = _unlike(self.path, self.manifest, is_whole)
+        if damaged:
+            raise GalleryError(f"snapshot file '{self.path / damaged[0]}' is missing or damaged")
+        note_checked(self.path / _CHECKED)
+
+    @property
     def labels(self) -> npt.NDArray[np.object_]:
         """(n,) labels, None where an item has none."""
-        return np.asarray(self._items["label"].to_numpy(zero_copy_only=False), dtype=object)
+        return np.asarray(self.item_table["label"].to_numpy(zero_copy_only=False), dtype=object)
 
     def items(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """Id, label, uri and metadata of some items, in the given order."""
-        rows = self._items.take(pa.array(positions, pa.int64())).to_pylist()
-        return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]
+        return items_at(self.item_table, positions)
 
     def page(self, after: str | None, size: int) -> list[dict[str, Any]]:
         """The next items in gallery order after the item with a given id."""
@@ -123,67 +170,81 @@ class Snapshot:
         Raises:
             KeyError: There is no such item.
         """
-        found = pc.index(self._items["id"], pa.scalar(item_id)).as_py()
+        found = pc.index(self.item_table["id"], pa.scalar(item_id)).as_py()
         if found < 0:
             raise KeyError(item_id)
         return int(found)
 
 
-def write_snapshot(
-    path: Path,
-    items: pa.Table,
-    embeddings: FloatArray,
-    graph: NeighborGraph,
-    *,
-    index: str,
-    fields: dict[str, Any],
-) -> Snapshot:
+def items_at(table: pa.Table, positions: Sequence[int]) -> list[dict[str, Any]]:
+    """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
+    rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
+    return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]
+
+
+def intact_graph(path: Path) -> NeighborGraph | None:
+    """Neighbor graph of a snapshot whose other files may be damaged; None where its own are."""
+    try:
+        manifest = _read_manifest(path / _MANIFEST)
+    except GalleryError:
+        return None
+    damaged = _unlike(path, manifest, is_whole)
+    if {"neighbor_ids.npy", "neighbor_similarities.npy"} & set(damaged):
+        return None
+    return NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
+
+
+def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any]) -> Snapshot:
     """Write all files of a version, so that it appears at `path` whole or not at all.
 
     Args:
         path: Directory to create; an existing one is replaced.
-        items: Table with `ITEM_COLUMNS`, one row an item.
-        embeddings: (n, d) float32, L2-normalized.
-        graph: Neighbor graph of the embeddings.
+        rows: What the version holds.
         index: Factory string of the vector index, or `auto`.
-        fields: `version`, `bundle` and `bundle_name` of the manifest.
+        fields: `version`, `bundle`, `bundle_name` and `next_number` of the manifest.
     """
     # A name of its own: two processes may find the same version damaged at the same time.
     staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     staging.mkdir(parents=True)
     _remove_leftovers(path.parent)
     try:
-        _write_files(staging, items, embeddings, graph, index, fields)
+        _write_files(staging, rows, index, fields)
         shutil.rmtree(path, ignore_errors=True)
         staging.rename(path)
+        sync_path(path.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return Snapshot.open(path)
 
 
-def _write_files(
-    staging: Path,
-    items: pa.Table,
-    embeddings: FloatArray,
-    graph: NeighborGraph,
-    index: str,
-    fields: dict[str, Any],
-) -> None:
-    arrays = zip(_ARRAYS, (embeddings, graph.ids, graph.similarities), strict=True)
-    for name, array in arrays:
+def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "embeddings": rows.embeddings,
+        "sequences": rows.sequences,
+        "neighbor_ids": rows.graph.ids,
+        "neighbor_similarities": rows.graph.similarities,
+    }
+    for name, array in arrays.items():
         np.save(staging / f"{name}.npy", array)
-    _write_items(staging / _ITEMS, items)
-    vector_index = FaissIndex.build(embeddings, index)
+    _write_items(staging / _ITEMS, rows.items)
+    vector_index = FaissIndex.build(rows.embeddings, index)
     vector_index.save(staging / _INDEX)
     manifest = SnapshotManifest(
         **fields,
-        dim=embeddings.shape[1],
-        n_items=len(embeddings),
-        n_labels=pc.count_distinct(items["label"]).as_py(),
+        dim=rows.embeddings.shape[1],
+        n_items=len(rows.embeddings),
+        n_labels=pc.count_distinct(rows.items["label"]).as_py(),
         index=vector_index.spec,
-        files={file.name: sha256_of(file) for file in sorted(staging.iterdir())},
+        files={file.name: seal_of(file) for file in sorted(staging.iterdir())},
     )
     (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    note_checked(staging / _CHECKED)
+    for file in (*staging.iterdir(), staging):
+        sync_path(file)
+
+
+def _unlike(path: Path, manifest: SnapshotManifest, fits: Callable[[Path, FileSeal], bool]) -> list[str]:
+    return [name for name, seal in manifest.files.items() if not fits(path / name, seal)]
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from indexer.activation import Activation
 from indexer.errors import GalleryNotFoundError, IndexerError
-from indexer.gallery import GALLERY_NAME, Activation, Gallery, list_galleries
+from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from models.bundle import ModelBundle
 from models.embedder import Embedder
 from service.matcher import Matcher

@@ -146,7 +146,7 @@ def test_version_that_was_never_published_is_refused(gallery: Gallery, version: 
         gallery.snapshot(version)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": null}', '{"version": "new"}', "\x00"])
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"version": null}', '{"version": 3}', "\x00"])
 def test_damaged_active_version_is_refused(gallery: Gallery, content: str) -> None:
     (gallery.path / "active.json").write_text(content, encoding="utf-8")
     with pytest.raises(GalleryError, match=r"active\.json' is damaged"):
@@ -161,6 +161,7 @@ def test_damaged_active_version_is_refused(gallery: Gallery, content: str) -> No
         "items.arrow",
         "neighbor_ids.npy",
         "neighbor_similarities.npy",
+        "sequences.npy",
         "snapshot.json",
     ],
 )

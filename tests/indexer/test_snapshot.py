@@ -14,7 +14,7 @@ import pytest
 
 from indexer.errors import GalleryError
 from indexer.neighbor_graph import build_neighbor_graph
-from indexer.snapshot import ITEM_COLUMNS, Snapshot, write_snapshot
+from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, write_snapshot
 from models.similarity import FloatArray, normalize
 
 N_ITEMS = 40
@@ -24,9 +24,10 @@ FILES = [
     "items.arrow",
     "neighbor_ids.npy",
     "neighbor_similarities.npy",
+    "sequences.npy",
     "snapshot.json",
 ]
-FIELDS = {"version": 3, "bundle": "0123456789abcdef", "bundle_name": "tiny"}
+FIELDS = {"version": 3, "bundle": "0123456789abcdef", "bundle_name": "tiny", "next_number": 80}
 
 
 def _embeddings(n: int = N_ITEMS, seed: int = 0) -> FloatArray:
@@ -47,8 +48,9 @@ def _items(n: int = N_ITEMS) -> pa.Table:
 
 def _write(path: Path, embeddings: FloatArray | None = None, index: str = "auto") -> Snapshot:
     vectors = _embeddings() if embeddings is None else embeddings
-    graph = build_neighbor_graph(vectors)
-    return write_snapshot(path, _items(len(vectors)), vectors, graph, index=index, fields=FIELDS)
+    n = len(vectors)
+    rows = SnapshotRows(_items(n), 2 * np.arange(n), vectors, build_neighbor_graph(vectors))
+    return write_snapshot(path, rows, index=index, fields=FIELDS)
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +70,14 @@ def _truncate(file: Path) -> None:
 
 
 def test_snapshot_is_a_folder_of_the_documented_files(snapshot: Snapshot) -> None:
-    assert sorted(file.name for file in snapshot.path.iterdir()) == FILES
+    assert sorted(file.name for file in snapshot.path.iterdir()) == ["checked", *FILES]
 
 
 def test_opened_snapshot_holds_what_was_written(snapshot: Snapshot) -> None:
     opened, graph = Snapshot.open(snapshot.path), build_neighbor_graph(_embeddings())
     assert opened.manifest == snapshot.manifest
     assert np.array_equal(opened.embeddings, _embeddings())
+    assert np.array_equal(opened.sequences, 2 * np.arange(N_ITEMS))
     assert np.array_equal(opened.neighbor_ids, graph.ids)
     assert np.array_equal(opened.neighbor_similarities, graph.similarities)
     assert opened.items(range(N_ITEMS)) == snapshot.items(range(N_ITEMS))

@@ -21,7 +21,7 @@ from calibration import Target
 from indexer.build import build_gallery
 from indexer.gallery import Gallery
 from indexer.neighbor_graph import build_neighbor_graph
-from indexer.snapshot import Snapshot, write_snapshot
+from indexer.snapshot import Snapshot, SnapshotRows, write_snapshot
 from indexer.sources import read_source
 from models.bundle import BACKBONE_FILE, ModelBundle
 from models.embedder import Embedder
@@ -206,11 +206,9 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
         )
         return write_snapshot(
             tmp_path_factory.mktemp("snapshots") / "1",
-            items,
-            embeddings,
-            build_neighbor_graph(embeddings),
+            SnapshotRows(items, np.arange(n), embeddings, build_neighbor_graph(embeddings)),
             index=index,
-            fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic"},
+            fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic", "next_number": n},
         )
 
     return write

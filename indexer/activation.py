@@ -1,0 +1,75 @@
+"""Activation: the one small file that says which state of a gallery is searched."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from indexer.errors import GalleryError
+from indexer.files import write_atomically
+
+__all__ = ["Activation", "read_activation"]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What is searched; every change of a gallery replaces it in one step.
+
+    Attributes:
+        version: Version whose built files are searched.
+        revision: Version of the item table that is searched: the built version with its live changes.
+        next_number: Counter of the table's sequences and patches; it only goes up while the token stays.
+        token: New with every activation of a version: a gallery that was deleted and made anew starts at
+            the same versions, and must not be taken for the old one.
+        revisions: Last revision of every version that was active before, by version.
+    """
+
+    version: int
+    revision: int
+    next_number: int
+    token: str
+    revisions: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, version: int, next_number: int, *, revision: int | None = None) -> Self:
+        """A fresh activation of a version as it was built, or of a later revision of it."""
+        return cls(version, version if revision is None else revision, next_number, secrets.token_hex(8))
+
+    def changed(self, revision: int, next_number: int) -> Activation:
+        """The same version after a live change."""
+        return replace(self, revision=revision, next_number=next_number)
+
+    def succeeding(self, before: Activation | None) -> Activation:
+        """This activation, with what the one before knew about other versions."""
+        if before is None:
+            return self
+        known = {**before.revisions, before.version: before.revision}
+        return replace(self, revisions={v: r for v, r in known.items() if v != self.version})
+
+    def write(self, path: Path) -> None:
+        """Put it in force."""
+        write_atomically(path, json.dumps(vars(self)) + "\n")
+
+
+def read_activation(path: Path) -> Activation | None:
+    """What is in force, or None where nothing is.
+
+    Raises:
+        GalleryError: The file is damaged.
+    """
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return Activation(
+            version=int(fields["version"]),
+            revision=int(fields["revision"]),
+            next_number=int(fields["next_number"]),
+            token=str(fields["token"]),
+            revisions={int(version): int(revision) for version, revision in fields["revisions"].items()},
+        )
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise GalleryError(f"'{path}' is damaged: index the gallery again") from error
