@@ -110,11 +110,8 @@ def contextual_similarity(similarities: Tensor, k: int, eps: float, alpha: float
     _check_k(k)
     if k > len(similarities):
         raise ConfigError(f"a neighborhood of k={k} needs as many items, the batch has {len(similarities)}")
-    near = _neighborhoods(similarities, k, eps, alpha)
-    far = 1.0 - near
-    shared = near @ near.T / _sizes(near) + far @ far.T / _sizes(far)
-    direct = near * shared / 2.0
-    close = _neighborhoods(similarities, k // 2, eps, alpha)
+    near, close = _neighborhoods(similarities, k, eps, alpha)
+    direct = near * _shared(near) / 2.0
     mutual = close * close.T
     expanded = mutual @ direct / mutual.sum(dim=1, keepdim=True)
     return (expanded + expanded.T) / 2.0
@@ -125,19 +122,44 @@ def _check_k(k: int) -> None:
         raise ConfigError(f"k {k} must be even and at least 2: neighborhoods of k and of k/2 items are used")
 
 
-def _neighborhoods(similarities: Tensor, k: int, eps: float, alpha: float) -> Tensor:
+def _neighborhoods(similarities: Tensor, k: int, eps: float, alpha: float) -> tuple[Tensor, Tensor]:
+    """(n, n) neighborhoods of k and of k/2 items, 1 where the column's item belongs to the row's."""
     # Rounding can put a duplicate before the item itself, which has to be its own first neighbor.
     fixed = similarities.detach()
     itself = similarities + torch.diag(fixed.amax(dim=1) - fixed.diagonal())
-    kth = itself.detach().topk(k, dim=1).values[:, -1:]
+    nearest = itself.detach().topk(k, dim=1).values
     # D = 2 - 2 s, so the k-th distance + eps - D is twice the difference of similarities, plus eps.
-    neighborhoods: Tensor = _Step.apply(2.0 * (itself - kth) + eps, alpha)
-    return neighborhoods
+    near = _Step.apply(2.0 * (itself - nearest[:, -1:]) + eps, alpha)
+    close = _Step.apply(2.0 * (itself - nearest[:, k // 2 - 1, None]) + eps, alpha)
+    return near, close
 
 
-def _sizes(neighborhoods: Tensor) -> Tensor:
+def _shared(near: Tensor) -> Tensor:
+    """(n, n) share of a neighborhood that another has in common, plus the same of the complements."""
+    common = _Overlaps.apply(near)
+    sizes = near.sum(dim=1, keepdim=True)
+    # The complements have n - |N_i| - |N_j| + |N_i n N_j| items in common: a sum in place of a product.
+    common_far = common + (len(near) - sizes - sizes.T)
+    fixed = sizes.detach()
     # An empty complement shares nothing with any other: 0 / 1.
-    return neighborhoods.detach().sum(dim=1, keepdim=True).clamp_min(1.0)
+    shared: Tensor = common / fixed.clamp_min(1.0) + common_far / (len(near) - fixed).clamp_min(1.0)
+    return shared
+
+
+class _Overlaps(torch.autograd.Function):
+    """x @ x.T, of which both factors' gradients are one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ x.T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        overlaps: Tensor = (gradient + gradient.T) @ x
+        return overlaps
 
 
 class _Step(torch.autograd.Function):

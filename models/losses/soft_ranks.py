@@ -14,8 +14,10 @@ from models.losses.pairs import sizes_of_classes
 
 __all__ = ["Classmates", "VirtualExamples", "classmates", "largest_class", "soft_ranks", "within_limit"]
 
-# Differences held at once, as (rows, positives, n): 64 MiB each of a few float32 tensors.
+# Differences held at once, as (rows, positives, n), a few float32 tensors of them: 64 MiB each on an
+# accelerator, so that launches do not count; 2 MiB on a processor, so that they stay in its cache.
 _BLOCK = 1 << 24
+_CACHED_BLOCK = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,9 @@ class _SoftRanks(torch.autograd.Function):
 
 def _blocks(mates: Classmates) -> list[slice]:
     n_examples, width = mates.indices.shape
-    step = max(1, _BLOCK // max(1, n_examples * width))
+    on_host = mates.indices.device.type == "cpu"
+    block = min(_BLOCK, _CACHED_BLOCK) if on_host else _BLOCK
+    step = max(1, block // max(1, n_examples * width))
     return [slice(start, min(start + step, n_examples)) for start in range(0, n_examples, step)]
 
 

@@ -139,6 +139,36 @@ def test_gradient_of_the_similarities_equals_the_reference_vectors(vectors: Vect
     assert cosines.grad.numpy()[off_diagonal] == pytest.approx(expected, **TOLERANCES["float64"])
 
 
+def _similarity_as_written(cosines: torch.Tensor, *, flaw: str = "") -> torch.Tensor:
+    """k 4, a slope of 10 and no slack; every product on its own, gradients by torch."""
+
+    def neighborhoods(size: int) -> torch.Tensor:
+        x = 2 * (cosines - cosines.detach().sort(dim=1, descending=True).values[:, size - 1, None])
+        return (x >= 0).double() + 10 * (x - x.detach())
+
+    near, close = neighborhoods(4), neighborhoods(2)
+    far = 1 - near
+    n_near, n_far = near.sum(dim=1, keepdim=True), far.sum(dim=1, keepdim=True)
+    if flaw != "sizes with a gradient":
+        n_near, n_far = n_near.detach(), n_far.detach()
+    direct = near * (near @ near.T / n_near + far @ far.T / n_far) / 2
+    mutual = close * close.T
+    expanded = mutual @ direct / mutual.sum(dim=1, keepdim=True)
+    return (expanded + expanded.T) / 2
+
+
+@pytest.mark.parametrize("flaw", ["", "sizes with a gradient"])
+def test_gradient_equals_that_of_both_products_and_of_no_flawed_formula(
+    make_batch: Callable[..., Any], flaw: str
+) -> None:
+    """One product serves the neighborhoods, their complements, and both factors' gradients."""
+    cosines = torch.from_numpy(_cosines(make_batch((4, 4, 4, 4))[0])).requires_grad_()
+    weights = torch.rand(16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    (gradient,) = torch.autograd.grad(contextual_similarity(cosines, 4, 0.0, 10.0), cosines, weights)
+    (expected,) = torch.autograd.grad(_similarity_as_written(cosines, flaw=flaw), cosines, weights)
+    assert torch.allclose(gradient, expected, rtol=1e-9, atol=1e-12) is not bool(flaw)
+
+
 @pytest.mark.parametrize("eps", [0.0, 0.05, 0.5])
 @pytest.mark.parametrize("k", [2, 4, 6])
 def test_contextual_similarity_equals_the_slow_loop(
