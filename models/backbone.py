@@ -1,10 +1,11 @@
-"""Backbone: a timm network with generalized-mean pooling, layer norm and a linear head (torch)."""
+"""Backbone: a timm network with generalized-mean pooling, layer norm, linear head and projector (torch)."""
 
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import timm
 import torch
@@ -12,10 +13,12 @@ from timm.models import load_state_dict
 from torch import Tensor, nn
 
 import models.plain_conv_net  # noqa: F401  (registers it with timm)
-from models.config import BackboneConfig
+from models.config import BackboneConfig, ProjectorConfig
 from models.errors import BundleError, ConfigError
 
-__all__ = ["EmbeddingNetwork", "GeneralizedMeanPooling", "build_network"]
+__all__ = ["EmbeddingNetwork", "GeneralizedMeanPooling", "build_network", "build_projector"]
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class GeneralizedMeanPooling(nn.Module):
@@ -56,11 +59,26 @@ class EmbeddingNetwork(nn.Module):
         self.norm = nn.LayerNorm(width) if config.layer_norm else nn.Identity()
         self.head = nn.Linear(width, config.dim) if config.dim else nn.Identity()
         self.dim = config.dim or width
+        self.freeze_batch_norm = config.freeze_batch_norm
+        for layer in self._frozen_layers():
+            layer.requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed (B, 3, S, S) to (B, dim), not normalized."""
         embeddings: Tensor = self.head(self.norm(self.pooling(self.trunk(images))))
         return embeddings
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode; frozen batch-norm layers keep using their running statistics."""
+        super().train(mode)
+        for layer in self._frozen_layers():
+            layer.eval()
+        return self
+
+    def _frozen_layers(self) -> list[nn.Module]:
+        if not self.freeze_batch_norm:
+            return []
+        return [layer for layer in self.modules() if isinstance(layer, _BATCH_NORMS)]
 
 
 def build_network(config: BackboneConfig) -> EmbeddingNetwork:
@@ -78,6 +96,24 @@ def build_network(config: BackboneConfig) -> EmbeddingNetwork:
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
         trunk.maxpool = nn.Identity()
     return EmbeddingNetwork(trunk, _width(trunk, config), config)
+
+
+def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
+    """Layers between embedding and loss, which are dropped after training; without a config they do nothing.
+
+    "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity Optimization", ICML 2023,
+    trains some of its networks with such a projector.
+
+    Args:
+        dim: Length of the embeddings; also the width between two layers.
+        config: Length of the output and number of layers.
+    """
+    if config is None:
+        return nn.Identity()
+    layers: list[nn.Module] = []
+    for width, following in pairwise([dim] * config.layers + [config.dim]):
+        layers += [nn.Linear(width, following), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def _create_trunk(config: BackboneConfig) -> Any:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from models.config_file import explain, override, read_toml
 from models.dataset_config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
 from models.errors import ConfigError
 from models.loss_config import AddedLossConfig, LossConfig, check_loss_fits_sampler, named_loss
+from models.optimizer_config import OptimizerConfig
 from models.preprocessing import Preprocessing
 from models.sampler_config import (
     ClassBalancedConfig,
@@ -33,6 +35,7 @@ __all__ = [
     "HierarchicalConfig",
     "LossConfig",
     "OptimizerConfig",
+    "ProjectorConfig",
     "ProtocolConfig",
     "RandomPairsConfig",
     "RetrievalTest",
@@ -44,6 +47,18 @@ __all__ = [
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProjectorConfig(_Frozen):
+    """Layers after the embedding that the loss sees in training and that are dropped afterwards.
+
+    Attributes:
+        dim: Length of what the loss sees.
+        layers: Linear layers, with a ReLU between two.
+    """
+
+    dim: int = Field(128, ge=8)
+    layers: int = Field(2, ge=1)
 
 
 class BackboneConfig(_Frozen):
@@ -60,6 +75,9 @@ class BackboneConfig(_Frozen):
         pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
             does itself, which any of timm's can.
         gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
+        freeze_batch_norm: Batch-norm layers keep their running statistics, scales and shifts, as suits
+            pretrained weights and small batches.
+        projector: Layers between embedding and loss that are not exported; None trains without.
     """
 
     name: str
@@ -71,6 +89,8 @@ class BackboneConfig(_Frozen):
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
+    freeze_batch_norm: bool = False
+    projector: ProjectorConfig | None = None
 
 
 class AugmentationConfig(_Frozen):
@@ -93,16 +113,6 @@ class AugmentationConfig(_Frozen):
     flip: bool = False
 
 
-class OptimizerConfig(_Frozen):
-    """AdamW with linear warm-up and cosine decay to zero."""
-
-    learning_rate: float = Field(1e-3, gt=0.0)
-    weight_decay: float = Field(0.05, ge=0.0)
-    steps: int = Field(2000, ge=1)
-    warmup_steps: int = Field(100, ge=0)
-    clip_norm: float = Field(1.0, gt=0.0)
-
-
 class RetrievalTest(_Frozen):
     """A test on classes that training never sees; reported in the bundle, never used to choose anything.
 
@@ -120,11 +130,22 @@ class TrainingConfig(_Frozen):
 
     Attributes:
         name: Name of the bundle that comes out.
+        licence: Licence of the weights, as the bundle states it.
+        backbone: The network.
+        preprocessing: How an image becomes the network's input, in training and in serving.
         datasets: Where the labelled images come from; a batch mixes all of them.
-        validation_share: Share of the classes held out to choose the checkpoint, per data set.
-        validate_every: Steps between two validations.
-        precision: `auto` takes bfloat16 where the processor multiplies it in hardware, else float32.
-        workers: Processes that decode and augment; 0 does it in the training process.
+        loss: What is minimized.
+        sampler: How batches are drawn.
+        optimizer: How weights are learned.
+        validation_share: Share of the classes held out to choose the weights, per data set.
+        validate_every: Steps between two validations, each of which leaves a checkpoint.
+        patience: Validations without a better MAP@R on the held-out classes after which training stops; None
+            trains all steps.
+        augmentation: Random changes of training images.
+        precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
+            on a processor. float16 scales the loss so that small gradients survive.
+        workers: Processes that augment; 0 does it in the training process. The result is the same.
+        seed: Seed of weights, held-out classes, batches and augmentation.
         start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
         tests: What the finished bundle is measured on.
     """
@@ -139,43 +160,46 @@ class TrainingConfig(_Frozen):
     optimizer: OptimizerConfig = OptimizerConfig()
     validation_share: float = Field(0.1, ge=0.0, lt=1.0)
     validate_every: int = Field(250, ge=1)
+    patience: int | None = Field(None, ge=1)
     augmentation: AugmentationConfig = AugmentationConfig()
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     workers: int = Field(0, ge=0)
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     start_from: Path | None = None
     tests: tuple[RetrievalTest, ...] = ()
 
     @model_validator(mode="after")
-    def _loss_fits_sampler(self) -> TrainingConfig:
+    def _parts_fit(self) -> TrainingConfig:
         check_loss_fits_sampler(self.loss, self.sampler)
+        if self.patience and not self.validation_share:
+            raise ValueError(
+                f"patience {self.patience} needs held-out classes: set validation_share above 0, "
+                "or leave patience out"
+            )
         return self
 
     @classmethod
-    def load(cls, path: Path, *, data_root: Path | None = None) -> TrainingConfig:
+    def load(
+        cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()
+    ) -> TrainingConfig:
         """Read a TOML file.
 
         Args:
             path: The file.
             data_root: Folder that relative data set paths start from; the working directory when None.
+            settings: `key=value` of fields to set anew; see `models.config_file.override`.
 
         Raises:
             ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
+        fields = override(read_toml(path), settings)
         try:
-            fields = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls.model_validate(_rooted(fields, data_root or Path.cwd()))
-        except FileNotFoundError as error:
-            raise ConfigError(f"there is no training configuration '{path}'") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"'{path}' is not TOML: {error}") from error
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"'{path}': {where}: {first['msg']}") from error
+            raise ConfigError(f"'{path}': {explain(error, cls, fields)}") from error
 
 
-def _rooted(fields: dict[str, Any], data_root: Path) -> dict[str, Any]:
+def _rooted(fields: Mapping[str, Any], data_root: Path) -> dict[str, Any]:
     # What has another form than a data set is left as it is: the validation says what is wrong with it.
     def root(entry: Any) -> Any:
         has_root = isinstance(entry, dict) and isinstance(entry.get("root"), str)

@@ -11,6 +11,7 @@ ModelsError
 ├── ConfigError (ValueError)         a training configuration cannot work
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
 ├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
+├── TrainingStoppedError             a training run was asked to stop before its end
 └── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
 """
 
@@ -28,6 +29,7 @@ __all__ = [
     "MissingPackageError",
     "ModelsError",
     "NotAnImageError",
+    "TrainingStoppedError",
     "UnsupportedFormatError",
 ]
 
@@ -82,6 +84,21 @@ class DatasetError(ModelsError, ValueError):
 
 class EvaluationError(ModelsError, ValueError):
     """Embeddings, labels or ground truth do not fit together, or leave nothing to measure."""
+
+
+class TrainingStoppedError(ModelsError):
+    """A run was asked to stop, and did so after writing a checkpoint.
+
+    Args:
+        step: Steps done.
+        n_steps: Steps of the whole run.
+        how_to_resume: What to do to go on, for people.
+    """
+
+    def __init__(self, step: int, n_steps: int, how_to_resume: str = "resume it from its checkpoint") -> None:
+        super().__init__(f"training stopped at step {step:,} of {n_steps:,}: {how_to_resume}")
+        self.step = step
+        self.n_steps = n_steps
 
 
 class MissingPackageError(ModelsError, ImportError):

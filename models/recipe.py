@@ -2,56 +2,113 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from models.bundle import ModelBundle
+from models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
+from models.checkpoint import CHECKPOINT_FILE
 from models.config import TrainingConfig
 from models.datasets import LabelledImages
 from models.embedder import Embedder
+from models.errors import ConfigError
 from models.export import export_network
 from models.retrieval_test import measure
-from models.training import StepRecord, Trainer
+from models.training import Trainer
+from models.training_log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER, StepRecord
+from models.training_observer import TrainingObserver
 
-__all__ = ["bundle_fields", "finish_bundle", "run_recipe", "write_card"]
+__all__ = ["Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe", "write_card"]
+
+Start = Literal["new", "resume", "overwrite"]
+_RUN_FILES = (
+    MANIFEST_FILE,
+    CHECKPOINT_FILE,
+    CSV_FILE,
+    CURVES_FILE,
+    BACKBONE_FILE,
+    "weights.pt",
+    "recipe.toml",
+    "MODEL_CARD.md",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training configuration and the text that it was read from.
+
+    Attributes:
+        config: The checked configuration.
+        text: TOML, with the settings that were changed for this run in a comment at its head.
+    """
+
+    config: TrainingConfig
+    text: str
+
+    @classmethod
+    def load(cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()) -> Recipe:
+        """Read a TOML file; see `TrainingConfig.load`.
+
+        Raises:
+            ConfigError: The recipe cannot work.
+        """
+        config = TrainingConfig.load(path, data_root=data_root, settings=settings)
+        head = "".join(f"# trained with --set {shlex.quote(setting)}\n" for setting in settings)
+        return cls(config, head + path.read_text(encoding="utf-8"))
 
 
 def run_recipe(
-    recipe: Path,
+    recipe: Recipe,
     output: Path,
     *,
-    data_root: Path | None = None,
-    on_step: Callable[[int, int], None] | None = None,
+    start: Start = "new",
+    device: str = "auto",
+    observer: TrainingObserver | None = None,
 ) -> ModelBundle:
     """Train, export, measure on the recipe's tests, and write the model card.
 
     Args:
-        recipe: TOML file; a copy of it goes into the bundle.
-        output: Directory of the bundle; `weights.pt` is kept beside it for a recipe that starts from it.
-        data_root: Folder that relative data set paths start from.
-        on_step: Called at each validation with the step and all steps.
+        recipe: Configuration and its text, which goes into the bundle.
+        output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
+            from it) are kept beside it.
+        start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
+            deletes it first.
+        device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        observer: Learns of steps and validations, and may stop the run.
 
     Raises:
-        ConfigError: The recipe cannot work.
+        ConfigError: The recipe cannot work, or the directory holds a run that shall not be touched.
         DatasetError: A data set is missing.
+        TrainingStoppedError: The observer asked to stop.
     """
-    config = TrainingConfig.load(recipe, data_root=data_root)
-    output.mkdir(parents=True, exist_ok=True)
-    log = output / "training.csv"
-    log.unlink(missing_ok=True)
-    report = on_step or (lambda _done, _total: None)
-    trainer = Trainer(config, log=log, on_record=lambda record, total: report(record.step, total))
-    result = trainer.run()
+    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer)
+    _prepare(output, start)
+    result = trainer.run(resume=start == "resume")
     torch.save(result.network.state_dict(), output / "weights.pt")
-    fields = bundle_fields(config, result.training, result.best)
+    fields = bundle_fields(recipe.config, result.training, result.best)
     bundle = export_network(result.network, output, fields)
-    shutil.copyfile(recipe, output / "recipe.toml")
-    return finish_bundle(bundle, config, fields)
+    (output / "recipe.toml").write_text(recipe.text, encoding="utf-8")
+    return finish_bundle(bundle, recipe.config, fields)
+
+
+def _prepare(output: Path, start: Start) -> None:
+    found = [name for name in _RUN_FILES if (output / name).exists()]
+    if found and start == "new":
+        raise ConfigError(
+            f"'{output}' already holds a run ({found[0]}): go on with --resume, "
+            "delete it with --overwrite, or write elsewhere"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    if start == "overwrite":
+        for name in found:
+            (output / name).unlink()
+        shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
 
 
 def finish_bundle(bundle: ModelBundle, config: TrainingConfig, fields: dict[str, Any]) -> ModelBundle:
@@ -75,7 +132,7 @@ def bundle_fields(config: TrainingConfig, training: LabelledImages, best: StepRe
             "datasets": [_describe(dataset) for dataset in config.datasets],
             "images": len(training.labels),
             "classes": len(np.unique(training.labels)),
-            "loss": config.loss.name,
+            "loss": " + ".join([config.loss.name, *(one.name for one in config.loss.add)]),
             "steps": config.optimizer.steps,
             "best_step": best.step,
             "batch_size": config.sampler.batch_size,
@@ -116,7 +173,7 @@ def write_card(bundle: ModelBundle) -> None:
 def _describe(dataset: Any) -> str:
     if dataset.kind == "demo_catalog":
         return f"synthetic products, {len(dataset.seeds)} catalogs of {dataset.products}"
-    return f"{dataset.root.name}, {getattr(dataset, 'split', 'all')} classes"
+    return f"{dataset.root.name}, {getattr(dataset, 'split', None) or 'all'} classes"
 
 
 def _card_row(name: str, metrics: dict[str, float]) -> str:

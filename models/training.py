@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-import copy
-import csv
 import math
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import v2
 
-from models.backbone import EmbeddingNetwork, build_network
-from models.config import AugmentationConfig, TrainingConfig
+from models.augmentation import training_batches
+from models.backbone import EmbeddingNetwork, build_network, build_projector
+from models.checkpoint import CHECKPOINT_FILE, identity_of, load_checkpoint, save_checkpoint
+from models.config import TrainingConfig
 from models.datasets import LabelledImages, load_datasets
-from models.errors import ConfigError
-from models.evaluation import retrieval_metrics
+from models.errors import ConfigError, TrainingStoppedError
 from models.losses import build_loss
+from models.losses.base import MetricLoss
 from models.multistage import multistage_backward
+from models.optimization import build_optimizer, build_schedule, parameter_groups
+from models.precision import MixedPrecision, choose_device
 from models.preprocessing import Preprocessing
-from models.samplers import build_sampler, leave_out_small_classes
+from models.samplers import leave_out_small_classes
+from models.training_log import StepRecord, TrainingLog
+from models.training_observer import StepProgress, TrainingObserver
+from models.training_state import TrainingState
+from models.validation import validate
 
-__all__ = ["StepRecord", "Trainer", "TrainingResult", "embed_images", "supports_bfloat16"]
+__all__ = ["Trainer", "TrainingResult"]
 
 # Stored images are larger than the input, so that a random crop still has pixels to choose from.
 _STORED_PER_INPUT = 1.15
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """One validation during training.
-
-    Attributes:
-        loss: Mean training loss since the last record.
-        hit_rate_1: Hit rate at rank 1 on held-out classes; NaN without validation classes.
-        map_at_r: MAP@R on held-out classes.
-        seconds: Seconds since training began.
-    """
-
-    step: int
-    loss: float
-    hit_rate_1: float
-    map_at_r: float
-    seconds: float
+# A list of thousands of classes would hide the line's end.
+_NAMED_CLASSES = 5
 
 
 @dataclass(frozen=True)
@@ -58,6 +46,7 @@ class TrainingResult:
     """A trained network at its best validation.
 
     Attributes:
+        network: In evaluation mode.
         records: All validations, in order.
         best: The record whose weights were kept.
         training: The images trained on.
@@ -71,184 +60,190 @@ class TrainingResult:
     left_out: list[str]
 
 
+@dataclass(frozen=True)
+class _Images:
+    training: LabelledImages
+    validation: LabelledImages
+    left_out: list[str]
+    identity: dict[str, Any]
+
+
 class Trainer:
     """Trains one network as a configuration says.
 
     Args:
         config: The checked configuration.
-        log: CSV file that gets one line a validation; None writes none.
-        on_record: Called after each validation with the record and the number of steps.
+        folder: Folder that gets log, curves and checkpoint; None writes nothing.
+        device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        observer: Learns of steps and validations, and may stop the run.
+
+    Raises:
+        ConfigError: There is no such device.
     """
 
     def __init__(
         self,
         config: TrainingConfig,
         *,
-        log: Path | None = None,
-        on_record: Callable[[StepRecord, int], None] | None = None,
+        folder: Path | None = None,
+        device: str = "auto",
+        observer: TrainingObserver | None = None,
     ) -> None:
         self.config = config
-        self.log = log
-        self.on_record = on_record
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.folder = folder
+        self.device = choose_device(device)
+        self.observer = observer or TrainingObserver()
+        self.precision = MixedPrecision(config.precision, self.device)
 
-    def run(self) -> TrainingResult:
-        """Load the data, train, and return the network with the best validation.
+    def run(self, *, resume: bool = False) -> TrainingResult:
+        """Load the images, train, and return the network with the best validation.
+
+        Args:
+            resume: Go on from the folder's checkpoint. On a CPU the result is the same, bit for bit, as that
+                of a run that was never stopped.
 
         Raises:
-            ConfigError: Backbone, loss or sampler cannot be built as configured.
+            ConfigError: Backbone, loss, optimizer or sampler cannot be built as configured, the checkpoint is
+                missing or belongs to another run, or the loss is no number any more.
+            BundleError: The first weights cannot be had.
             DatasetError: A data set is missing or empty.
+            TrainingStoppedError: The observer asked to stop.
         """
         config = self.config
+        # A wrong name or argument is told before images are decoded for an hour.
+        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
         torch.manual_seed(config.seed)
-        images = load_datasets(config.datasets, _stored_size(config.preprocessing))
-        larger, validation = images.split_classes(config.validation_share, config.seed)
-        training, left_out = leave_out_small_classes(larger, config.sampler.smallest_class)
-        network = (
-            _load_start(build_network(config.backbone), config.start_from)
-            .to(self.device)
-            .to(memory_format=torch.channels_last)
-        )
-        records, best, weights = self._optimize(network, training, validation)
-        network.load_state_dict(weights)
-        return TrainingResult(network.eval(), records, best, training, left_out)
-
-    def _optimize(
-        self, network: EmbeddingNetwork, training: LabelledImages, validation: LabelledImages
-    ) -> tuple[list[StepRecord], StepRecord, dict[str, Tensor]]:
-        config = self.config
-        loss_function = build_loss(
-            config.loss,
-            dim=network.dim,
-            class_sizes=np.bincount(training.class_ids).tolist(),
-            max_per_class=config.sampler.max_per_class,
-            batch_design=config.sampler.batch_design,
-        ).to(self.device)
-        parameters = [*network.parameters(), *loss_function.parameters()]
-        optimizer = torch.optim.AdamW(
-            _decay_groups(parameters, config.optimizer.weight_decay), lr=config.optimizer.learning_rate
-        )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate_at)
-        records: list[StepRecord] = []
-        best, weights = StepRecord(0, math.nan, math.nan, math.nan, 0.0), network.state_dict()
-        losses: list[Tensor] = []
-        started = time.monotonic()
-        for step, (pixels, labels) in enumerate(self._batches(training), start=1):
-            losses.append(self._step(network, loss_function, optimizer, pixels, labels))
-            schedule.step()
-            if step % config.validate_every and step != config.optimizer.steps:
-                continue
-            loss = float(torch.stack(losses).mean())
-            losses.clear()
-            record = self._validate(network, validation, step, loss, time.monotonic() - started)
-            records.append(record)
-            self._publish(record)
-            # Without validation classes MAP@R is NaN, and the last weights are kept.
-            if not record.map_at_r <= best.map_at_r:
-                best, weights = record, copy.deepcopy(network.state_dict())
-        return records, best, weights
-
-    def _step(
-        self,
-        network: EmbeddingNetwork,
-        loss_function: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        pixels: Tensor,
-        labels: Tensor,
-    ) -> Tensor:
-        network.train()
-        optimizer.zero_grad(set_to_none=True)
-        loss = multistage_backward(
-            network,
-            pixels.contiguous(memory_format=torch.channels_last),
-            labels.to(self.device),
-            loss_function,
-            chunk_size=self.config.sampler.chunk_size or len(pixels),
-            autocast=self._autocast,
-        )
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        nn.utils.clip_grad_norm_(parameters, self.config.optimizer.clip_norm)
-        optimizer.step()
-        return loss
-
-    def _autocast(self) -> AbstractContextManager[None]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16)
+        network = _load_start(build_network(config.backbone), config.start_from)
+        network = network.to(self.device).to(memory_format=torch.channels_last)
+        parts = self._load_images()
+        state = self._new_state(network, parts.training)
+        if resume:
+            load_checkpoint(self._checkpoint, state, parts.identity)
+        self._optimize(state, parts)
+        network.load_state_dict(state.best_weights)
+        return TrainingResult(network.eval(), state.records, state.best, parts.training, parts.left_out)
 
     @property
-    def _bfloat16(self) -> bool:
-        wanted = self.config.precision
-        return wanted == "bfloat16" or (wanted == "auto" and supports_bfloat16(self.device))
+    def _checkpoint(self) -> Path:
+        if self.folder is None:
+            raise ConfigError("a run without a folder has no checkpoint to resume from")
+        return self.folder / CHECKPOINT_FILE
 
-    def _batches(self, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+    def _load_images(self) -> _Images:
+        config, smallest = self.config, self.config.sampler.smallest_class
+        images = load_datasets(config.datasets, _stored_size(config.preprocessing))
+        larger, validation = images.split_classes(config.validation_share, config.seed)
+        training, left_out = leave_out_small_classes(larger, smallest)
+        if left_out:
+            named = ", ".join(left_out[:_NAMED_CLASSES])
+            more = f" and {len(left_out) - _NAMED_CLASSES} more" if len(left_out) > _NAMED_CLASSES else ""
+            self.observer.on_notice(
+                f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
+            )
+        return _Images(training, validation, left_out, identity_of(config, images))
+
+    def _new_state(self, network: EmbeddingNetwork, training: LabelledImages) -> TrainingState:
         config = self.config
-        sampler = build_sampler(config.sampler, training, n_batches=config.optimizer.steps, seed=config.seed)
-        dataset = _AugmentedImages(training, config.preprocessing, config.augmentation)
-        yield from DataLoader(
-            dataset, batch_sampler=sampler, num_workers=config.workers, pin_memory=self.device.type == "cuda"
+        projector = build_projector(network.dim, config.backbone.projector).to(self.device)
+        seen = config.backbone.projector.dim if config.backbone.projector else network.dim
+        loss = _build_loss(config, seen, np.bincount(training.class_ids).tolist()).to(self.device)
+        groups = parameter_groups(network, projector, loss, config.optimizer)
+        optimizer = build_optimizer(groups, config.optimizer)
+        return TrainingState(
+            network=network,
+            projector=projector,
+            loss=loss,
+            optimizer=optimizer,
+            schedule=build_schedule(optimizer, config.optimizer),
+            scaler=self.precision.scaler,
         )
 
-    def _rate_at(self, step: int) -> float:
-        warmup, total = self.config.optimizer.warmup_steps, self.config.optimizer.steps
-        if step < warmup:
-            return (step + 1) / warmup
-        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, total - warmup))))
+    def _optimize(self, state: TrainingState, images: _Images) -> None:
+        steps = self.config.optimizer.steps
+        log = TrainingLog(self.folder, self.observer.on_notice, first_step=state.step)
+        started = time.monotonic() - state.seconds
+        for pixels, labels in self._batches(state, images.training):
+            state.losses.append(self._step(state, pixels, labels))
+            state.step += 1
+            state.seconds = time.monotonic() - started
+            step_loss = state.losses[-1]
+            if state.step % self.config.validate_every == 0 or state.step == steps:
+                self._validate(state, images.validation)
+                log.write(state.records)
+                self._save(state, images)
+                self.observer.on_record(state.records[-1])
+            latest = state.records[-1] if state.records else None
+            self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
+            if self._has_stopped_improving(state):
+                self.observer.on_notice(
+                    f"stopped early at step {state.step:,}: MAP@R was best at step {state.best.step:,}"
+                )
+                break
+            if state.step < steps and self.observer.should_stop():
+                self._save(state, images)
+                raise TrainingStoppedError(state.step, steps)
+        self.observer.on_finish()
+        log.finish(state.records, state.best)
 
-    def _validate(
-        self, network: EmbeddingNetwork, validation: LabelledImages, step: int, loss: float, seconds: float
-    ) -> StepRecord:
-        if len(np.unique(validation.labels)) == len(validation.labels):
-            # Without a pair there is nothing to retrieve.
-            return StepRecord(step, loss, math.nan, math.nan, seconds)
-        embeddings = embed_images(network, validation.pixels, self.config.preprocessing)
-        metrics = retrieval_metrics(embeddings, validation.class_ids, ks=(1,))
-        return StepRecord(step, loss, metrics.hit_rate[1], metrics.map_at_r, seconds)
+    def _batches(self, state: TrainingState, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches that are left; none if the run that is resumed was at its end."""
+        if state.step < self.config.optimizer.steps and not self._has_stopped_improving(state):
+            on_gpu = self.device.type == "cuda"
+            yield from training_batches(training, self.config, first_step=state.step, pin_memory=on_gpu)
 
-    def _publish(self, record: StepRecord) -> None:
-        if self.on_record:
-            self.on_record(record, self.config.optimizer.steps)
-        if self.log:
-            new = not self.log.exists()
-            with self.log.open("a", newline="", encoding="utf-8") as stream:
-                writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
-                if new:
-                    writer.writeheader()
-                writer.writerow(asdict(record))
+    def _step(self, state: TrainingState, pixels: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(state.network, state.projector).train()
+        if self.config.optimizer.frozen_trunk_steps:
+            state.freeze_trunk(state.step < self.config.optimizer.frozen_trunk_steps)
+        state.optimizer.zero_grad(set_to_none=True)
+        losses: list[Tensor] = []
+
+        def scaled_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+            loss: Tensor = state.loss(embeddings, labels)
+            losses.append(loss.detach())
+            return state.scaler.scale(loss)
+
+        multistage_backward(
+            trained,
+            pixels.contiguous(memory_format=torch.channels_last),
+            labels.to(self.device),
+            scaled_loss,
+            chunk_size=self.config.sampler.chunk_size or len(pixels),
+            autocast=self.precision.autocast,
+        )
+        state.apply_gradients(self.config.optimizer.clip_norm)
+        return losses[0]
+
+    def _validate(self, state: TrainingState, validation: LabelledImages) -> None:
+        loss = float(torch.stack(state.losses).mean())
+        if not math.isfinite(loss):
+            raise ConfigError(
+                f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
+                "or set precision to 'float32'"
+            )
+        hit_rate, map_at_r = validate(state.network, validation, self.config.preprocessing)
+        state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
+
+    def _save(self, state: TrainingState, images: _Images) -> None:
+        if self.folder is not None:
+            save_checkpoint(self._checkpoint, state, images.identity)
+
+    def _has_stopped_improving(self, state: TrainingState) -> bool:
+        patience = self.config.patience
+        if patience is None or not state.records:
+            return False
+        return len(state.records) - 1 - state.records.index(state.best) >= patience
 
 
-def supports_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 products run in hardware; emulated ones were about ten times slower than float32."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return bool(probe())
-
-
-def embed_images(
-    network: EmbeddingNetwork, pixels: np.ndarray, preprocessing: Preprocessing, *, batch_size: int = 256
-) -> np.ndarray:
-    """Embed stored images as serving would: fitted, standardized, without augmentation.
-
-    Args:
-        network: The network; it is set to evaluation mode.
-        pixels: (n, H, W, 3) uint8 RGB.
-        preprocessing: Fit and standardization.
-        batch_size: Images a forward pass.
-
-    Returns:
-        (n, d) float32, not normalized.
-    """
-    network.eval()
-    device = next(network.parameters()).device
-    parts = []
-    with torch.inference_mode():
-        for start in range(0, len(pixels), batch_size):
-            tensors = [
-                preprocessing.to_tensor(Image.fromarray(image))
-                for image in pixels[start : start + batch_size]
-            ]
-            batch = torch.from_numpy(np.stack(tensors)).to(device, memory_format=torch.channels_last)
-            parts.append(network(batch).float().cpu().numpy())
-    return np.concatenate(parts)
+def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
+    sampler = config.sampler
+    return build_loss(
+        config.loss,
+        dim=dim,
+        class_sizes=class_sizes,
+        max_per_class=sampler.max_per_class,
+        batch_design=sampler.batch_design,
+    )
 
 
 def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwork:
@@ -265,45 +260,6 @@ def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwor
     return network
 
 
-class _AugmentedImages(Dataset[tuple[Tensor, int]]):
-    def __init__(
-        self, images: LabelledImages, preprocessing: Preprocessing, augmentation: AugmentationConfig
-    ) -> None:
-        self.pixels = images.pixels
-        self.class_ids = images.class_ids
-        self.transform = _augmentation(preprocessing, augmentation)
-
-    def __len__(self) -> int:
-        return len(self.class_ids)
-
-    def __getitem__(self, position: int) -> tuple[Tensor, int]:
-        image = torch.from_numpy(self.pixels[position]).permute(2, 0, 1)
-        return self.transform(image), int(self.class_ids[position])
-
-
-def _augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> v2.Compose:
-    side = preprocessing.input_size
-    steps: list[nn.Module] = [
-        v2.RandomAffine(config.degrees, fill=255),
-        v2.RandomResizedCrop(side, scale=(config.smallest_crop, 1.0), ratio=(0.8, 1.25), antialias=True),
-        v2.ColorJitter(config.jitter, config.jitter, config.jitter, config.hue),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(list(preprocessing.mean), list(preprocessing.std)),
-        v2.RandomErasing(config.erase, scale=(0.02, 0.15)),
-    ]
-    if config.flip:
-        steps.insert(0, v2.RandomHorizontalFlip())
-    return v2.Compose(steps)
-
-
 def _stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
     side = round(preprocessing.input_size * _STORED_PER_INPUT)
     return preprocessing.model_copy(update={"input_size": side}).resize
-
-
-def _decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, object]]:
-    # Biases, norms and the pooling exponent are not decayed: they set scales, not directions.
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytorch_metric_learning import losses
 from torch import Tensor
 
@@ -16,7 +18,8 @@ class CrossBatchMemory(MetricLoss):
     """A pair loss of the batch against the latest embeddings, those of the batch among them.
 
     Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020. The memory holds embeddings without a
-    graph, so a pair moves its item of the batch alone. It is not part of the state that is saved.
+    graph, so a pair moves its item of the batch alone. It is part of the state that is saved, so that
+    training can be resumed with it.
 
     Args:
         loss: A loss of pairs or triplets of pytorch-metric-learning.
@@ -59,3 +62,12 @@ class CrossBatchMemory(MetricLoss):
             self._memory.label_memory[:filled],
             self._memory.curr_batch_idx,
         )
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Where the next batch is stored; embeddings and labels are buffers, which are saved anyway."""
+        return {"next": self._memory.queue_idx, "is_full": self._memory.has_been_filled}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on where another memory of the same size was."""
+        self._memory.queue_idx = state["next"]
+        self._memory.has_been_filled = state["is_full"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["console", "errors", "print_json", "progress_bar"]
+__all__ = ["Update", "console", "errors", "print_json", "progress_bar"]
 
 console = Console()
 errors = Console(stderr=True)
@@ -31,15 +31,23 @@ class _RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+        digits = 0 if speed is None or speed >= 10 else 2
+        return Text("" if speed is None else f"{speed:,.{digits}f}/s", style="progress.data.speed")
+
+
+class Update(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """Stage's name, what is done, all there is, and what to say of it."""
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Update]:
     """A bar with rate and time left, on standard error.
 
     Yields:
-        A function that takes the stage's name, what is done and all there is.
+        A function that takes the stage's name, what is done, all there is, and a note.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -47,14 +55,15 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         MofNCompleteColumn(),
         _RateColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=errors) as progress:
         tasks: dict[str, Any] = {}
 
-        def update(stage: str, done: int, total: int) -> None:
+        def update(stage: str, done: int, total: int, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total)
-            progress.update(tasks[stage], completed=done, total=total)
+                tasks[stage] = progress.add_task(stage, total=total, note=note)
+            progress.update(tasks[stage], completed=done, total=total, note=note)
 
         yield update
 

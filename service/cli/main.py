@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from calibration import CalibrationError
 from indexer.errors import IndexerError
 from models.errors import ModelsError
-from service.cli import calibrate, demo, evaluate, gallery, index, openapi, search, serve, train
+from service.cli import calibrate, demo, evaluate, export, gallery, index, openapi, search, serve, train
 from service.cli.console import errors
 from service.errors import ServiceError
 
@@ -30,7 +30,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(serve.serve)
 app.command("train")(train.train)
-app.command("export")(train.export)
+app.command("export")(export.export)
 app.command("openapi")(openapi.openapi)
 app.add_typer(gallery.app, name="gallery")
 

@@ -1,17 +1,27 @@
-"""`vicinal train` and `vicinal export`: make model bundles (needs the `train` extra)."""
+"""`vicinal train`: train an embedding and make a model bundle of it (needs the `train` extra)."""
 
 from __future__ import annotations
 
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Literal
 
 import typer
 
-from models.errors import MissingPackageError
-from service.cli.console import console, progress_bar
+from models.errors import ConfigError, TrainingStoppedError
+from models.training_observer import StepProgress, TrainingObserver
+from service.cli.console import Update, console, errors, progress_bar
+from service.cli.train_extra import require_train_extra
 
-__all__ = ["export", "train"]
+__all__ = ["train"]
+
+# Reading the loss waits for a GPU, and people cannot read faster.
+_SECONDS_BETWEEN_NOTES = 0.25
 
 
 def train(
@@ -20,57 +30,93 @@ def train(
     data_root: Annotated[
         Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, such as loss.name=contextual."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda:<number>.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")] = False,
 ) -> None:
-    """Train an embedding and export it as a bundle; training.csv beside it keeps the curve."""
-    _require_torch()
-    from models.recipe import run_recipe
+    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
+    if resume and overwrite:
+        raise ConfigError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    require_train_extra("training")
+    from models.recipe import Recipe, run_recipe
 
-    with progress_bar() as update:
-        bundle = run_recipe(
-            recipe, output, data_root=data_root, on_step=lambda done, total: update("Training", done, total)
-        )
+    loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
+    start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"
+    try:
+        with progress_bar() as update, _stopping_on_interrupt(_Watcher(update)) as watcher:
+            bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
+    except TrainingStoppedError as error:
+        command = _resume_command(recipe, output, data_root, settings or [], device)
+        raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
     console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint} in {output}")
     for test, metrics in bundle.manifest.metrics.items():
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         console.print(f"  {test}: {shown}", markup=False, soft_wrap=True)
 
 
-def export(
-    backbone: Annotated[str, typer.Option(help="A timm architecture, such as resnet50.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the bundle to write.")],
-    weights: Annotated[
-        Path | None, typer.Option(help="Local weights file; without it they come from the hub.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the bundle; the architecture's by default.")
-    ] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the weights.")] = "unknown",
-) -> None:
-    """Make a bundle from any timm backbone; its pooled features are the embedding."""
-    _require_torch()
-    from models.config import BackboneConfig
-    from models.export import export_backbone
+class _Watcher(TrainingObserver):
+    """Shows the progress, and stops the run when it was interrupted.
 
-    config = BackboneConfig(
-        name=backbone,
-        pretrained=weights is None,
-        weights=weights,
-        dim=None,
-        layer_norm=False,
-        pooling="native",
-    )
-    bundle = export_backbone(config, output, name=name or _as_name(backbone), licence=licence)
-    console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint}, {bundle.dim}-d, in {output}")
+    Args:
+        update: Moves the bar; takes stage, steps done, all steps, and a note.
+    """
+
+    def __init__(self, update: Update) -> None:
+        self.update = update
+        self.is_stepping = False
+        self.is_interrupted = False
+        self._note = ""
+        self._noted_at = 0.0
+
+    def on_step(self, progress: StepProgress) -> None:
+        self.is_stepping = True
+        now, is_last = time.monotonic(), progress.step == progress.n_steps
+        if now - self._noted_at > _SECONDS_BETWEEN_NOTES or is_last:
+            self._note, self._noted_at = _note(progress), now
+        self.update("Training", progress.step, progress.n_steps, self._note)
+
+    def on_finish(self) -> None:
+        self.is_stepping = False
+
+    def on_notice(self, text: str) -> None:
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def should_stop(self) -> bool:
+        return self.is_interrupted
+
+    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """First Ctrl-C: stop after this step. Second one, or outside of the steps: stop at once."""
+        if self.is_interrupted or not self.is_stepping:
+            raise KeyboardInterrupt
+        self.is_interrupted = True
+        errors.print("Stopping after this step; Ctrl-C again stops at once.")
 
 
-def _require_torch() -> ModuleType:
+def _note(progress: StepProgress) -> str:
+    note = f"loss {float(progress.step_loss):.4f}"
+    return note if progress.latest is None else f"{note}  R@1 {progress.latest.hit_rate_1:.3f}"
+
+
+@contextmanager
+def _stopping_on_interrupt(watcher: _Watcher) -> Iterator[_Watcher]:
+    before = signal.signal(signal.SIGINT, watcher.interrupt)
     try:
-        import timm
-    except ImportError as error:
-        raise MissingPackageError("torch and timm", "train", "making a bundle") from error
-    module: ModuleType = timm
-    return module
+        yield watcher
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def _as_name(backbone: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in backbone.lower())[:64]
+def _resume_command(
+    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str
+) -> str:
+    words = ["vicinal", "train", str(recipe), "--output", str(output)]
+    words += ["--data-root", str(data_root)] if data_root else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--device", device] if device != "auto" else []
+    return shlex.join([*words, "--resume"])

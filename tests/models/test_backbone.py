@@ -170,3 +170,25 @@ def test_hub_weights_without_a_network_say_what_to_do(offline: None) -> None:
     with pytest.raises(BundleError) as caught:
         build_network(BackboneConfig(name="resnet18", pretrained=True))
     _assert_one_clear_line(caught.value, "resnet18", "cannot be fetched", "--weights")
+
+
+def test_frozen_batch_norm_stays_while_the_rest_trains(tiny_backbone: BackboneConfig) -> None:
+    """Running statistics, scales and shifts; and it uses the statistics, not those of the batch."""
+    network = build_network(_changed(tiny_backbone, freeze_batch_norm=True)).train()
+    norms = [layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    before = [value.clone() for layer in norms for value in layer.state_dict().values()]
+    network(_images(8)).square().sum().backward()
+    assert not any(layer.training for layer in norms)
+    assert all(parameter.grad is None for layer in norms for parameter in layer.parameters())
+    assert network.trunk.conv1.weight.grad is not None
+    after = [value for layer in norms for value in layer.state_dict().values()]
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def test_batch_norm_that_is_not_frozen_moves(tiny_backbone: BackboneConfig) -> None:
+    """Negative control."""
+    network = build_network(tiny_backbone).train()
+    before = network.trunk.bn1.running_mean.clone()
+    network(_images(8)).sum().backward()
+    assert not torch.equal(network.trunk.bn1.running_mean, before)
+    assert network.trunk.bn1.weight.grad is not None

@@ -102,12 +102,12 @@ def test_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "where"),
     [
-        ("[sampler]\nbatchsize = 8", "sampler.class_balanced.batchsize"),
+        ("[sampler]\nbatchsize = 8", "sampler.batchsize"),
         ("[optimizer]\nlearning_rate = 0", "optimizer.learning_rate"),
         ("[augmentation]\nsmallest_crop = 2", "augmentation.smallest_crop"),
         ("[[datasets]]\nkind = 'web'", "datasets.1"),
-        ("[[datasets]]\nkind = 'demo_catalog'\nseeds = []", "datasets.1.demo_catalog.seeds"),
-        ("[[datasets]]\nkind = 'folder'\nroot = 3", "datasets.1.folder.root"),
+        ("[[datasets]]\nkind = 'demo_catalog'\nseeds = []", "datasets.1.seeds"),
+        ("[[datasets]]\nkind = 'folder'\nroot = 3", "datasets.1.root"),
         ("[extra]", "extra"),
     ],
 )

@@ -11,7 +11,8 @@ from PIL import Image
 pytest.importorskip("torch")
 
 from models.bundle import ModelBundle
-from models.recipe import run_recipe
+from models.errors import ConfigError
+from models.recipe import Recipe, run_recipe
 
 RECIPE = """
 name = "tiny"
@@ -36,7 +37,7 @@ batch_size = 8
 per_class = 4
 
 [optimizer]
-steps = 2
+steps = 3
 warmup_steps = 1
 
 [[tests]]
@@ -64,18 +65,17 @@ def write_shades(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, color_folder: Path) -> tuple[ModelBundle, list]:
+def finished(tmp_path_factory: pytest.TempPathFactory, color_folder: Path) -> ModelBundle:
     root = tmp_path_factory.mktemp("recipe")
     write_shades(root / "shades")
     recipe = root / "tiny.toml"
     recipe.write_text(RECIPE.format(folder=color_folder), encoding="utf-8")
-    steps: list[tuple[int, int]] = []
-    bundle = run_recipe(recipe, root / "out", data_root=root, on_step=lambda *step: steps.append(step))
-    return bundle, steps
+    settings = ["optimizer.steps=2", "loss.add=['tcm']"]
+    return run_recipe(Recipe.load(recipe, data_root=root, settings=settings), root / "out")
 
 
-def test_the_bundle_says_what_it_was_trained_on_and_measured_on(finished) -> None:
-    manifest = ModelBundle.open(finished[0].path).manifest
+def test_the_bundle_says_what_it_was_trained_on_and_measured_on(finished: ModelBundle) -> None:
+    manifest = ModelBundle.open(finished.path).manifest
     assert (manifest.training["steps"], len(manifest.labels_sha256)) == (2, 64)
     assert set(manifest.metrics["shades"]) == {
         *("hit_rate_1", "map_at_r", "auroc"),
@@ -83,15 +83,29 @@ def test_the_bundle_says_what_it_was_trained_on_and_measured_on(finished) -> Non
     }
 
 
-def test_recipe_curve_card_and_weights_lie_beside_the_bundle(finished) -> None:
-    names = {file.name for file in finished[0].path.iterdir()}
-    assert names >= {"recipe.toml", "training.csv", "MODEL_CARD.md", "weights.pt"}
+def test_recipe_curve_card_and_weights_lie_beside_the_bundle(finished: ModelBundle) -> None:
+    names = {file.name for file in finished.path.iterdir()}
+    assert names >= {
+        "recipe.toml",
+        "training.csv",
+        "training.png",
+        "MODEL_CARD.md",
+        "weights.pt",
+        "checkpoint.pt",
+    }
 
 
-def test_the_card_has_a_row_for_each_test(finished) -> None:
-    card = (finished[0].path / "MODEL_CARD.md").read_text(encoding="utf-8")
+def test_the_card_has_a_row_for_each_test(finished: ModelBundle) -> None:
+    card = (finished.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "| shades |" in card
 
 
-def test_progress_ends_at_the_last_step(finished) -> None:
-    assert finished[1][-1] == (2, 2)
+def test_changed_settings_are_named_at_the_head_of_the_recipe(finished: ModelBundle) -> None:
+    text = (finished.path / "recipe.toml").read_text(encoding="utf-8")
+    assert text.startswith("# trained with --set optimizer.steps=2\n# trained with --set")
+    assert finished.manifest.training["loss"] == "multi_similarity + tcm"
+
+
+def test_a_directory_with_a_run_is_not_overwritten_unasked(finished: ModelBundle) -> None:
+    with pytest.raises(ConfigError, match=r"already holds a run .*--resume.*--overwrite"):
+        run_recipe(Recipe.load(finished.path / "recipe.toml"), finished.path)

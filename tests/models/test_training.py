@@ -10,47 +10,63 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from PIL import Image  # noqa: E402
-
-from models import training  # noqa: E402
-from models.backbone import EmbeddingNetwork, build_network  # noqa: E402
-from models.config import BackboneConfig, TrainingConfig  # noqa: E402
+from models import validation  # noqa: E402
+from models.backbone import EmbeddingNetwork  # noqa: E402
+from models.config import TrainingConfig  # noqa: E402
 from models.datasets import load_datasets  # noqa: E402
 from models.errors import ConfigError, DatasetError  # noqa: E402
 from models.evaluation import retrieval_metrics  # noqa: E402
 from models.preprocessing import Preprocessing  # noqa: E402
-from models.training import StepRecord, Trainer, TrainingResult, embed_images  # noqa: E402
+from models.training import Trainer, TrainingResult  # noqa: E402
+from models.training_log import StepRecord  # noqa: E402
+from models.training_observer import StepProgress, TrainingObserver  # noqa: E402
+from models.validation import embed_images  # noqa: E402
 
 MakeConfig = Callable[..., TrainingConfig]
 SQUASHED = Preprocessing(input_size=32, fit="squash")
 
 
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("log") / "training.csv"
+class Noting(TrainingObserver):
+    """Notes all that it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[StepRecord] = []
+        self.steps: list[StepProgress] = []
+        self.notices: list[str] = []
+
+    def on_record(self, record: StepRecord) -> None:
+        self.records.append(record)
+
+    def on_step(self, progress: StepProgress) -> None:
+        self.steps.append(progress)
+
+    def on_notice(self, text: str) -> None:
+        self.notices.append(text)
 
 
 @pytest.fixture(scope="module")
-def published() -> list[tuple[StepRecord, int]]:
-    return []
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
 
 
 @pytest.fixture(scope="module")
-def trained(
-    make_training_config: MakeConfig, log: Path, published: list[tuple[StepRecord, int]]
-) -> TrainingResult:
+def noted() -> Noting:
+    return Noting()
+
+
+@pytest.fixture(scope="module")
+def trained(make_training_config: MakeConfig, folder: Path, noted: Noting) -> TrainingResult:
     """40 steps, enough to learn to tell colors apart."""
     config = make_training_config(
         optimizer={"steps": 40, "warmup_steps": 5, "learning_rate": 0.005}, validate_every=10
     )
-    return Trainer(config, log=log, on_record=lambda *published_: published.append(published_)).run()
+    return Trainer(config, folder=folder, observer=noted).run()
 
 
 def _weights(result: TrainingResult) -> dict[str, torch.Tensor]:
@@ -106,8 +122,8 @@ def test_weights_are_those_of_the_best_validation(
     def noting(network: EmbeddingNetwork, *_: object) -> None:
         noted.append(copy.deepcopy(network.state_dict()))
 
-    monkeypatch.setattr(training, "retrieval_metrics", dictated)
-    monkeypatch.setattr(training, "embed_images", noting)
+    monkeypatch.setattr(validation, "retrieval_metrics", dictated)
+    monkeypatch.setattr(validation, "embed_images", noting)
     result = Trainer(make_training_config(optimizer={"steps": 3, "warmup_steps": 0}, validate_every=1)).run()
     assert result.best.step == best + 1
     assert [_same(_weights(result), weights) for weights in noted] == [index == best for index in range(3)]
@@ -124,18 +140,22 @@ def test_kept_weights_repeat_the_best_validation(
     assert again.map_at_r == pytest.approx(trained.best.map_at_r)
 
 
-def test_every_record_is_one_line_of_the_log(trained: TrainingResult, log: Path) -> None:
-    with log.open(newline="", encoding="utf-8") as stream:
+def test_every_record_is_one_line_of_the_log(trained: TrainingResult, folder: Path) -> None:
+    with (folder / "training.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
     assert list(lines[0]) == ["step", "loss", "hit_rate_1", "map_at_r", "seconds"]
     assert [int(line["step"]) for line in lines] == [10, 20, 30, 40]
     assert [float(line["loss"]) for line in lines] == [record.loss for record in trained.records]
 
 
-def test_every_record_is_published_with_the_number_of_steps(
-    trained: TrainingResult, published: list[tuple[StepRecord, int]]
-) -> None:
-    assert published == [(record, 40) for record in trained.records]
+def test_observer_learns_of_every_record(trained: TrainingResult, noted: Noting) -> None:
+    assert noted.records == trained.records
+
+
+def test_observer_learns_of_every_step(trained: TrainingResult, noted: Noting) -> None:
+    assert [(one.step, one.n_steps) for one in noted.steps] == [(step, 40) for step in range(1, 41)]
+    assert [one.latest for one in noted.steps[:10]] == [None] * 9 + trained.records[:1]
+    assert all(math.isfinite(float(one.step_loss)) for one in noted.steps)
 
 
 def test_held_out_classes_are_not_trained_on(
@@ -179,14 +199,6 @@ def test_bfloat16_trains_to_finite_weights(make_training_config: MakeConfig) -> 
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_learning_rate_warms_up_and_decays_to_zero(make_training_config: MakeConfig) -> None:
-    trainer = Trainer(make_training_config(optimizer={"steps": 100, "warmup_steps": 10}))
-    rates = [trainer._rate_at(step) for step in range(101)]
-    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert (rates[10], rates[55], rates[100]) == pytest.approx((1.0, 0.5, 0.0))
-
-
 def test_batch_of_more_classes_than_there_are_is_refused(make_training_config: MakeConfig) -> None:
     config = make_training_config(sampler={"batch_size": 64, "per_class": 4})
     with pytest.raises(ConfigError, match="needs 16 classes, the data has 9"):
@@ -197,16 +209,6 @@ def test_missing_data_set_is_refused(make_training_config: MakeConfig, tmp_path:
     config = make_training_config(datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
     with pytest.raises(DatasetError, match="gone"):
         Trainer(config).run()
-
-
-def test_embedding_stored_images_equals_embedding_them_one_by_one(tiny_backbone: BackboneConfig) -> None:
-    network = build_network(tiny_backbone).train()
-    pixels = np.random.default_rng(0).integers(0, 256, (7, 40, 40, 3)).astype(np.uint8)
-    embeddings = embed_images(network, pixels, SQUASHED, batch_size=3)
-    assert not network.training
-    for image, row in zip(pixels, embeddings, strict=True):
-        tensor = torch.from_numpy(SQUASHED.to_tensor(Image.fromarray(image)))
-        assert row == pytest.approx(network(tensor[None])[0].detach().numpy(), abs=1e-5)
 
 
 def test_a_run_starts_from_the_weights_of_an_earlier_one(
@@ -275,3 +277,114 @@ def test_classes_too_small_for_the_sampler_are_left_out_and_named(
     result = Trainer(config).run()
     assert result.left_out == ["set:class01"]
     assert len(set(result.training.labels)) == 4
+
+
+def test_left_out_classes_are_told_with_the_first_names(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_class_folders(tmp_path / "set", n_classes=10, per_class=2)
+    for label in range(7):
+        (tmp_path / "set" / f"class{label:02d}" / "1.png").unlink()
+    noted = Noting()
+    config = make_training_config(
+        datasets=[{"kind": "folder", "root": tmp_path / "set"}],
+        sampler={"batch_size": 4, "per_class": 2},
+        optimizer={"steps": 1},
+        validation_share=0.0,
+    )
+    Trainer(config, observer=noted).run()
+    assert noted.notices[0].startswith("7 classes have fewer than 2 images and are left out: set:class00, ")
+    assert noted.notices[0].endswith("set:class04 and 2 more")
+
+
+def test_set_without_a_pair_is_refused(
+    make_training_config: MakeConfig, make_class_folders: Callable[..., Path], tmp_path: Path
+) -> None:
+    root = make_class_folders(tmp_path / "set", n_classes=6, per_class=1)
+    config = make_training_config(datasets=[{"kind": "folder", "root": root}], validation_share=0.0)
+    with pytest.raises(ConfigError, match="none of the 6 training classes has 2 images"):
+        Trainer(config).run()
+
+
+def _dictate_scores(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    upcoming = iter(scores)
+    monkeypatch.setattr("models.training.validate", lambda *_: (0.0, next(upcoming)))
+
+
+def test_training_stops_when_the_held_out_classes_stop_improving(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best score is the second; two later ones are no better."""
+    _dictate_scores(monkeypatch, 0.1, 0.5, 0.4, 0.5)
+    noted = Noting()
+    config = make_training_config(optimizer={"steps": 20}, validate_every=1, patience=2)
+    result = Trainer(config, observer=noted).run()
+    assert [record.step for record in result.records] == [1, 2, 3, 4]
+    assert result.best.step == 2
+    assert noted.notices == ["stopped early at step 4: MAP@R was best at step 2"]
+
+
+def test_patience_starts_anew_with_each_improvement(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _dictate_scores(monkeypatch, 0.1, 0.0, 0.2, 0.0, 0.3, 0.4)
+    config = make_training_config(optimizer={"steps": 6}, validate_every=1, patience=2)
+    assert Trainer(config).run().records[-1].step == 6
+
+
+def test_a_run_that_stopped_early_stays_so_when_it_is_resumed(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _dictate_scores(monkeypatch, 0.5, 0.4)
+    config = make_training_config(optimizer={"steps": 20}, validate_every=1, patience=1)
+    Trainer(config, folder=tmp_path).run()
+    assert Trainer(config, folder=tmp_path).run(resume=True).records[-1].step == 2
+
+
+def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -> None:
+    fields = {"steps": 2, "learning_rate": 0.1}
+    start, frozen, thawed = (
+        Trainer(make_training_config(optimizer=optimizer, validation_share=0.0)).run().network
+        for optimizer in (
+            {"steps": 1, "learning_rate": 1e-20},
+            {**fields, "frozen_trunk_steps": 2},
+            {**fields, "frozen_trunk_steps": 1},
+        )
+    )
+    assert torch.equal(frozen.trunk.conv1.weight, start.trunk.conv1.weight)
+    assert not torch.equal(frozen.head.weight, start.head.weight)
+    assert not torch.equal(thawed.trunk.conv1.weight, start.trunk.conv1.weight)
+
+
+def test_the_projector_is_trained_and_dropped(make_training_config: MakeConfig) -> None:
+    """Weights of the exported network are those of one without a projector, by name and shape."""
+    config = make_training_config()
+    backbone = config.backbone.model_dump() | {"projector": {"dim": 16}}
+    result = Trainer(make_training_config(backbone=backbone, loss="proxy_anchor")).run()
+    expected = {name: value.shape for name, value in Trainer(config).run().network.state_dict().items()}
+    assert {name: value.shape for name, value in result.network.state_dict().items()} == expected
+    assert result.network.dim == 8
+
+
+def test_a_loss_that_is_no_number_ends_the_run(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.losses.published.PublishedLoss.compute", lambda _, rows, __: rows.sum() / 0)
+    with pytest.raises(ConfigError, match=r"the loss is .* by step 3: lower optimizer.learning_rate"):
+        Trainer(make_training_config()).run()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ("hinge", "unknown loss 'hinge'"),
+        ({"name": "tcm", "arguments": {"pos_margin": 2.0}}, r"margins are cosines in \[-1, 1\], got 2.0"),
+        ({"name": "triplet", "arguments": {"sharpness": 1}}, "loss 'triplet': .*sharpness"),
+    ],
+)
+def test_a_wrong_loss_is_told_before_any_image_is_read(
+    make_training_config: MakeConfig, tmp_path: Path, loss: Any, message: str
+) -> None:
+    config = make_training_config(loss=loss, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
+    with pytest.raises(ConfigError, match=message):
+        Trainer(config).run()
