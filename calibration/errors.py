@@ -1,12 +1,13 @@
 """Errors of the calibration package.
 
 CalibrationError (ValueError)
-└── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
+├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
+└── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
 """
 
 from __future__ import annotations
 
-__all__ = ["CalibrationError", "NotEnoughTrialsError"]
+__all__ = ["CalibrationError", "NotEnoughTrialsError", "UnreachableTargetError"]
 
 
 class CalibrationError(ValueError):
@@ -17,13 +18,14 @@ class NotEnoughTrialsError(CalibrationError):
     """Too few trials for a rate.
 
     Args:
-        rate: The rate that was asked for.
+        rate: The error rate that was asked for.
         n_trials: Trials at hand.
         what: What a trial is, in the plural.
     """
 
     def __init__(self, rate: float, n_trials: int, what: str) -> None:
-        needed = int(-(-3.0 // rate))
+        # 3 / 0.05 may come out above 60: a whole number of trials is not to be missed by rounding.
+        needed = int(-(-(3.0 / rate - 1e-6) // 1.0))
         reason = f"a rate of {rate:g} needs at least {needed:,} {what}, this calibration has {n_trials:,}"
         if n_trials:
             reason += f"; the lowest rate that {n_trials:,} can show is {3.0 / n_trials:.2g}"
@@ -31,3 +33,22 @@ class NotEnoughTrialsError(CalibrationError):
         self.rate = rate
         self.n_trials = n_trials
         self.needed = needed
+
+
+class UnreachableTargetError(CalibrationError):
+    """No threshold in [0, 1] holds the target.
+
+    Args:
+        target: The target in words, such as `FPIR 5 %`.
+        reachable: The nearest rate that a threshold reaches, in [0, 1].
+        bound: `lowest` for an error rate, `highest` for precision.
+        cause: What stands in the way.
+    """
+
+    def __init__(self, target: str, reachable: float, bound: str, cause: str) -> None:
+        super().__init__(
+            f"{target} cannot be reached: {cause}; the {bound} that a threshold in [0, 1] reaches is "
+            f"{100.0 * reachable:.4g} %"
+        )
+        self.target = target
+        self.reachable = reachable

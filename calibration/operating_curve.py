@@ -7,33 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibration.errors import CalibrationError
+from calibration.trials import Trials
 
-__all__ = ["OperatingCurve", "Trials", "operating_curve", "rate_at_or_above"]
+__all__ = ["OperatingCurve", "operating_curve", "rate_at_or_above"]
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Trials:
-    """Scores of one calibration, higher is more alike; a score is accepted when it reaches the threshold.
-
-    Attributes:
-        mate_scores: Scores of (query, item) pairs of one class; the positive pairs.
-        non_mate_scores: Scores of pairs of different classes; the negative pairs.
-        best_mate_scores: For each query with a mate, its best score with one.
-        best_scores_without_mate: For each query without a mate, its best score with anything.
-    """
-
-    mate_scores: Floats
-    non_mate_scores: Floats
-    best_mate_scores: Floats
-    best_scores_without_mate: Floats
-
-    def __post_init__(self) -> None:
-        for name, scores in vars(self).items():
-            if np.isnan(scores).any():
-                raise CalibrationError(f"{name} holds NaN")
 
 
 @dataclass(frozen=True)

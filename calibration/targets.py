@@ -1,4 +1,4 @@
-"""From a stated error rate to the one threshold."""
+"""From a stated target to the one threshold."""
 
 from __future__ import annotations
 
@@ -7,34 +7,58 @@ from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from calibration.errors import CalibrationError, NotEnoughTrialsError
-from calibration.operating_curve import Trials
+from calibration.class_utility import class_utilities
+from calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from calibration.thresholds import (
+    best_precision,
+    highest_threshold,
+    lowest_precise_threshold,
+    lowest_threshold,
+)
+from calibration.trials import Trials
 
 __all__ = ["Target", "choose_threshold"]
 
 Floats = npt.NDArray[np.float64]
-_TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+)\s*(?P<percent>%?)$")
+_TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
+_SHARES = {"mean": 1.0, "worst": 0.1}
+# The stricter end of the calibration range (TCM, section 3.2).
+_STRICT_FAR = 0.01
+# A rate of 0 in n trials shows, at 95 % confidence, a true rate below about 3 / n.
+_LEAST_ERRORS = 3.0 - 1e-9
 
 
 class Target(BaseModel):
-    """An error rate that the threshold must hold.
+    """What the threshold must hold.
 
     Attributes:
-        rate: `far` (share of negative pairs accepted) or `fpir` (share of queries without a mate that
-            get any match).
-        value: The highest rate that is allowed, in (0, 0.5].
+        rate: `far` (share of negative pairs accepted), `frr` (share of positive pairs rejected), `fpir`
+            (share of queries without a mate that get any match), `fnir` (share of queries with a mate
+            that get none of theirs), `precision` (share of the returned matches that are mates, over
+            queries with and without a mate), or `utility` (within the calibration range of OPIS).
+        value: For an error rate the highest that is allowed, in (0, 0.5]. For `precision` the lowest that is
+            allowed, in [0.5, 1). For `utility` the share of the classes, the worst ones, whose mean
+            utility shall be largest, in (0, 1].
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rate: Literal["far", "fpir"]
-    value: float = Field(gt=0.0, le=0.5)
+    rate: Literal["far", "frr", "fpir", "fnir", "precision", "utility"]
+    value: float = Field(gt=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _in_range(self) -> Self:
+        if self.rate == "precision" and not 0.5 <= self.value < 1.0:
+            raise ValueError(f"a precision of {self.value:g} is out of range, expected 0.5 up to below 1")
+        if self.rate not in ("precision", "utility") and self.value > 0.5:
+            raise ValueError(f"a {self.rate} of {self.value:g} is out of range, expected at most 0.5")
+        return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `far=1e-3` or `fpir=5%`.
+        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %).
 
         Raises:
             CalibrationError: The text is no target, or its value is out of range.
@@ -43,42 +67,78 @@ class Target(BaseModel):
         try:
             if found is None:
                 raise ValueError
+            if found["rate"] == "utility" and found["value"] in _SHARES and not found["percent"]:
+                return cls(rate="utility", value=_SHARES[found["value"]])
             value = float(found["value"]) / (100.0 if found["percent"] else 1.0)
             return cls.model_validate({"rate": found["rate"], "value": value})
         except ValueError as error:
             raise CalibrationError(
-                f"'{text}' is no target: write far=0.001 or fpir=5%, with a value up to 0.5"
+                f"'{text}' is no target: write far=0.001, frr=10%, fpir=5% or fnir=20% with a value up to "
+                "0.5, or precision=95%, utility=mean or utility=worst"
             ) from error
 
     def __str__(self) -> str:
-        return f"{self.rate.upper()} {100.0 * self.value:.4g} %"
+        percent = f"{100.0 * self.value:.4g} %"
+        if self.rate == "utility":
+            return f"utility of the worst {percent}" if self.value < 1.0 else "mean utility"
+        return f"{self.rate if self.rate == 'precision' else self.rate.upper()} {percent}"
 
 
 def choose_threshold(trials: Trials, target: Target) -> float:
-    """The lowest threshold at which the rate, measured on the trials, is at most the target.
+    """The best threshold in [0, 1] that holds the target on the trials.
 
-    Lower thresholds find more mates, so the lowest is the best that the rate allows.
+    FAR and FPIR fall with the threshold, and lower thresholds find more mates: the lowest that holds the
+    rate is chosen. FRR and FNIR rise with it, and higher thresholds keep out more: the highest is chosen.
+    For a precision it is the lowest that has it, for a utility the one with the largest.
 
     Raises:
-        NotEnoughTrialsError: Fewer than 3 / value trials: then a rate of zero in the trials
-            would not show, at 95 % confidence, that the true rate is below the target.
+        NotEnoughTrialsError: Fewer than 3 / value trials (for a precision: returned matches, and 1 - value):
+            then a rate of zero in the trials would not show, at 95 % confidence, that the true rate
+            is below the target.
+        UnreachableTargetError: No threshold holds the target.
+        CalibrationError: A utility without labels, or without classes that have one.
     """
-    if target.rate == "far":
-        scores, what = trials.non_mate_scores, "negative pairs"
+    if target.rate == "utility":
+        _check_trials(len(trials.non_mate_scores), _STRICT_FAR, "negative pairs")
+        return class_utilities(trials).best_threshold(target.value)
+    if target.rate == "precision":
+        return _precise_threshold(trials, target)
+    scores, what = _scores_of(trials, target)
+    _check_trials(len(scores), target.value, what)
+    if target.rate in ("far", "fpir"):
+        threshold, reachable, end = lowest_threshold(scores, target.value), scores >= 1.0, "score 1"
     else:
-        scores, what = trials.best_scores_without_mate, "queries without a mate"
-    if len(scores) * target.value < 3.0:
-        raise NotEnoughTrialsError(target.value, len(scores), what)
-    return _lowest_threshold(scores, target.value)
+        threshold, reachable, end = highest_threshold(scores, target.value), scores < 0.0, "have no score"
+    if threshold is None:
+        raise UnreachableTargetError(
+            str(target), float(reachable.mean()), "lowest", f"{int(reachable.sum()):,} {what} {end}"
+        )
+    return threshold
 
 
-def _lowest_threshold(scores: Floats, rate: float) -> float:
-    n_allowed = int(rate * len(scores))
-    # The product may round to the other side of a whole number; what counts is the quotient.
-    if (n_allowed + 1) / len(scores) <= rate:
-        n_allowed += 1
-    elif n_allowed / len(scores) > rate:
-        n_allowed -= 1
-    # Every score up to the first one too many must stay below the threshold, ties included.
-    first_too_many = np.partition(scores, len(scores) - 1 - n_allowed)[len(scores) - 1 - n_allowed]
-    return float(np.nextafter(first_too_many, np.inf))
+def _scores_of(trials: Trials, target: Target) -> tuple[Floats, str]:
+    found: dict[str, tuple[Floats, str]] = {
+        "far": (trials.non_mate_scores, "negative pairs"),
+        "frr": (trials.mate_scores, "positive pairs"),
+        "fpir": (trials.best_scores_without_mate, "queries without a mate"),
+        "fnir": (trials.best_mate_scores, "queries with a mate"),
+    }
+    return found[target.rate]
+
+
+def _precise_threshold(trials: Trials, target: Target) -> float:
+    scores, is_mate = trials.answer_scores, trials.answer_is_mate
+    allowed, what = 1.0 - target.value, "returned matches"
+    _check_trials(len(scores), allowed, what)
+    found = lowest_precise_threshold(scores, is_mate, target.value)
+    if found is None:
+        highest = best_precision(scores, is_mate)
+        raise UnreachableTargetError(str(target), highest, "highest", "non-mates score as high as mates")
+    threshold, n_returned = found
+    _check_trials(n_returned, allowed, what)
+    return threshold
+
+
+def _check_trials(n_trials: int, rate: float, what: str) -> None:
+    if n_trials * rate < _LEAST_ERRORS:
+        raise NotEnoughTrialsError(rate, n_trials, what)

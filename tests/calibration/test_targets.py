@@ -1,4 +1,4 @@
-"""Thresholds for a target: exact on their trials, refused where trials are too few."""
+"""Thresholds for a target: exact on their trials, refused where trials are too few or none will do."""
 
 from __future__ import annotations
 
@@ -7,66 +7,292 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration import CalibrationError, NotEnoughTrialsError, Target, Trials, choose_threshold
+from calibration import (
+    CalibrationError,
+    NotEnoughTrialsError,
+    Target,
+    TrialLabels,
+    Trials,
+    UnreachableTargetError,
+    choose_threshold,
+    operating_curve,
+)
 
 NONE = np.empty(0)
+GRID = st.integers(0, 6).map(lambda i: i / 7)
+FIELDS = {
+    "far": "non_mate_scores",
+    "frr": "mate_scores",
+    "fpir": "best_scores_without_mate",
+    "fnir": "best_mate_scores",
+}
+ERROR_RATES = tuple(FIELDS)
 
 
 def negative_pairs(scores) -> Trials:
     return Trials(np.array([1.0]), np.asarray(scores, dtype=np.float64), NONE, NONE)
 
 
+def own_scores(rate: str, scores) -> dict:
+    return {FIELDS[rate]: np.asarray(scores, dtype=np.float64)}
+
+
+def of_rate(rate: str, scores) -> Trials:
+    """Trials in which only those exist that the rate counts."""
+    return Trials(**{**dict.fromkeys(FIELDS.values(), NONE), **own_scores(rate, scores)})
+
+
+def answers(scores, is_mate) -> Trials:
+    flags = np.asarray(is_mate, dtype=bool)
+    return Trials(
+        NONE, NONE, NONE, NONE, answer_scores=np.asarray(scores, dtype=np.float64), answer_is_mate=flags
+    )
+
+
+def tried(scores) -> list[float]:
+    """Every threshold in [0, 1] at which anything can change."""
+    around = {0.0, 1.0, *scores, *(float(np.nextafter(score, np.inf)) for score in scores)}
+    return sorted(t for t in around if 0.0 <= t <= 1.0)
+
+
 def slow_lowest_threshold(scores, rate):
-    """Try every score and the float above it, from below."""
-    tried = sorted({*scores, *(np.nextafter(score, np.inf) for score in scores)})
-    return next(t for t in tried if np.mean([score >= t for score in scores]) <= rate)
+    return next(t for t in tried(scores) if np.mean([score >= t for score in scores]) <= rate)
 
 
-@given(
-    st.lists(st.integers(0, 6).map(lambda i: i / 7), min_size=12, max_size=60), st.sampled_from([0.25, 0.5])
-)
-def test_the_threshold_is_the_lowest_that_holds_the_rate(scores, rate) -> None:
-    threshold = choose_threshold(negative_pairs(scores), Target(rate="far", value=rate))
-    expected = slow_lowest_threshold(scores, rate)
-    accepted = [score >= threshold for score in scores]
-    assert accepted == [score >= expected for score in scores]
+def slow_highest_threshold(scores, rate):
+    return next(t for t in tried(scores)[::-1] if np.mean([score < t for score in scores]) <= rate)
 
 
-@given(st.lists(st.floats(0, 1, width=32), min_size=12, max_size=80), st.floats(0.25, 0.5))
-def test_the_achieved_rate_never_passes_the_target(scores, rate) -> None:
-    threshold = choose_threshold(negative_pairs(scores), Target(rate="far", value=rate))
-    assert np.mean(np.asarray(scores) >= threshold) <= rate
+def slow_precise_threshold(scores, is_mate, precision):
+    for t in tried(scores):
+        returned = [mate for score, mate in zip(scores, is_mate, strict=True) if score >= t]
+        if returned and sum(returned) / len(returned) >= precision:
+            return t, len(returned)
+    return None
 
 
-def test_fpir_uses_queries_without_a_mate() -> None:
-    without = np.linspace(0.0, 1.0, 101)
-    trials = Trials(NONE, np.ones(10_000), NONE, without)
-    assert choose_threshold(trials, Target(rate="fpir", value=0.05)) == pytest.approx(0.95)
+@pytest.mark.parametrize("rate", ["far", "fpir"])
+@given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
+def test_false_accepts_get_the_lowest_threshold_that_holds_the_rate(rate, scores, value) -> None:
+    threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=value))
+    assert threshold == slow_lowest_threshold(scores, value)
 
 
-def test_too_few_pairs_are_refused_with_the_rate_that_can_be_reached() -> None:
-    with pytest.raises(NotEnoughTrialsError, match=r"at least 3,000 negative pairs.* has 100; .* is 0\.03"):
-        choose_threshold(negative_pairs(np.zeros(100)), Target(rate="far", value=1e-3))
+@pytest.mark.parametrize("rate", ["frr", "fnir"])
+@given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
+def test_false_rejects_get_the_highest_threshold_that_holds_the_rate(rate, scores, value) -> None:
+    threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=value))
+    assert threshold == slow_highest_threshold(scores, value)
 
 
-def test_no_trials_at_all_are_refused() -> None:
+@given(st.lists(st.tuples(GRID, st.booleans()), min_size=12, max_size=60), st.sampled_from([0.5, 0.7]))
+def test_a_precision_gets_the_lowest_threshold_that_has_it(candidates, precision) -> None:
+    scores, is_mate = zip(*candidates, strict=True)
+    found = slow_precise_threshold(scores, is_mate, precision)
+    trials, target = answers(scores, is_mate), Target(rate="precision", value=precision)
+    if found is None:
+        with pytest.raises(UnreachableTargetError, match="the highest"):
+            choose_threshold(trials, target)
+    elif found[1] * (1.0 - precision) < 3.0 - 1e-9:
+        with pytest.raises(NotEnoughTrialsError, match="returned matches"):
+            choose_threshold(trials, target)
+    else:
+        assert choose_threshold(trials, target) == found[0]
+
+
+@pytest.mark.parametrize("rate", ERROR_RATES)
+@given(scores=st.lists(st.floats(0, 0.99), min_size=12, max_size=80), value=st.floats(0.25, 0.5))
+def test_the_achieved_rate_never_passes_the_target(rate, scores, value) -> None:
+    trials = of_rate(rate, scores)
+    threshold = choose_threshold(trials, Target(rate=rate, value=value))
+    assert getattr(operating_curve(trials, [threshold]), rate)[0] <= value + 1e-12
+
+
+def test_the_wrong_direction_would_be_noticed() -> None:
+    """Negative control: the lowest threshold that holds an FRR is 0, the highest that holds a FAR 1."""
+    scores = np.arange(1, 101) / 101
+    lowest, highest = slow_lowest_threshold(scores, 0.1), slow_highest_threshold(scores, 0.1)
+    assert choose_threshold(of_rate("frr", scores), Target(rate="frr", value=0.1)) == highest != lowest
+    assert choose_threshold(of_rate("far", scores), Target(rate="far", value=0.1)) == lowest != highest
+
+
+@pytest.mark.parametrize("rate", ERROR_RATES)
+def test_each_rate_looks_at_its_own_trials_only(rate: str) -> None:
+    """The trials of the three other rates are many, and of no use."""
+    others = [one for one in ERROR_RATES if one != rate]
+    filled = {name: scores for one in others for name, scores in own_scores(one, np.zeros(100)).items()}
     with pytest.raises(NotEnoughTrialsError, match="this calibration has 0"):
-        choose_threshold(negative_pairs([]), Target(rate="fpir", value=0.05))
+        choose_threshold(Trials(**filled, **own_scores(rate, NONE)), Target(rate=rate, value=0.05))
 
 
-@pytest.mark.parametrize(("text", "value"), [("far=0.001", 0.001), ("fpir=5%", 0.05), (" far = 1e-2 ", 0.01)])
+@pytest.mark.parametrize(
+    ("rate", "what"),
+    [
+        ("far", "negative pairs"),
+        ("frr", "positive pairs"),
+        ("fpir", "queries without a mate"),
+        ("fnir", "queries with a mate"),
+    ],
+)
+def test_too_few_trials_are_refused_with_the_rate_that_can_be_reached(rate: str, what: str) -> None:
+    with pytest.raises(
+        NotEnoughTrialsError, match=rf"at least 3,000 {what}.* has 100; .* 100 can show is 0\.03"
+    ):
+        choose_threshold(of_rate(rate, np.zeros(100)), Target(rate=rate, value=1e-3))
+
+
+def test_a_precision_needs_enough_returned_matches_at_its_threshold() -> None:
+    """Ten mates on top are 100 % of ten matches, which show no precision of 95 %."""
+    trials = answers(np.linspace(0.9, 0.1, 100), np.arange(100) < 10)
+    with pytest.raises(NotEnoughTrialsError, match=r"at least 60 returned matches.* has 10"):
+        choose_threshold(trials, Target(rate="precision", value=0.95))
+
+
+@pytest.mark.parametrize(("rate", "n"), [("far", 60), ("fnir", 60), ("fpir", 60), ("frr", 60)])
+def test_just_enough_trials_are_accepted(rate: str, n: int) -> None:
+    """0.05 times 60 is 3, and one trial less is refused."""
+    target = Target(rate=rate, value=0.05)
+    assert 0.0 <= choose_threshold(of_rate(rate, np.linspace(0.0, 0.9, n)), target) <= 1.0
+    with pytest.raises(NotEnoughTrialsError, match="at least 60 "):
+        choose_threshold(of_rate(rate, np.linspace(0.0, 0.9, n - 1)), target)
+
+
+@pytest.mark.parametrize("rate", ["far", "fpir"])
+def test_perfect_scores_of_non_mates_make_a_rate_unreachable(rate: str) -> None:
+    """No threshold up to 1 keeps out a duplicate; one above 1 would never match anything."""
+    scores = np.concatenate([np.ones(12), np.zeros(88)])
+    with pytest.raises(UnreachableTargetError, match=r"score 1; the lowest .* reaches is 12 %") as caught:
+        choose_threshold(of_rate(rate, scores), Target(rate=rate, value=0.1))
+    assert caught.value.reachable == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize("rate", ["frr", "fnir"])
+def test_mates_that_are_never_found_make_a_rate_unreachable(rate: str) -> None:
+    scores = np.concatenate([np.full(30, -np.inf), np.ones(70)])
+    with pytest.raises(UnreachableTargetError, match=r"the lowest .* reaches is 30 %"):
+        choose_threshold(of_rate(rate, scores), Target(rate=rate, value=0.2))
+
+
+def test_an_unreachable_precision_says_the_highest_that_can_be_reached() -> None:
+    trials = answers(np.repeat([0.9, 0.5], 100), np.arange(200) % 2 == 0)
+    with pytest.raises(UnreachableTargetError, match=r"precision 90 % cannot .* highest .* reaches is 50 %"):
+        choose_threshold(trials, Target(rate="precision", value=0.9))
+
+
+def labelled_pairs(seed: int = 0, n_labels: int = 12, n: int = 4000) -> Trials:
+    """Negative pairs of all labels, and positive ones that some labels find harder to accept."""
+    rng = np.random.default_rng(seed)
+    queries = rng.integers(0, n_labels, n)
+    items = (queries + rng.integers(1, n_labels, n)) % n_labels
+    mates = rng.integers(0, n_labels - 1, 600)
+    hardness = np.linspace(0.0, 0.35, n_labels)
+    labels = TrialLabels(
+        names=np.array([f"label {i}" for i in range(n_labels)], dtype=object),
+        mates=mates.astype(np.uint8),
+        non_mate_queries=queries.astype(np.uint8),
+        non_mate_items=items.astype(np.uint8),
+        best_mates=np.empty(0, np.uint8),
+        without_mate=np.empty(0, np.uint8),
+        answers=np.empty(0, np.uint8),
+    )
+    positive = np.clip(rng.normal(0.8, 0.1, 600) - hardness[mates], 0, 1)
+    return Trials(positive, np.clip(rng.normal(0.3, 0.12, n), 0, 1), NONE, NONE, labels=labels)
+
+
+def slow_worst_utility(trials: Trials, threshold: float, share: float) -> float:
+    """Sets of pairs and loops, straight from the definition."""
+    labels, utilities = trials.labels, []
+    for code in range(len(labels.names)):
+        own = trials.mate_scores[labels.mates == code]
+        others = trials.non_mate_scores[(labels.non_mate_queries == code) | (labels.non_mate_items == code)]
+        if len(own) and len(others):
+            psi, phi = np.mean(own >= threshold), np.mean(others < threshold)
+            utilities.append(2 * psi * phi / (psi + phi) if psi + phi else 0.0)
+    ranked = sorted(utilities)
+    return float(np.mean(ranked[: max(1, int(share * len(ranked)))]))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
+def test_a_utility_gets_the_best_threshold_of_the_calibration_range(share: float) -> None:
+    trials = labelled_pairs()
+    t_min, t_max = np.quantile(1.0 - trials.non_mate_scores, [0.01, 0.1])
+    grid = [1.0 - (t_min + (t_max - t_min) * j / 100) for j in range(1, 101)]
+    best = max(slow_worst_utility(trials, t, share) for t in grid)
+    threshold = choose_threshold(trials, Target(rate="utility", value=share))
+    assert min(abs(threshold - t) for t in grid) < 1e-9
+    assert slow_worst_utility(trials, threshold, share) == pytest.approx(best, abs=1e-12)
+
+
+def test_the_worst_classes_ask_for_another_threshold_than_all() -> None:
+    """Negative control of the share: with hard classes among easy ones it matters."""
+    trials = labelled_pairs()
+    mean, worst = (choose_threshold(trials, Target.parse(f"utility={text}")) for text in ("mean", "worst"))
+    assert slow_worst_utility(trials, worst, 0.1) > slow_worst_utility(trials, mean, 0.1) + 1e-3
+
+
+def test_a_utility_needs_labels_and_enough_pairs() -> None:
+    target = Target(rate="utility", value=1.0)
+    with pytest.raises(NotEnoughTrialsError, match="at least 300 negative pairs"):
+        choose_threshold(negative_pairs(np.zeros(299)), target)
+    with pytest.raises(CalibrationError, match="need the labels"):
+        choose_threshold(negative_pairs(np.zeros(300)), target)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("far=0.001", 0.001),
+        ("fpir=5%", 0.05),
+        (" far = 1e-2 ", 0.01),
+        ("frr=10%", 0.1),
+        ("fnir=.2", 0.2),
+        ("precision=95%", 0.95),
+        ("utility=mean", 1.0),
+        ("utility=worst", 0.1),
+        ("utility=20%", 0.2),
+    ],
+)
 def test_targets_are_read_from_text(text: str, value: float) -> None:
-    assert Target.parse(text).value == pytest.approx(value)
+    target = Target.parse(text)
+    assert (target.rate, target.value) == (text.strip().partition("=")[0].strip(), pytest.approx(value))
 
 
-@pytest.mark.parametrize("text", ["far", "far=", "far=0", "fpir=60%", "recall=0.1", "far=-1", "far=1e"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "far",
+        "far=",
+        "far=0",
+        "fpir=60%",
+        "recall=0.1",
+        "far=-1",
+        "far=1e",
+        "frr=51%",
+        "fnir=mean",
+        "precision=100%",
+        "precision=40%",
+        "utility=0",
+        "utility=101%",
+        "utility=mean%",
+        "utility=best",
+    ],
+)
 def test_text_that_is_no_target_is_refused(text: str) -> None:
     with pytest.raises(CalibrationError, match="is no target"):
         Target.parse(text)
 
 
-@pytest.mark.parametrize(("text", "shown"), [("fpir=5%", "FPIR 5 %"), ("far=0.001", "FAR 0.1 %")])
-def test_targets_are_shown_in_percent(text: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("fpir=5%", "FPIR 5 %"),
+        ("far=0.001", "FAR 0.1 %"),
+        ("precision=0.95", "precision 95 %"),
+        ("utility=mean", "mean utility"),
+        ("utility=worst", "utility of the worst 10 %"),
+    ],
+)
+def test_targets_are_shown_in_words_and_percent(text: str, shown: str) -> None:
     assert str(Target.parse(text)) == shown
 
 
@@ -79,8 +305,10 @@ def test_rates_that_round_to_a_whole_number_of_trials_are_counted_exactly(
     assert (scores >= threshold).sum() == n_accepted
 
 
-def test_a_product_that_rounds_down_does_not_lose_a_trial() -> None:
+@pytest.mark.parametrize("rate", ["far", "frr"])
+def test_a_product_that_rounds_down_does_not_lose_a_trial(rate: str) -> None:
     """0.29 times 100 is below 29 in floating point."""
     scores = np.arange(100) / 100
-    threshold = choose_threshold(negative_pairs(scores), Target(rate="far", value=0.29))
-    assert (scores >= threshold).sum() == 29
+    threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=0.29))
+    wrong = scores >= threshold if rate == "far" else scores < threshold
+    assert wrong.sum() == 29

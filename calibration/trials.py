@@ -1,0 +1,98 @@
+"""Trials: the scores that a calibration counts, and the labels that stand behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration.errors import CalibrationError
+
+__all__ = ["TrialLabels", "Trials"]
+
+Floats = npt.NDArray[np.float64]
+# Label numbers in the smallest unsigned type that holds them: there can be ten million pairs.
+Codes = npt.NDArray[np.unsignedinteger]
+
+
+def _no_scores() -> Floats:
+    return np.empty(0, dtype=np.float64)
+
+
+def _no_flags() -> npt.NDArray[np.bool_]:
+    return np.empty(0, dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class TrialLabels:
+    """Label of each trial, as its position in `names`; the arrays are parallel to those of `Trials`.
+
+    Attributes:
+        names: (L,) labels of queries and items.
+        mates: Label that both members of a positive pair have.
+        non_mate_queries: Label of the query of each negative pair.
+        non_mate_items: Label of its item.
+        best_mates: Label of each query with a mate.
+        without_mate: Label of each query without a mate.
+        answers: Label of the query of each candidate.
+    """
+
+    names: npt.NDArray[np.object_]
+    mates: Codes
+    non_mate_queries: Codes
+    non_mate_items: Codes
+    best_mates: Codes
+    without_mate: Codes
+    answers: Codes
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Scores of one calibration in [0, 1], higher is more alike; one that reaches the threshold is accepted.
+
+    Attributes:
+        mate_scores: Scores of (query, item) pairs of one class; the positive pairs.
+        non_mate_scores: Scores of pairs of different classes; the negative pairs.
+        best_mate_scores: For each query with a mate, its best score with one.
+        best_scores_without_mate: For each query without a mate, its best score with anything.
+        answer_scores: Scores of the labelled candidates of all queries, with and without a mate: those
+            that reach the threshold are what a search returns.
+        answer_is_mate: Whether each of these candidates is a mate of its query.
+        labels: The labels behind the trials; None where only rates are asked for.
+
+    Raises:
+        CalibrationError: A score is not a number, or parallel arrays differ in length.
+    """
+
+    mate_scores: Floats
+    non_mate_scores: Floats
+    best_mate_scores: Floats
+    best_scores_without_mate: Floats
+    answer_scores: Floats = field(default_factory=_no_scores)
+    answer_is_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
+    labels: TrialLabels | None = None
+
+    def __post_init__(self) -> None:
+        for name, scores in vars(self).items():
+            if "scores" in name and np.isnan(scores).any():
+                raise CalibrationError(f"{name} holds NaN")
+        _check_length("answer_is_mate", len(self.answer_is_mate), len(self.answer_scores))
+        if self.labels is not None:
+            self._check_labels(self.labels)
+
+    def _check_labels(self, labels: TrialLabels) -> None:
+        for name, codes, scores in (
+            ("mates", labels.mates, self.mate_scores),
+            ("non_mate_queries", labels.non_mate_queries, self.non_mate_scores),
+            ("non_mate_items", labels.non_mate_items, self.non_mate_scores),
+            ("best_mates", labels.best_mates, self.best_mate_scores),
+            ("without_mate", labels.without_mate, self.best_scores_without_mate),
+            ("answers", labels.answers, self.answer_scores),
+        ):
+            _check_length(f"labels.{name}", len(codes), len(scores))
+
+
+def _check_length(name: str, actual: int, expected: int) -> None:
+    if actual != expected:
+        raise CalibrationError(f"{name} has {actual} entries, expected one for each of {expected} trials")
