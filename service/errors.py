@@ -2,12 +2,30 @@
 
 ServiceError
 ├── RequestError (ValueError)        a request cannot be answered as it was asked
-└── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
+├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
+├── RedisAwayError (ConnectionError) Redis did not answer in time
+├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
+├── JobNotFoundError (LookupError)   there is no job of that id
+├── JobConflictError (RuntimeError)  another job works on the gallery
+├── JobsUnavailableError (ConnectionError)  the store of jobs does not answer
+└── JobStoppedError (RuntimeError)   unwinds a job that was cancelled or must leave its worker
 """
 
 from __future__ import annotations
 
-__all__ = ["CalibrationRecordError", "RequestError", "ServiceError"]
+from typing import Literal
+
+__all__ = [
+    "CalibrationRecordError",
+    "JobConflictError",
+    "JobNotFoundError",
+    "JobStoppedError",
+    "JobsUnavailableError",
+    "RedisAwayError",
+    "RequestError",
+    "ServiceError",
+    "TooManyRequestsError",
+]
 
 
 class ServiceError(Exception):
@@ -20,3 +38,61 @@ class RequestError(ServiceError, ValueError):
 
 class CalibrationRecordError(ServiceError, ValueError):
     """A stored calibration is missing or damaged."""
+
+
+class RedisAwayError(ServiceError, ConnectionError):
+    """Redis did not answer in time."""
+
+
+class TooManyRequestsError(ServiceError, RuntimeError):
+    """A limit on requests was reached.
+
+    Args:
+        reason: Which limit, in one sentence.
+        seconds: When it is worth coming again.
+    """
+
+    def __init__(self, reason: str, *, seconds: int) -> None:
+        super().__init__(reason)
+        self.headers = {"Retry-After": str(seconds)}
+
+
+class JobNotFoundError(ServiceError, LookupError):
+    """There is no job of that id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job '{job_id}'; finished ones are kept for a while only")
+
+
+class JobConflictError(ServiceError, RuntimeError):
+    """Another job works on the gallery.
+
+    Args:
+        gallery: Name of the gallery.
+        job_id: The other job.
+    """
+
+    def __init__(self, gallery: str, job_id: str) -> None:
+        super().__init__(f"job '{job_id}' works on gallery '{gallery}': wait for it, or cancel it")
+        self.members = {"job": job_id}
+
+
+class JobsUnavailableError(ServiceError, ConnectionError):
+    """The store of jobs does not answer."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.headers = {"Retry-After": "5"}
+
+
+class JobStoppedError(ServiceError, RuntimeError):
+    """Unwinds a job that cannot go on in this worker.
+
+    Args:
+        why: `cancelled` by somebody; `interrupted`, because the worker shuts down; `overtaken` by another
+            worker, or about to disturb one that still works.
+    """
+
+    def __init__(self, why: Literal["cancelled", "interrupted", "overtaken"]) -> None:
+        super().__init__(f"the job was {why}")
+        self.why = why

@@ -18,7 +18,14 @@ from models.errors import (
     NotAnImageError,
     UnsupportedFormatError,
 )
-from service.errors import CalibrationRecordError, RequestError
+from service.errors import (
+    CalibrationRecordError,
+    JobConflictError,
+    JobNotFoundError,
+    JobsUnavailableError,
+    RequestError,
+    TooManyRequestsError,
+)
 
 __all__ = ["PROBLEM_TYPE_PREFIX", "PROBLEMS", "install_problem_handlers", "problem"]
 
@@ -38,6 +45,10 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (GalleryNotFoundError, 404, "gallery-not-found"),
     (BundleMismatchError, 409, "bundle-mismatch"),
     (CalibrationRecordError, 500, "calibration-damaged"),
+    (TooManyRequestsError, 429, "too-many-requests"),
+    (JobNotFoundError, 404, "job-not-found"),
+    (JobConflictError, 409, "job-conflict"),
+    (JobsUnavailableError, 503, "jobs-unavailable"),
     (GalleryError, 500, "gallery-damaged"),
 )
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
@@ -75,7 +86,9 @@ def install_problem_handlers(app: FastAPI) -> None:
 def _handler(status: int, kind: str):  # type: ignore[no-untyped-def]  # Starlette's handler type is private
     def answer(request: Request, error: Exception) -> JSONResponse:
         request.app.state.metrics.record_problem(kind)
-        return problem(status, kind, str(error))
+        document = problem(status, kind, str(error), **getattr(error, "members", {}))
+        document.headers.update(getattr(error, "headers", {}))
+        return document
 
     return answer
 

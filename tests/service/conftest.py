@@ -34,6 +34,7 @@ from service.matcher import Matcher
 from service.pipeline import Pipeline
 from service.serving import serving
 from service.settings import Settings
+from tests.service.redis_server import RedisServer
 
 GALLERY = "shoes"
 # With a space, a quote, a percent sign and letters beyond ASCII, as people name folders.
@@ -212,6 +213,15 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
         )
 
     return write
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A running Redis that the test may stop, freeze and start again."""
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,98 @@
+"""Job records: what is known of a job, in a form that every process can read."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["FINAL_STATES", "Job", "JobFailure", "JobProgress", "JobState", "new_job"]
+
+JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class JobFailure(BaseModel):
+    """One file that could not be used, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+    id: str
+    path: str
+    reason: str
+
+
+class JobProgress(BaseModel):
+    """How far a job is.
+
+    Attributes:
+        stage: What it does at the moment; None before it starts.
+        stage_done: Finished units of that stage.
+        stage_total: All units of that stage.
+        total: Items of the source.
+        done: Items that this attempt finished.
+        failed: Items that cannot be used.
+        skipped: Items that an earlier attempt had finished.
+        rate: Units of the stage a second, in this attempt; None before the first.
+        seconds_left: Estimate for the stage.
+        failures: The first files that cannot be used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: str | None = None
+    stage_done: int = 0
+    stage_total: int = 0
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    rate: float | None = None
+    seconds_left: float | None = None
+    failures: tuple[JobFailure, ...] = ()
+
+
+class Job(BaseModel):
+    """One job.
+
+    Attributes:
+        kind: What it does, such as `reindex`.
+        gallery: The gallery it works on; one job a gallery.
+        request: What was asked for.
+        revision: Grows by one with every change of the record.
+        attempt: How often it was begun; more than once when a worker died.
+        worker: Who works on it, or did last.
+        problem: Why it failed.
+        result: What it made.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    kind: str
+    gallery: str
+    request: dict[str, Any]
+    state: JobState = "queued"
+    revision: int = 0
+    attempt: int = 0
+    worker: str | None = None
+    progress: JobProgress = JobProgress()
+    problem: str | None = None
+    result: dict[str, Any] | None = None
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    updated_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.state in FINAL_STATES
+
+
+def new_job(kind: str, gallery: str, request: dict[str, Any]) -> Job:
+    """A job that waits; its id sorts by time and cannot collide by accident."""
+    job_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    return Job(id=job_id, kind=kind, gallery=gallery, request=request)

@@ -1,0 +1,149 @@
+"""Runner: makes one attempt at a job, from the claim to the last word."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from calibration import CalibrationError
+from indexer.errors import IndexerError
+from models.errors import ModelsError
+from service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, ServiceError
+from service.jobs.context import JobContext
+from service.jobs.heartbeat import Heartbeat
+from service.jobs.records import Job
+from service.jobs.store import JobStore
+
+__all__ = ["JobKind", "JobRunner"]
+
+logger = logging.getLogger(__name__)
+_EXPECTED = (CalibrationError, IndexerError, ModelsError, ServiceError, OSError)
+_SECONDS_BETWEEN_TRIES = 1.0
+
+
+class JobKind(Protocol):
+    """What jobs of one kind do."""
+
+    def run(self, context: JobContext) -> dict[str, Any]:
+        """Do it, going on where an earlier attempt was; what it made.
+
+        Raises:
+            JobStoppedError: It must stop, or another worker is still at it.
+        """
+
+    def clean(self, job: Job) -> None:
+        """Remove what was kept for another attempt; there will be none."""
+
+
+class JobRunner:
+    """Makes attempts at jobs.
+
+    Args:
+        store: Store of the jobs.
+        kinds: What there is to do, by kind.
+        worker: Name of this worker.
+        heartbeat_seconds: Between two signs of life.
+        stopping: Set when the worker shuts down.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        kinds: Mapping[str, JobKind],
+        *,
+        worker: str,
+        heartbeat_seconds: float,
+        stopping: threading.Event,
+    ) -> None:
+        self.store = store
+        self.kinds = kinds
+        self.worker = worker
+        self.heartbeat_seconds = heartbeat_seconds
+        self.stopping = stopping
+
+    def run(self, job_id: str, attempt: int) -> None:
+        """Make an attempt, unless another worker makes it or nothing is left to do."""
+        try:
+            self._run(job_id, attempt)
+        except JobsUnavailableError as error:
+            logger.warning("attempt %d at job %s is given up: %s", attempt, job_id, error)
+
+    def _run(self, job_id: str, attempt: int) -> None:
+        job = self._claimed(job_id, attempt)
+        if job is None:
+            return
+        with Heartbeat(self.store, job, self.worker, self.heartbeat_seconds):
+            begun = self.store.save(
+                job.model_copy(
+                    update={
+                        "state": "running",
+                        "attempt": attempt,
+                        "worker": self.worker,
+                        "started_at": job.started_at or datetime.now(UTC),
+                    }
+                )
+            )
+            self._attempt(JobContext(begun, self.store, self.stopping))
+
+    def _claimed(self, job_id: str, attempt: int) -> Job | None:
+        try:
+            if self.store.get(job_id).is_final or not self.store.claim(job_id, attempt, self.worker):
+                return None
+            job = self.store.get(job_id)
+        except JobNotFoundError:
+            return None
+        if self.store.is_overtaken(job_id, attempt):
+            return None
+        if self.store.is_cancel_requested(job_id):
+            self._end(job, {"state": "cancelled"})
+            return None
+        holder = self.store.reserve(job)
+        if holder != job.id:
+            self._end(job, {"state": "failed", "problem": f"job '{holder}' works on the gallery"})
+            return None
+        return job
+
+    def _attempt(self, context: JobContext) -> None:
+        try:
+            result = self._kind(context.job).run(context)
+            self._end(context.job, {"state": "succeeded", "result": result, "problem": None})
+        except JobStoppedError as stop:
+            self._stopped(context.job, stop)
+        except _EXPECTED as error:
+            self._end(context.job, {"state": "failed", "problem": " ".join(str(error).split())})
+        except Exception:
+            logger.exception("job %s failed unexpectedly", context.job.id)
+            problem = "an unexpected error; the worker's log has the details"
+            self._end(context.job, {"state": "failed", "problem": problem})
+
+    def _stopped(self, job: Job, stop: JobStoppedError) -> None:
+        if stop.why == "cancelled":
+            self._end(job, {"state": "cancelled"})
+        elif stop.why == "interrupted":
+            self.store.save(job.model_copy(update={"state": "queued"}))
+            self.store.queue.enqueue(job.id, job.attempt + 1)
+        else:
+            # The record is another worker's now.
+            logger.warning("attempt %d at job %s leaves it to another worker", job.attempt, job.id)
+
+    def _end(self, job: Job, fields: dict[str, Any]) -> None:
+        """Have the last word, also when the store comes back only later."""
+        while True:
+            try:
+                finished = self.store.finish(job.model_copy(update=fields))
+                break
+            except JobsUnavailableError:
+                if self.stopping.wait(_SECONDS_BETWEEN_TRIES):
+                    # Another worker finds the job with its work done.
+                    raise
+        if finished.kind in self.kinds:
+            self.kinds[finished.kind].clean(finished)
+
+    def _kind(self, job: Job) -> JobKind:
+        try:
+            return self.kinds[job.kind]
+        except KeyError as error:
+            raise ServiceError(f"this worker knows no jobs of kind '{job.kind}'") from error

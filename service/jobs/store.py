@@ -1,0 +1,143 @@
+"""Store of job records, and the few steps that must happen once only, whoever tries.
+
+job:<id>              the record; written by whoever creates the job, then by its worker
+cancel:<id>           somebody wants it cancelled
+claim:<id>:<attempt>  the one worker that may make this attempt
+beat:<id>             changes as long as the worker lives
+gallery:<name>        the one job that works on the gallery
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from service.errors import JobConflictError, JobNotFoundError
+from service.jobs.queue import JobQueue
+from service.jobs.records import Job
+
+__all__ = ["JobStore"]
+
+# Finished jobs beyond these are forgotten when another is created.
+_KEPT = 200
+
+
+class JobStore:
+    """Job records in a queue's store.
+
+    Args:
+        queue: The queue.
+    """
+
+    def __init__(self, queue: JobQueue) -> None:
+        self.queue = queue
+
+    def create(self, job: Job) -> Job:
+        """Keep a new job and let it wait for a worker.
+
+        Raises:
+            JobConflictError: Another job works on the gallery.
+        """
+        saved = self.save(job)
+        holder = self.reserve(saved)
+        if holder != job.id:
+            self._forget(job)
+            raise JobConflictError(job.gallery, holder)
+        self.queue.enqueue(job.id, 1)
+        self._forget_old()
+        return saved
+
+    def get(self, job_id: str) -> Job:
+        """One job.
+
+        Raises:
+            JobNotFoundError: There is none of this id.
+        """
+        found = self.queue.get(f"job:{job_id}")
+        if not found:
+            raise JobNotFoundError(job_id)
+        return Job.model_validate_json(found[f"job:{job_id}"])
+
+    def all(self) -> list[Job]:
+        """Every job, newest first."""
+        stored = self.queue.all()
+        jobs = [Job.model_validate_json(value) for key, value in stored.items() if key.startswith("job:")]
+        return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
+
+    def save(self, job: Job) -> Job:
+        """Keep a changed record; the caller is the only one that writes it.
+
+        Returns:
+            The record with its new revision.
+        """
+        saved = job.model_copy(update={"revision": job.revision + 1, "updated_at": datetime.now(UTC)})
+        self.queue.put(f"job:{job.id}", saved.model_dump_json().encode())
+        return saved
+
+    def finish(self, job: Job) -> Job:
+        """Keep a final record and free its gallery."""
+        finished = self.save(job.model_copy(update={"finished_at": datetime.now(UTC)}))
+        if self._holder(job.gallery) == job.id:
+            self.queue.remove(f"gallery:{job.gallery}")
+        return finished
+
+    def reserve(self, job: Job) -> str:
+        """Reserve a job's gallery, and say which job has it: this one, or another that is not finished."""
+        key = f"gallery:{job.gallery}"
+        while not self.queue.put_if_empty(key, job.id.encode()):
+            holder = self._holder(job.gallery)
+            if holder is None:
+                continue
+            if holder == job.id or not self._is_over(holder):
+                return holder
+            # Whoever held it died between its last word and letting go.
+            self.queue.remove(key)
+        return job.id
+
+    def claim(self, job_id: str, attempt: int, worker: str) -> bool:
+        """Take an attempt; of all that try, exactly one may make it."""
+        return self.queue.put_if_empty(f"claim:{job_id}:{attempt}", worker.encode())
+
+    def n_claims(self, job: Job) -> int:
+        """Number of the last attempt that somebody took."""
+        attempt = job.attempt
+        while self.queue.get(f"claim:{job.id}:{attempt + 1}"):
+            attempt += 1
+        return attempt
+
+    def is_overtaken(self, job_id: str, attempt: int) -> bool:
+        """Whether somebody took a later attempt."""
+        return bool(self.queue.get(f"claim:{job_id}:{attempt + 1}"))
+
+    def request_cancel(self, job_id: str) -> None:
+        """Ask a job's worker to stop."""
+        self.queue.put(f"cancel:{job_id}", b"1")
+
+    def is_cancel_requested(self, job_id: str) -> bool:
+        """Whether somebody wants it cancelled."""
+        return bool(self.queue.get(f"cancel:{job_id}"))
+
+    def beat(self, job_id: str, sign: str) -> None:
+        """Leave a sign of life that differs from the one before."""
+        self.queue.put(f"beat:{job_id}", sign.encode())
+
+    def signs_of_life(self, job: Job) -> tuple[object, ...]:
+        """Something that changes as long as anybody works on a job."""
+        return job.revision, self.n_claims(job), self.queue.get(f"beat:{job.id}").get(f"beat:{job.id}")
+
+    def _holder(self, gallery: str) -> str | None:
+        found = self.queue.get(f"gallery:{gallery}")
+        return found[f"gallery:{gallery}"].decode() if found else None
+
+    def _is_over(self, job_id: str) -> bool:
+        try:
+            return self.get(job_id).is_final
+        except JobNotFoundError:
+            return True
+
+    def _forget_old(self) -> None:
+        for job in [job for job in self.all() if job.is_final][_KEPT:]:
+            self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        claims = [f"claim:{job.id}:{attempt}" for attempt in range(1, self.n_claims(job) + 1)]
+        self.queue.remove(f"beat:{job.id}", f"cancel:{job.id}", *claims, f"job:{job.id}")

@@ -1,0 +1,152 @@
+"""Link to Redis: asks it with a time-out, and leaves it alone for a while after it failed to answer.
+
+A circuit breaker: the first failure opens the circuit, further questions fail at once, and after
+`retry_seconds` one question is let through to see whether Redis is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from models.errors import MissingPackageError
+from service.errors import RedisAwayError, RequestError
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+__all__ = ["RedisLink", "RedisState"]
+
+Answer = TypeVar("Answer")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RedisState:
+    """Whether Redis answers.
+
+    Attributes:
+        problem: Why it is left alone; None while it answers.
+    """
+
+    available: bool
+    problem: str | None = None
+
+
+class RedisLink:
+    """One connection pool and one circuit breaker for everything that this process asks Redis.
+
+    Args:
+        url: `redis://`, `rediss://` or `unix://`; connecting is left to the first question.
+        timeout_seconds: Longest wait for a connection, and for an answer.
+        retry_seconds: How long Redis is left alone after a failure.
+        clock: Seconds that never go back.
+
+    Raises:
+        MissingPackageError: The package `redis` is not installed.
+        RequestError: The URL is none of Redis.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_seconds: float = 0.25,
+        retry_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client, self._failures = _connect(url, timeout_seconds)
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._problem: str | None = None
+        self._retry_at = 0.0
+        self._n_failures: Counter | None = None
+
+    @property
+    def state(self) -> RedisState:
+        """What the last question showed."""
+        problem = self._problem
+        return RedisState(problem is None, problem)
+
+    def ask(self, question: Callable[[Redis], Answer]) -> Answer:
+        """Ask Redis, unless it failed a moment ago.
+
+        Args:
+            question: Called with the client; it may be given up in the middle.
+
+        Raises:
+            RedisAwayError: There is no answer.
+        """
+        if not self._may_ask():
+            raise RedisAwayError(str(self._problem))
+        try:
+            answer = question(self.client)
+        except self._failures as error:
+            raise RedisAwayError(self._note_failure(error)) from error
+        self._note_answer()
+        return answer
+
+    def register(self, registry: CollectorRegistry) -> None:
+        """Show the state of the link in a registry of metrics."""
+        up = Gauge("vicinal_redis_up", "Whether Redis answers", registry=registry)
+        up.set_function(lambda: float(self.state.available))
+        self._n_failures = Counter(
+            "vicinal_redis_failures", "Questions that Redis did not answer", registry=registry
+        )
+
+    def _may_ask(self) -> bool:
+        with self._lock:
+            if self._problem is None:
+                return True
+            now = self._clock()
+            if now < self._retry_at:
+                return False
+            # One question finds out; the others are answered without Redis meanwhile.
+            self._retry_at = now + self._retry_seconds
+            return True
+
+    def _note_failure(self, error: Exception) -> str:
+        problem = f"Redis does not answer: {' '.join(str(error).split()) or type(error).__name__}"
+        with self._lock:
+            is_new = self._problem is None
+            self._problem = problem
+            self._retry_at = self._clock() + self._retry_seconds
+        if self._n_failures is not None:
+            self._n_failures.inc()
+        if is_new:
+            logger.warning("%s; going on without it, trying again every %g s", problem, self._retry_seconds)
+        return problem
+
+    def _note_answer(self) -> None:
+        if self._problem is None:
+            return
+        with self._lock:
+            was_away, self._problem = self._problem is not None, None
+        if was_away:
+            logger.warning("Redis answers again")
+
+
+def _connect(url: str, timeout_seconds: float) -> tuple[Redis, tuple[type[Exception], ...]]:
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise MissingPackageError("redis", "redis", "VICINAL_REDIS_URL") from error
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        # Trying again is the circuit breaker's decision; on its own the client would multiply the waits.
+        "retry": Retry(NoBackoff(), 0),
+    }
+    try:
+        return redis.Redis.from_url(url, **options), (redis.RedisError, OSError)
+    except ValueError as error:
+        raise RequestError(f"VICINAL_REDIS_URL is not a Redis URL: {error}") from error

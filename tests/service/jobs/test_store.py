@@ -1,0 +1,93 @@
+"""The store of jobs: records, claims and reservations, over SQLite and Redis alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from service.errors import JobConflictError, JobNotFoundError
+from service.jobs import Job, JobQueue, JobStore, new_job
+from service.jobs import store as store_module
+
+
+def test_a_job_is_read_as_it_was_saved(store: JobStore, job: Job) -> None:
+    assert store.get(job.id) == job
+
+
+def test_another_process_sees_the_same_jobs(
+    store: JobStore, job: Job, open_queue: Callable[[], JobQueue]
+) -> None:
+    assert JobStore(open_queue()).all() == [job]
+
+
+def test_a_new_job_waits_in_the_queue(store: JobStore, job: Job) -> None:
+    assert store.queue.waiting() == {(job.id, 1)}
+
+
+def test_every_change_has_a_revision_of_its_own(store: JobStore, job: Job) -> None:
+    assert [store.save(job).revision, store.save(store.get(job.id)).revision] == [2, 3]
+
+
+def test_an_unknown_job_is_named(store: JobStore) -> None:
+    with pytest.raises(JobNotFoundError, match="nothing-here"):
+        store.get("nothing-here")
+
+
+def test_the_newest_job_comes_first(store: JobStore) -> None:
+    jobs = [store.create(new_job("steps", f"gallery-{i}", {})) for i in range(3)]
+    assert [one.id for one in store.all()] == [one.id for one in reversed(jobs)]
+
+
+def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(store: JobStore, job: Job) -> None:
+    with pytest.raises(JobConflictError) as refused:
+        store.create(new_job("steps", "shoes", {}))
+    assert refused.value.members == {"job": job.id}
+    assert [one.id for one in store.all()] == [job.id]
+
+
+def test_a_finished_job_frees_its_gallery(store: JobStore, job: Job) -> None:
+    store.finish(job.model_copy(update={"state": "succeeded"}))
+    second = store.create(new_job("steps", "shoes", {}))
+    assert {one.id for one in store.all()} == {job.id, second.id}
+
+
+def test_a_gallery_whose_job_was_finished_without_freeing_it_is_free(store: JobStore, job: Job) -> None:
+    """The worker died between the two steps."""
+    store.save(job.model_copy(update={"state": "failed"}))
+    assert store.create(new_job("steps", "shoes", {})).state == "queued"
+
+
+def test_jobs_on_different_galleries_go_side_by_side(store: JobStore, job: Job) -> None:
+    assert store.create(new_job("steps", "boots", {})).gallery == "boots"
+
+
+def test_of_many_that_claim_an_attempt_one_gets_it(job: Job, open_queue: Callable[[], JobQueue]) -> None:
+    stores = [JobStore(open_queue()) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(lambda i: stores[i].claim(job.id, 1, f"w{i}"), range(8)))
+    assert claims.count(True) == 1
+
+
+def test_of_many_that_reserve_a_gallery_one_gets_it(open_queue: Callable[[], JobQueue]) -> None:
+    stores = [JobStore(open_queue()) for _ in range(8)]
+    jobs = [store.save(new_job("steps", "shoes", {})) for store in stores]
+    with ThreadPoolExecutor(8) as pool:
+        holders = set(pool.map(lambda i: stores[i].reserve(jobs[i]), range(8)))
+    assert len(holders) == 1
+
+
+def test_old_finished_jobs_are_forgotten_and_leave_nothing(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_KEPT", 2)
+    for i in range(5):
+        one = store.create(new_job("steps", "shoes", {"number": i}))
+        store.claim(one.id, 1, "w")
+        store.beat(one.id, "w 1")
+        store.finish(one.model_copy(update={"state": "succeeded"}))
+    store.create(new_job("steps", "shoes", {"number": 5}))
+    assert [one.request["number"] for one in store.all()] == [5, 4, 3]
+    owners = {key.split(":")[1] for key in store.queue.all() if not key.startswith("gallery:")}
+    assert owners == {one.id for one in store.all()}

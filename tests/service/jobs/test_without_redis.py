@@ -1,0 +1,107 @@
+"""Jobs while Redis is away: nothing is lost, the work goes on, and who asks is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.errors import JobsUnavailableError
+from service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from service.redis_link import RedisLink
+from tests.service.jobs.conftest import Steps
+from tests.service.redis_server import RedisServer
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def store(redis_server: RedisServer, tmp_path: Path) -> JobStore:
+    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    return JobStore(JobQueue(tmp_path / "unused.db", link))
+
+
+@pytest.fixture
+def worker(redis_server: RedisServer, tmp_path: Path, steps: Steps) -> Iterator[JobWorker]:
+    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    store = JobStore(JobQueue(tmp_path / "unused.db", link))
+    with JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1) as running:
+        yield running
+
+
+@pytest.fixture
+def outage(redis_server: RedisServer, request: pytest.FixtureRequest) -> tuple[Callable[[], None], ...]:
+    """How Redis goes away, and how it comes back."""
+    if request.param == "stopped":
+        return redis_server.stop, redis_server.start
+    return redis_server.freeze, redis_server.thaw
+
+
+@pytest.mark.parametrize("outage", ["stopped", "frozen"], indirect=True)
+def test_a_job_under_way_goes_on_and_its_end_is_told_later(
+    store: JobStore,
+    steps: Steps,
+    worker: JobWorker,
+    outage: tuple[Callable[[], None], Callable[[], None]],
+    wait_until: WaitUntil,
+) -> None:
+    at_two, may_go_on = threading.Event(), threading.Event()
+
+    def pause(number: int) -> None:
+        if number == 2:
+            at_two.set()
+            may_go_on.wait(30)
+
+    steps.before = pause
+    job = store.create(new_job("steps", "shoes", {}))
+    go_away, come_back = outage
+    assert at_two.wait(30)
+    go_away()
+    may_go_on.set()
+    wait_until(lambda: len(steps.finished) == 5)
+    come_back()
+    wait_until(lambda: is_over(store, job))
+    assert (store.get(job.id).state, steps.finished) == ("succeeded", [0, 1, 2, 3, 4])
+
+
+def test_a_job_that_waited_is_done_when_redis_is_back(
+    store: JobStore, steps: Steps, redis_server: RedisServer, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    job = store.create(new_job("steps", "shoes", {}))
+    redis_server.stop()
+    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    with JobWorker(JobStore(JobQueue(tmp_path / "unused.db", link)), {"steps": steps}, heartbeat_seconds=0.1):
+        redis_server.start()
+        wait_until(lambda: is_over(store, job))
+    assert store.get(job.id).result == {"n": 5}
+
+
+@pytest.mark.parametrize("outage", ["stopped", "frozen"], indirect=True)
+def test_a_new_job_is_refused_with_the_reason(
+    store: JobStore, outage: tuple[Callable[[], None], Callable[[], None]]
+) -> None:
+    outage[0]()
+    with pytest.raises(JobsUnavailableError, match="does not answer") as refused:
+        store.create(new_job("steps", "shoes", {}))
+    assert refused.value.headers == {"Retry-After": "5"}
+
+
+def test_an_idle_worker_says_once_that_redis_is_away(
+    worker: JobWorker, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+) -> None:
+    redis_server.stop()
+    wait_until(lambda: bool(caplog.records))
+    # Time for many polls.
+    threading.Event().wait(1.5)
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert ["Redis does not answer" in line for line in logged] == [True]
+
+
+def is_over(store: JobStore, job: Job) -> bool:
+    try:
+        return store.get(job.id).is_final
+    except JobsUnavailableError:
+        return False

@@ -1,0 +1,83 @@
+"""A worker of this process: takes jobs, watches over others', and stops in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from tests.service.jobs.conftest import Steps
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def start_worker(open_queue: Callable[[], JobQueue]) -> Iterator[Callable[[Steps], JobWorker]]:
+    """Starts a worker as one more process would, with hasty heartbeats."""
+    with ExitStack() as running:
+
+        def start(steps: Steps) -> JobWorker:
+            store = JobStore(open_queue())
+            return running.enter_context(JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1))
+
+        yield start
+
+
+def test_a_worker_takes_a_job_that_waits(
+    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+) -> None:
+    start_worker(steps)
+    wait_until(lambda: store.get(job.id).is_final)
+    assert store.get(job.id).result == {"n": 5}
+
+
+def test_several_workers_do_each_job_once(
+    store: JobStore, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+) -> None:
+    everything = [Steps() for _ in range(3)]
+    for steps in everything:
+        start_worker(steps)
+    for i in range(6):
+        store.create(new_job("steps", f"gallery-{i}", {}))
+    wait_until(lambda: all(job.is_final for job in store.all()))
+    wait_until(lambda: sum(len(steps.cleaned) for steps in everything) >= 6)
+    cleaned = [job_id for steps in everything for job_id in steps.cleaned]
+    assert sorted(cleaned) == sorted(job.id for job in store.all())
+
+
+def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
+    store: JobStore, job: Job, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+) -> None:
+    steps = Steps()
+    at_two, may_go_on = threading.Event(), threading.Event()
+
+    def pause(number: int) -> None:
+        if number == 2 and not at_two.is_set():
+            at_two.set()
+            may_go_on.wait(30)
+
+    steps.before = pause
+    first = start_worker(steps)
+    assert at_two.wait(30)
+    stopping = threading.Thread(target=first.stop)
+    stopping.start()
+    may_go_on.set()
+    stopping.join(30)
+    wait_until(lambda: store.get(job.id).state == "queued")
+    start_worker(steps)
+    wait_until(lambda: store.get(job.id).is_final)
+    assert (store.get(job.id).attempt, steps.finished) == (2, [0, 1, 2, 3, 4])
+
+
+def test_a_worker_finds_a_job_that_another_left_behind(
+    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+) -> None:
+    store.queue.dequeue()
+    store.claim(job.id, 1, "dead")
+    store.save(job.model_copy(update={"state": "running", "attempt": 1, "worker": "dead"}))
+    start_worker(steps)
+    wait_until(lambda: store.get(job.id).is_final)
+    assert (store.get(job.id).state, store.get(job.id).attempt) == ("succeeded", 2)
