@@ -32,8 +32,7 @@ openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is
 	$(BIN)/vicinal openapi > openapi.json
 
 bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
-	$(BIN)/vicinal train recipes/vicinal-small-stage1.toml --data-root $(DATA) --output build/vicinal-small-stage1
-	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small
+	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small --overwrite
 	cp $(addprefix build/vicinal-small/,$(BUNDLE_FILES)) models/bundled/vicinal-small/
 
 clean:

@@ -97,10 +97,10 @@ def leave_out_small_classes(images: LabelledImages, smallest: int) -> tuple[Labe
 
 
 def _super_labels(images: LabelledImages) -> npt.NDArray[np.str_]:
-    found: npt.NDArray[np.str_] | None = getattr(images, "super_labels", None)
-    if found is None:
+    found = np.unique(images.super_labels)
+    if len(found) < 2:
         raise ConfigError(
-            "the hierarchical sampler needs super-labels, the data sets have none: set sampler.kind to "
-            "'class_balanced'"
+            f"the hierarchical sampler needs two super-labels or more, the data sets have {len(found)}: "
+            "set sampler.kind to 'class_balanced', or train on a data set with super-labels"
         )
-    return found
+    return images.super_labels

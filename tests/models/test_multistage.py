@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from models.config import LossConfig  # noqa: E402
+from models.config import AugmentationConfig, BackboneConfig, LossConfig, TrainingConfig  # noqa: E402
 from models.losses import build_loss  # noqa: E402
 from models.multistage import multistage_backward  # noqa: E402
+from models.training import Trainer  # noqa: E402
 
 CHUNK = 5
 
@@ -66,6 +69,49 @@ def test_gradients_equal_plain_backpropagation_with_dropout_on() -> None:
     plain, expected, staged, actual = both()
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(gradients(staged), gradients(plain), rtol=1e-5, atol=1e-6)
+
+
+def _through_the_trainer(config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, backward: Any) -> Any:
+    """Weights after some steps of training, which back-propagates by the given function."""
+    monkeypatch.setattr("models.training.multistage_backward", backward)
+    return Trainer(config).run().network
+
+
+def _plain_in_training(model, images, labels, loss, *, chunk_size, autocast):
+    """Chunks as in training, but all graphs kept and one backward pass."""
+    total = loss(torch.cat([model(chunk).float() for chunk in images.split(chunk_size)]), labels)
+    total.backward()
+    return total.detach()
+
+
+def _without_gradient(model, images, labels, loss, **_):
+    with torch.no_grad():
+        return loss(model(images).float(), labels)
+
+
+def test_training_with_augmentation_and_dropout_equals_plain_backpropagation(
+    make_training_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step of plain gradient descent at rate 1 moves every weight by its gradient."""
+    config = make_training_config(
+        sampler={"batch_size": 16, "per_class": 4, "chunk_size": 6},
+        loss={"name": "recall_at_k", "arguments": {"simix": True}},
+        optimizer={"name": "sgd", "learning_rate": 1.0, "steps": 1, "weight_decay": 0.0, "clip_norm": 0.0},
+        validation_share=0.0,
+    )
+    backbone = config.backbone.model_dump()
+    backbone["arguments"] |= {"drop_rate": 0.3, "drop_path_rate": 0.2}
+    config = config.model_copy(update={"backbone": BackboneConfig.model_validate(backbone)})
+    staged = _through_the_trainer(config, monkeypatch, multistage_backward)
+    plain = _through_the_trainer(config, monkeypatch, _plain_in_training)
+    still = _through_the_trainer(config, monkeypatch, _without_gradient)
+    moved = max(
+        (one - other).abs().max() for one, other in zip(plain.parameters(), still.parameters(), strict=True)
+    )
+    assert moved > 0.01
+    assert config.augmentation == AugmentationConfig()
+    for actual, expected in zip(staged.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_batch_norm_statistics_are_updated_once() -> None:

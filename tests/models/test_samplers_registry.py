@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,11 @@ def _images(sizes: dict[str, int] | None = None) -> LabelledImages:
     return LabelledImages(
         pixels=np.zeros((len(labels), 1, 1, 3), np.uint8), labels=labels, roles=np.full(len(labels), "train")
     )
+
+
+def _super_label(label: str) -> str:
+    """By the number of letters, so that it is not the data set."""
+    return f"long{len(label) > 5}"
 
 
 def test_small_classes_are_left_out_and_named() -> None:
@@ -61,6 +67,24 @@ def test_batches_are_those_of_the_configuration(fields: dict[str, Any], composit
     for batch in batches:
         assert len(batch) == sampler.batch_size
         assert sorted(Counter(images.labels[batch].tolist()).values()) == composition
+
+
+def test_hierarchical_batches_are_halves_of_two_super_labels() -> None:
+    images, _ = leave_out_small_classes(_images(), 2)
+    images = replace(images, super_labels=np.array([_super_label(label) for label in images.labels]))
+    sampler = read({"kind": "hierarchical", "batch_size": 8, "per_class": 2})
+    for batch in build_sampler(sampler, images, n_batches=5, seed=0):
+        assert Counter(images.super_labels[batch].tolist()) == {"longTrue": 4, "longFalse": 4}
+        assert sorted(Counter(images.labels[batch].tolist()).values()) == [2, 2, 2, 2]
+
+
+def test_hierarchical_batches_need_super_labels() -> None:
+    images = _images({"a:one": 3, "a:two": 3, "a:three": 3, "a:four": 3})
+    sampler = read({"kind": "hierarchical", "batch_size": 8, "per_class": 2})
+    with pytest.raises(
+        ConfigError, match=r"two super-labels or more, the data sets have 1: set sampler.kind"
+    ):
+        build_sampler(sampler, images, n_batches=5, seed=0)
 
 
 @pytest.mark.parametrize(
