@@ -147,16 +147,19 @@ class Gallery:
         """Whole columns of a version, one row an item in gallery order."""
         return self._readable(version).columns(version, names)
 
-    def share_changed(self, before: int, after: int) -> float:
-        """Share of the items that were added, removed or replaced between two versions, in [0, 1].
+    def n_common(self, before: int, after: int) -> tuple[int, int] | None:
+        """Items that two versions share, with the same content, and the size of the earlier one.
 
-        1 when the earlier version is gone.
+        None when the earlier version is gone.
         """
         try:
-            old, new = (self._contents(version) for version in (before, after))
+            old, new = (self.columns(version, ["id", "content_sha256"]) for version in (before, after))
         except GalleryError:
-            return 1.0
-        return 1.0 - len(old & new) / max(len(old), len(new))
+            return None
+        together = pa.concat_tables([old, new])
+        # An id stands once in each, so that a pair that comes twice is in both.
+        counted = together.group_by(["id", "content_sha256"]).aggregate([([], "count_all")])
+        return len(together) - len(counted), len(old)
 
     def report(self, version: int) -> dict[str, Any]:
         """What the index job found when it made a version; empty when it left no report."""
@@ -333,10 +336,6 @@ class Gallery:
         if not found:
             raise ItemNotFoundError(self.name, item_id)
         return bytes(found[0])
-
-    def _contents(self, version: int) -> set[tuple[str, bytes]]:
-        rows = self.columns(version, ["id", "content_sha256"])
-        return set(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
 
     def _readable(self, version: int) -> ItemTable:
         """The table, when it has a version that belongs to the gallery.

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from indexer.vector_index import import_faiss
 from models.similarity import FloatArray, exact_similarities
 
-__all__ = ["N_NEIGHBORS", "NeighborGraph", "build_neighbor_graph"]
+__all__ = ["N_NEIGHBORS", "SPARE_NEIGHBORS", "NeighborGraph", "build_neighbor_graph"]
 
 N_NEIGHBORS = 32
 # Float32 products can swap neighbors of almost equal similarity; these are re-scored and cut off.
-_SPARE = 8
+SPARE_NEIGHBORS = 8
 _BLOCK = 1024
 
 
@@ -66,7 +66,7 @@ def _nearest_others(
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:
     faiss = import_faiss()
     queries = np.ascontiguousarray(embeddings[rows])
-    n_fetched = min(len(embeddings), n_neighbors + 1 + _SPARE)
+    n_fetched = min(len(embeddings), n_neighbors + 1 + SPARE_NEIGHBORS)
     _, found = faiss.knn(queries, embeddings, n_fetched, metric=faiss.METRIC_INNER_PRODUCT)
     exact = exact_similarities(queries, embeddings[found])
     exact[found == rows[:, None]] = -np.inf

@@ -155,14 +155,9 @@ class Snapshot:
         """(n,) labels, None where an item has none."""
         return np.asarray(self.item_table["label"].to_numpy(zero_copy_only=False), dtype=object)
 
-    def items(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+    def items(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
         """Id, label, uri and metadata of some items, in the given order."""
         return items_at(self.item_table, positions)
-
-    def page(self, after: str | None, size: int) -> list[dict[str, Any]]:
-        """The next items in gallery order after the item with a given id."""
-        start = 0 if after is None else self.position(after) + 1
-        return self.items(range(start, min(start + size, len(self))))
 
     def position(self, item_id: str) -> int:
         """Position of an item.
@@ -176,7 +171,9 @@ class Snapshot:
         return int(found)
 
 
-def items_at(table: pa.Table, positions: Sequence[int]) -> list[dict[str, Any]]:
+def items_at(
+    table: pa.Table, positions: Sequence[int] | npt.NDArray[np.integer[Any]]
+) -> list[dict[str, Any]]:
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
     rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
     return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]

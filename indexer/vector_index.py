@@ -15,6 +15,7 @@ from models.similarity import FloatArray
 
 __all__ = ["FLAT_LIMIT", "FaissIndex", "VectorIndex", "check_factory", "choose_factory", "import_faiss"]
 
+Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
@@ -32,8 +33,18 @@ class VectorIndex(Protocol):
     def is_exact(self) -> bool:
         """Whether the nearest items are found for certain, up to rounding."""
 
-    def search(self, queries: FloatArray, n: int) -> Positions:
-        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer."""
+    @property
+    def can_select(self) -> bool:
+        """Whether a search can be restricted to some of the items."""
+
+    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n: Number of items, at least 1.
+            among: (n_items,) whether an item may be found; all when None.
+        """
 
     def save(self, path: Path) -> None:
         """Write the index to one file."""
@@ -107,7 +118,9 @@ class FaissIndex:
             GalleryError: The file is missing or damaged.
         """
         faiss = import_faiss()
+        # Inverted lists and flat vectors are mapped in different ways; all else is read.
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
+        flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
         try:
             return cls(faiss.read_index(str(path), flags), spec)
         except (MemoryError, RuntimeError) as error:
@@ -117,20 +130,43 @@ class FaissIndex:
         """Write the index to one file."""
         self._faiss.write_index(self._index, str(path))
 
-    def search(self, queries: FloatArray, n: int) -> Positions:
-        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer."""
-        parameters = self._parameters()
+    @property
+    def can_select(self) -> bool:
+        """Whether Faiss can restrict this kind of index: flat ones and inverted lists."""
+        return self.is_exact or self._n_lists is not None
+
+    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n: Number of items, at least 1.
+            among: (n_items,) whether an item may be found; all when None.
+        """
+        parameters = self._parameters(among)
         # Queries one by one: from 20 on, Faiss multiplies matrices, which rounds differently.
         rows = [self._index.search(query[None], n, params=parameters)[1] for query in queries]
         return np.concatenate(rows) if rows else np.empty((0, n), np.int64)
 
-    def _parameters(self) -> Any:
-        n_lists = getattr(self._inner(), "nlist", None)
+    def _parameters(self, among: Bools | None) -> Any:
+        selector = None if among is None else self._selector(among)
+        n_lists = self._n_lists
         if n_lists is None:
-            return None
+            return None if selector is None else self._faiss.SearchParameters(sel=selector)
         # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/index_recall.py.
-        n_probed = min(n_lists, max(32, min(256, n_lists // 8)))
-        return self._faiss.SearchParametersIVF(nprobe=n_probed)
+        n_probed = max(32, min(256, n_lists // 8))
+        if among is not None:
+            # The fewer items may be found, the further away they lie: as many of them are compared as of all.
+            n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
+        return self._faiss.SearchParametersIVF(nprobe=min(n_lists, n_probed), sel=selector)
+
+    def _selector(self, among: Bools) -> Any:
+        return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
+
+    @property
+    def _n_lists(self) -> int | None:
+        n_lists: int | None = getattr(self._inner(), "nlist", None)
+        return n_lists
 
     def _inner(self) -> Any:
         return self._faiss.downcast_index(self._index)

@@ -65,6 +65,9 @@ class Answer:
         no_match: True when nothing reaches the threshold; None when there is no threshold to decide by.
         matches: Candidates whose score reaches the threshold, best first.
         candidates: The best candidates that are no matches; empty unless asked for or undecided.
+        version: The built version that was searched.
+        revision: The state of its live changes that was searched; equal to the version when there are none.
+        n_searched: Number of items that could have been matches.
         milliseconds: Time by stage; in a batch, of the whole batch.
     """
 
@@ -74,6 +77,8 @@ class Answer:
     threshold: Threshold
     gallery: str
     version: int
+    revision: int
+    n_searched: int
     bundle: str
     pipeline: str
     milliseconds: dict[str, float] = field(default_factory=dict)

@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from indexer.errors import BundleMismatchError, ItemNotFoundError
 from indexer.gallery import Gallery
+from indexer.reader import GalleryReader
+from indexer.selection import Selection
 from indexer.snapshot import Snapshot
+from indexer.view import GalleryView
 from models.decoding import ImageSource
 from models.embedder import Embedder
 from models.similarity import FloatArray, as_embeddings
@@ -27,6 +30,8 @@ __all__ = ["Matcher"]
 _N_CANDIDATES = 100
 # A calibration is stale when more than this share of the items has changed since.
 _STALE_SHARE = 0.2
+# Filters whose selections are kept while the view lasts.
+_MOST_SELECTIONS = 8
 
 
 @dataclass(frozen=True)
@@ -36,21 +41,22 @@ class _Call:
     pipeline: Pipeline
     threshold: Threshold
     limit: int
+    n_searched: int
     include_candidates: bool
     milliseconds: dict[str, float]
 
 
 class Matcher:
-    """Searches one version of a gallery.
+    """Searches one state of a gallery.
 
     Args:
         gallery: The gallery.
         embedder: Embedder of the service's bundle.
         pipeline: What `auto` stands for.
-        snapshot: The version to search; the active one when None.
+        view: The state to search; the present one when None.
 
     Raises:
-        BundleMismatchError: The version was embedded with another bundle.
+        BundleMismatchError: The gallery was embedded with another bundle.
     """
 
     def __init__(
@@ -59,17 +65,30 @@ class Matcher:
         embedder: Embedder,
         pipeline: Pipeline | None = None,
         *,
-        snapshot: Snapshot | None = None,
+        view: GalleryView | None = None,
     ) -> None:
         self.gallery = gallery
         self.embedder = embedder
         self.pipeline = pipeline or Pipeline()
-        self.snapshot = snapshot or gallery.snapshot()
+        self.view = GalleryReader(gallery).view() if view is None else view
         self.calibrations = CalibrationStore(gallery.calibrations_path)
-        self._changed_since: dict[int, float] = {}
+        self._n_common: dict[int, tuple[int, int] | None] = {}
+        self._selections: dict[str, Selection] = {}
         expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
         if expected != actual:
             raise BundleMismatchError(gallery.name, expected, actual)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version under the view, as it was built."""
+        return self.view.snapshot
+
+    def at(self, view: GalleryView) -> Matcher:
+        """A matcher for another state of the gallery, which keeps what the built version is known for."""
+        matcher = Matcher(self.gallery, self.embedder, self.pipeline, view=view)
+        if view.snapshot is self.snapshot:
+            matcher._n_common = self._n_common
+        return matcher
 
     def search(
         self,
@@ -80,6 +99,7 @@ class Matcher:
         limit: int = 10,
         threshold: float | None = None,
         rerank: RerankChoice = "auto",
+        filter: str | None = None,
         include_candidates: bool = False,
     ) -> list[Answer]:
         """Answer each query.
@@ -91,6 +111,9 @@ class Matcher:
             limit: Most matches, and most candidates, an answer holds.
             threshold: Score to decide by, in [0, 1], in place of the calibrated one.
             rerank: `auto` for the service's pipeline, `off` or `contextual`.
+            filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
+                `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
+                without it.
             include_candidates: Also list the best candidates below the threshold.
 
         Returns:
@@ -101,16 +124,19 @@ class Matcher:
             ImageError: An image cannot be used.
             EmbeddingError: An embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
+            FilterError: The filter cannot be used.
         """
         _check_options(limit, threshold, [images, embeddings, item_ids])
         milliseconds: dict[str, float] = {}
         queries, excluded = self._queries(images, embeddings, item_ids, milliseconds)
-        scorer = Scorer(self.snapshot, choose_pipeline(self.pipeline, rerank))
-        scored = scorer.score(queries, max(limit, _N_CANDIDATES), excluded=excluded)
+        selection = self._timed_selection(filter, milliseconds)
+        scorer = Scorer(self.view, choose_pipeline(self.pipeline, rerank))
+        scored = scorer.score(queries, max(limit, _N_CANDIDATES), excluded=excluded, selection=selection)
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
-        decided_by = self._threshold(scorer.pipeline, threshold)
-        call = _Call(scorer.pipeline, decided_by, limit, include_candidates, milliseconds)
+        decided_by = self._threshold(scorer.pipeline, threshold, selection)
+        n_searched = len(self.view if selection is None else selection)
+        call = _Call(scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds)
         answers = [self._answer(scored, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         return answers
@@ -122,26 +148,33 @@ class Matcher:
         item_ids: Sequence[str] | None,
         milliseconds: dict[str, float],
     ) -> tuple[FloatArray, list[npt.NDArray[np.int64]] | None]:
-        started = time.perf_counter()
         if item_ids is not None:
-            positions = [self._position(item_id) for item_id in item_ids]
-            return self.snapshot.embeddings[positions], [np.array([position]) for position in positions]
+            positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
+            return self.view.vectors(positions), [positions[i : i + 1] for i in range(len(positions))]
         if embeddings is not None:
             return as_embeddings(embeddings, self.snapshot.manifest.dim), None
-        decoded = [self.embedder.decode(image) for image in images or ()]
-        milliseconds["decode"] = 1e3 * (time.perf_counter() - started)
-        started = time.perf_counter()
-        embedded = self.embedder.finish(self.embedder.infer([self.embedder.prepare(i) for i in decoded]))
-        milliseconds["embed"] = 1e3 * (time.perf_counter() - started)
-        return embedded, None
+        return self.embedder.embed_queries(images or (), milliseconds), None
 
     def _position(self, item_id: str) -> int:
         try:
-            return self.snapshot.position(item_id)
+            return self.view.position(item_id)
         except KeyError as error:
             raise ItemNotFoundError(self.gallery.name, item_id) from error
 
-    def _threshold(self, pipeline: Pipeline, given: float | None) -> Threshold:
+    def _timed_selection(self, expression: str | None, milliseconds: dict[str, float]) -> Selection | None:
+        if expression is None:
+            return None
+        started = time.perf_counter()
+        selection = self._selections.get(expression)
+        if selection is None:
+            sequences = self.gallery.table.matching(self.view.revision, expression)
+            selection = self.view.select(sequences)
+            if len(self._selections) < _MOST_SELECTIONS:
+                self._selections[expression] = selection
+        milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
+        return selection
+
+    def _threshold(self, pipeline: Pipeline, given: float | None, selection: Selection | None) -> Threshold:
         if given is not None:
             return Threshold(given, "request", reason="the threshold was given with the request")
         record = self.calibrations.active(pipeline)
@@ -149,7 +182,7 @@ class Matcher:
             return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
         if record.bundle != self.snapshot.manifest.bundle:
             return Threshold(reason=f"calibration {record.id} was made with bundle {record.bundle}")
-        stale = self._staleness(record)
+        stale = self._staleness(record, selection)
         return Threshold(
             value=record.threshold,
             source="by_hand" if record.source == "by_hand" else "calibration",
@@ -159,18 +192,36 @@ class Matcher:
             reason="the threshold was set by hand" if record.source == "by_hand" else stale,
         )
 
-    def _staleness(self, record: CalibrationRecord) -> str | None:
+    def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
         share = self._share_changed_since(record.version)
-        if share <= _STALE_SHARE:
-            return None
-        return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+        if share > _STALE_SHARE:
+            return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+        if selection is not None and len(selection) < (1.0 - _STALE_SHARE) * len(self.view):
+            # Scores do not depend on the filter, so no query gets a match that it would not get without.
+            return (
+                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+                "was made for all: a query without a mate gets a match at most as often as without the filter"
+            )
+        return None
 
     def _share_changed_since(self, version: int) -> float:
+        """Share of the items that were added, removed or replaced since a version was built."""
+        known = self._n_common_with(version)
+        if known is None:
+            return 1.0
+        n_common, n_before = known
+        # Items that were added and removed since the view's own version are counted exactly only there;
+        # for an older one, as if all that is gone had been in both.
+        n_kept = max(0, n_common - (len(self.snapshot) - self.view.n_kept))
+        return 1.0 - n_kept / max(n_before, len(self.view), 1)
+
+    def _n_common_with(self, version: int) -> tuple[int, int] | None:
+        """Items that a version shares with the one under the view, and its size; None when it is gone."""
         if version == self.snapshot.manifest.version:
-            return 0.0
-        if version not in self._changed_since:
-            self._changed_since[version] = self.gallery.share_changed(version, self.snapshot.manifest.version)
-        return self._changed_since[version]
+            return len(self.snapshot), len(self.snapshot)
+        if version not in self._n_common:
+            self._n_common[version] = self.gallery.n_common(version, self.snapshot.manifest.version)
+        return self._n_common[version]
 
     def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
         threshold = call.threshold.value
@@ -192,6 +243,8 @@ class Matcher:
             threshold=call.threshold,
             gallery=self.gallery.name,
             version=manifest.version,
+            revision=self.view.revision,
+            n_searched=call.n_searched,
             bundle=manifest.bundle,
             pipeline=call.pipeline.key,
             milliseconds=call.milliseconds,
@@ -200,7 +253,7 @@ class Matcher:
     def _candidates(
         self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
-        items = self.snapshot.items(scored.positions[row, columns].tolist())
+        items = self.view.items(scored.positions[row, columns])
         threshold = call.threshold.value
         is_contextual = call.pipeline.rerank.method == "contextual"
         return [

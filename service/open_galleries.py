@@ -1,16 +1,16 @@
-"""Open galleries: one matcher a gallery, swapped when another version becomes active."""
+"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 
-from indexer.activation import Activation
 from indexer.errors import GalleryNotFoundError, IndexerError
 from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
-from models.bundle import ModelBundle
-from models.embedder import Embedder
+from indexer.reader import GalleryReader
+from service.caching_embedder import CachingEmbedder
 from service.matcher import Matcher
+from service.redis_link import RedisLink
 from service.settings import Settings
 
 __all__ = ["GalleryState", "OpenGalleries"]
@@ -33,21 +33,18 @@ class OpenGalleries:
 
     Args:
         settings: Where the galleries and the bundle are.
+        link: Link to Redis, for the cache of query embeddings.
 
     Raises:
         BundleError: The bundle cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
         self.settings = settings
-        self.embedder = Embedder(
-            ModelBundle.open(settings.bundle),
-            device=settings.device,
-            threads=settings.threads,
-            limits=settings.decode_limits,
-        )
+        self.embedder = CachingEmbedder(settings, link)
         self._lock = threading.Lock()
-        self._matchers: dict[str, tuple[Activation | None, Matcher]] = {}
+        self._readers: dict[str, GalleryReader] = {}
+        self._matchers: dict[str, Matcher] = {}
 
     def names(self) -> list[str]:
         """Galleries that were indexed, by name."""
@@ -63,27 +60,46 @@ class OpenGalleries:
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         return Gallery.open(self.settings.galleries_path / name)
 
-    def matcher(self, name: str) -> Matcher:
-        """Matcher of a gallery's active version.
+    def reader(self, name: str) -> GalleryReader:
+        """Reader of a gallery, which live changes are made with.
 
-        A request keeps the matcher that it got, so that its answer comes from one version.
+        Raises:
+            GalleryNotFoundError: There is none of this name.
+        """
+        try:
+            gallery = self.gallery(name)
+        except GalleryNotFoundError:
+            # The files of a deleted gallery stay on the disk for as long as they are open.
+            self._readers.pop(name, None)
+            self._matchers.pop(name, None)
+            raise
+        with self._lock:
+            return self._readers.setdefault(name, GalleryReader(gallery))
+
+    def matcher(self, name: str) -> Matcher:
+        """Matcher of the present state of a gallery.
+
+        A request keeps the matcher that it got, so that its answer comes from one state.
 
         Raises:
             GalleryNotFoundError: There is none of this name.
             BundleMismatchError: The gallery was embedded with another bundle.
             GalleryError: The gallery is damaged.
         """
-        gallery = self.gallery(name)
-        activation = gallery.activation
-        opened = self._matchers.get(name)
-        if opened and opened[0] == activation:
-            return opened[1]
+        reader = self.reader(name)
+        view = reader.view()
+        matcher = self._matchers.get(name)
+        if matcher is not None and matcher.view is view:
+            return matcher
         with self._lock:
-            opened = self._matchers.get(name)
-            if opened and opened[0] == activation:
-                return opened[1]
-            matcher = Matcher(gallery, self.embedder, self.settings.pipeline)
-            self._matchers[name] = (activation, matcher)
+            matcher = self._matchers.get(name)
+            if matcher is not None and matcher.view is view:
+                return matcher
+            if matcher is None:
+                matcher = Matcher(reader.gallery, self.embedder, self.settings.pipeline, view=view)
+            else:
+                matcher = matcher.at(view)
+            self._matchers[name] = matcher
             return matcher
 
     def states(self) -> list[GalleryState]:

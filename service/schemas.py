@@ -139,7 +139,9 @@ class AnswerBody(_Response):
     )
     threshold: ThresholdBody
     gallery: str
-    version: int
+    version: int = Field(description="The built version that was searched.")
+    revision: int = Field(description="The state of its live changes that was searched.")
+    n_searched: int = Field(description="Number of items that could have been matches.")
     bundle: str
     pipeline: str
     milliseconds: dict[str, float]
@@ -180,9 +182,13 @@ class GalleryBody(_Response):
     """One gallery."""
 
     name: str
-    version: int
+    version: int = Field(description="The built version that is searched.")
+    revision: int = Field(description="The state of its live changes.")
     n_items: int
     n_labels: int
+    graph_staleness: float = Field(
+        description="Share of the items that changed since the neighbor lists of all items were made."
+    )
     dim: int
     index: str
     bundle: str

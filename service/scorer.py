@@ -1,4 +1,4 @@
-"""Scorer: from embeddings to the scored candidates of one gallery version.
+"""Scorer: from embeddings to the scored candidates of one state of a gallery.
 
 The matcher and the calibrator run this very code; a threshold is only worth something if both do.
 """
@@ -13,7 +13,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from indexer.selection import Selection
 from indexer.snapshot import Snapshot
+from indexer.view import GalleryView
 from models.similarity import FloatArray, exact_similarities
 from refine.reranking import contextual_scores, kth_similarities, neighborhood_radius
 from service.pipeline import Pipeline
@@ -26,8 +28,6 @@ Element = TypeVar("Element", bound=np.generic)
 
 # Candidates that are scored exactly when fewer are asked for: a match must not depend on the limit.
 _LEAST_CANDIDATES = 100
-# An approximate index gets this many times the candidates, so that exact re-scoring has a choice.
-_OVERSAMPLING = 4
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
 _CHUNK = 32
@@ -53,16 +53,44 @@ class ScoredCandidates:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Nearest:
+    """Items of a batch of queries, re-scored exactly, most similar first.
+
+    Attributes:
+        positions: (B, n), -1 for padding.
+        similarities: (B, n), -inf for padding.
+        embeddings: (B, n, d), any values for padding.
+    """
+
+    positions: Positions
+    similarities: FloatArray
+    embeddings: FloatArray
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a search is restricted to.
+
+    Attributes:
+        n_candidates: Candidates returned a query.
+        selection: The items that may be candidates; all when None.
+    """
+
+    n_candidates: int
+    selection: Selection | None
+
+
 class Scorer:
-    """Scores queries against one snapshot.
+    """Scores queries against one state of a gallery.
 
     Args:
-        snapshot: The gallery version.
+        gallery: The gallery's view, or a version as it was built.
         pipeline: How scores are made.
     """
 
-    def __init__(self, snapshot: Snapshot, pipeline: Pipeline) -> None:
-        self.snapshot = snapshot
+    def __init__(self, gallery: GalleryView | Snapshot, pipeline: Pipeline) -> None:
+        self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
         self.pipeline = pipeline
 
     def score(
@@ -71,104 +99,129 @@ class Scorer:
         n_candidates: int,
         *,
         excluded: Sequence[Positions] | None = None,
+        selection: Selection | None = None,
     ) -> ScoredCandidates:
         """Fetch, re-score and re-rank the candidates of each query.
 
-        A query scores the same alone and in any batch.
+        A query scores the same alone and in any batch, and an item the same with any selection.
 
         Args:
             queries: (B, d) float32, L2-normalized.
             n_candidates: Candidates returned a query; fewer where the gallery is smaller.
             excluded: For each query, positions that count as not in the gallery: neither candidates nor
                 neighbors of candidates. For a query that is an item of the gallery, its own position.
+            selection: The items that may be candidates. The others stay in the gallery: neighborhoods are
+                those of all items, so that a score keeps its meaning.
         """
         everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
+        limits = _Limits(n_candidates, selection)
         chunks = [
             self._score_chunk(
                 queries[start : start + _CHUNK],
-                n_candidates,
                 everyone[start : start + _CHUNK],
+                limits,
             )
             for start in range(0, len(queries), _CHUNK)
         ]
         return _concatenate(chunks, n_candidates)
 
     def _score_chunk(
-        self, queries: FloatArray, n_candidates: int, excluded: list[Positions]
+        self, queries: FloatArray, excluded: list[Positions], limits: _Limits
     ) -> ScoredCandidates:
         clock = _Clock()
-        n_wanted = max(n_candidates, _LEAST_CANDIDATES)
-        positions, similarities, embeddings = self._nearest(queries, n_wanted, excluded, clock)
-        crowded = self._crowded(similarities)
-        scored = self._rerank(positions, similarities, embeddings, excluded, n_candidates, clock)
+        n_wanted = max(limits.n_candidates, _LEAST_CANDIDATES)
+        nearest = self._nearest(queries, n_wanted, excluded, clock)
+        crowded = self._crowded(nearest.similarities)
+        scored = self._score_nearest(queries, nearest, excluded, limits, clock)
         if not crowded.any():
             return scored
         # Many items at the same distance: these queries need more candidates to be scored exactly.
         rows = [
-            self._score_crowded(queries[i], n_candidates, 2 * n_wanted, excluded[i])
+            self._score_crowded(queries[i], 2 * n_wanted, excluded[i], limits)
             if crowded[i]
             else _row(scored, i)
             for i in range(len(queries))
         ]
-        return _concatenate(rows, n_candidates, scored.seconds)
+        return _concatenate(rows, limits.n_candidates, scored.seconds)
 
     def _score_crowded(
-        self, query: FloatArray, n_candidates: int, n_wanted: int, excluded: Positions
+        self, query: FloatArray, n_wanted: int, excluded: Positions, limits: _Limits
     ) -> ScoredCandidates:
         clock = _Clock()
         while True:
-            found = self._nearest(query[None], n_wanted, [excluded], clock)
-            if n_wanted >= _MOST_NEIGHBORS or not self._crowded(found[1]).any():
-                return self._rerank(*found, [excluded], n_candidates, clock)
+            nearest = self._nearest(query[None], n_wanted, [excluded], clock)
+            if n_wanted >= _MOST_NEIGHBORS or not self._crowded(nearest.similarities).any():
+                return self._score_nearest(query[None], nearest, [excluded], limits, clock)
             n_wanted *= 2
 
+    def _score_nearest(
+        self,
+        queries: FloatArray,
+        nearest: _Nearest,
+        excluded: list[Positions],
+        limits: _Limits,
+        clock: _Clock,
+    ) -> ScoredCandidates:
+        if limits.selection is None:
+            return self._rerank(nearest, excluded, limits.n_candidates, clock)
+        n_wanted = max(limits.n_candidates, _LEAST_CANDIDATES)
+        selected = self._nearest(queries, n_wanted, excluded, clock, limits.selection)
+        both = _united(nearest, selected)
+        return self._rerank(both, excluded, limits.n_candidates, clock, limits.selection)
+
     def _nearest(
-        self, queries: FloatArray, n_wanted: int, excluded: list[Positions], clock: _Clock
-    ) -> tuple[Positions, FloatArray, FloatArray]:
+        self,
+        queries: FloatArray,
+        n_wanted: int,
+        excluded: list[Positions],
+        clock: _Clock,
+        selection: Selection | None = None,
+    ) -> _Nearest:
         """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
-        index = self.snapshot.index
-        n_fetched = n_wanted * (1 if index.is_exact else _OVERSAMPLING)
-        n_fetched = min(len(self.snapshot), n_fetched + max(len(out) for out in excluded))
-        found = index.search(queries, n_fetched)
+        view = self.view
+        n_fetched = max(1, min(len(view), n_wanted + max(len(out) for out in excluded)))
+        found = view.nearest(queries, n_fetched, selection)
         clock.lap("search")
-        embeddings = np.asarray(self.snapshot.embeddings[found])
+        embeddings = view.vectors(found)
         similarities = exact_similarities(queries, embeddings)
         out = np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
         similarities[out | (found < 0)] = -np.inf
-        order = np.lexsort((found, -similarities), axis=1)[:, :n_wanted]
-        positions = np.take_along_axis(found, order, axis=1)
-        similarities = np.take_along_axis(similarities, order, axis=1)
-        # Whole rows at a time: take_along_axis would gather every number on its own.
-        embeddings = embeddings[np.arange(len(queries))[:, None], order]
+        nearest = _in_order(_Nearest(found, similarities, embeddings), n_wanted)
         clock.lap("rescore")
-        return np.where(np.isfinite(similarities), positions, -1), similarities, embeddings
+        return nearest
 
     def _crowded(self, similarities: FloatArray) -> npt.NDArray[np.bool_]:
         """Whether the last candidate still lies in the query's neighborhood, so that it may be cut short."""
         rerank, width = self.pipeline.rerank, similarities.shape[1]
-        if rerank.method == "off" or width >= len(self.snapshot) or width < rerank.k:
+        if rerank.method == "off" or width >= len(self.view) or width < rerank.k:
             return np.zeros(len(similarities), dtype=bool)
         radius = neighborhood_radius(similarities, rerank.k, rerank.eps)
         return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
 
     def _rerank(
         self,
-        positions: Positions,
-        similarities: FloatArray,
-        embeddings: FloatArray,
+        nearest: _Nearest,
         excluded: list[Positions],
         n_candidates: int,
         clock: _Clock,
+        selection: Selection | None = None,
     ) -> ScoredCandidates:
-        rerank = self.pipeline.rerank
+        rerank, positions, similarities = self.pipeline.rerank, nearest.positions, nearest.similarities
         if rerank.method == "off":
             scores = similarity_score(similarities)
             contextual = np.zeros_like(scores)
         else:
             kth = self._kth_similarities(positions, excluded)
             scores, contextual = contextual_scores(
-                similarities, embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
+                similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
             )
+        if selection is not None:
+            # Items outside were there to make the neighborhoods, and are no candidates.
+            outside = ~selection.holds(positions)
+            scores = np.where(outside, -np.inf, scores)
+            positions = np.where(outside, -1, positions)
+            similarities = np.where(outside, np.float32(-np.inf), similarities)
+            contextual = np.where(outside, 0.0, contextual)
         order = np.lexsort((positions, -similarities, -scores), axis=1)[:, :n_candidates]
         ranked = ScoredCandidates(
             positions=np.take_along_axis(positions, order, axis=1),
@@ -181,11 +234,12 @@ class Scorer:
         return ranked
 
     def _kth_similarities(self, positions: Positions, excluded: list[Positions]) -> FloatArray:
-        lists = np.asarray(self.snapshot.neighbor_similarities[positions])
+        lists = self.view.neighbor_similarities(positions)
         removed = None
-        if any(len(out) for out in excluded):
-            ids = self.snapshot.neighbor_ids[positions]
+        if len(self.view.dead) or any(len(out) for out in excluded):
+            ids = self.view.neighbor_positions(positions)
             removed = np.stack([np.isin(row, out) for row, out in zip(ids, excluded, strict=True)])
+            removed |= ids < 0
         return kth_similarities(lists, self.pipeline.rerank.k, removed)
 
 
@@ -204,6 +258,28 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[stage] += now - self._last
         self._last = now
+
+
+def _in_order(nearest: _Nearest, n: int) -> _Nearest:
+    """The n most similar items of each query, ties by position."""
+    order = np.lexsort((nearest.positions, -nearest.similarities), axis=1)[:, :n]
+    similarities = np.take_along_axis(nearest.similarities, order, axis=1)
+    positions = np.take_along_axis(nearest.positions, order, axis=1)
+    # Whole rows at a time: take_along_axis would gather every number on its own.
+    embeddings = nearest.embeddings[np.arange(len(order))[:, None], order]
+    return _Nearest(np.where(np.isfinite(similarities), positions, -1), similarities, embeddings)
+
+
+def _united(first: _Nearest, second: _Nearest) -> _Nearest:
+    """The items of both, each once."""
+    again = np.stack([np.isin(b, a) for a, b in zip(first.positions, second.positions, strict=True)])
+    similarities = np.where(again, np.float32(-np.inf), second.similarities)
+    both = _Nearest(
+        np.concatenate([first.positions, second.positions], axis=1),
+        np.concatenate([first.similarities, similarities], axis=1),
+        np.concatenate([first.embeddings, second.embeddings], axis=1),
+    )
+    return _in_order(both, both.positions.shape[1])
 
 
 def _row(scored: ScoredCandidates, i: int) -> ScoredCandidates:

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from indexer.errors import ItemNotFoundError
-from indexer.snapshot import Snapshot
-from service.errors import CalibrationRecordError
+from indexer.view import GalleryView
+from service.errors import CalibrationRecordError, RequestError
 from service.matcher import Matcher
 from service.routes.context import GalleriesDependency
 from service.schemas import CalibrationBody, GalleryBody, GalleryListBody, ItemBody, ItemPageBody
@@ -39,14 +39,12 @@ def list_items(
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ItemPageBody:
     """Items in gallery order, page by page."""
-    snapshot = galleries.matcher(gallery).snapshot
-    try:
-        page = snapshot.page(after, size)
-    except KeyError as error:
-        raise ItemNotFoundError(gallery, str(after)) from error
-    is_last = len(page) < size or page[-1] == snapshot.items([len(snapshot) - 1])[0]
+    # One more than asked for tells whether there is another page.
+    found = galleries.matcher(gallery).view.page(_cursor(after), size + 1)
+    page = found[:size]
     return ItemPageBody(
-        items=[ItemBody.model_validate(item) for item in page], next=None if is_last else page[-1]["id"]
+        items=[ItemBody.model_validate(item) for _, item in page],
+        next=str(page[-1][0]) if len(found) > size else None,
     )
 
 
@@ -54,25 +52,35 @@ def list_items(
 def get_item_image(gallery: str, item_id: str, galleries: GalleriesDependency) -> Response:
     """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
     matcher = galleries.matcher(gallery)
-    thumbnail = matcher.gallery.thumbnail(matcher.snapshot.manifest.version, item_id)
+    _item(matcher.view, gallery, item_id)
+    thumbnail = matcher.gallery.thumbnail(matcher.view.revision, item_id)
     return Response(thumbnail, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.get("/{gallery}/items/{item_id:path}")
 def get_item(gallery: str, item_id: str, galleries: GalleriesDependency) -> ItemBody:
     """One item."""
-    return _item(galleries.matcher(gallery).snapshot, gallery, item_id)
+    return _item(galleries.matcher(gallery).view, gallery, item_id)
 
 
-def _item(snapshot: Snapshot, gallery: str, item_id: str) -> ItemBody:
+def _cursor(after: str | None) -> int | None:
+    if after is None:
+        return None
     try:
-        return ItemBody.model_validate(snapshot.items([snapshot.position(item_id)])[0])
+        return int(after)
+    except ValueError as error:
+        raise RequestError(f"after is '{after}', expected the `next` of a page") from error
+
+
+def _item(view: GalleryView, gallery: str, item_id: str) -> ItemBody:
+    try:
+        return ItemBody.model_validate(view.items([view.position(item_id)])[0])
     except KeyError as error:
         raise ItemNotFoundError(gallery, item_id) from error
 
 
 def _describe(matcher: Matcher) -> GalleryBody:
-    manifest = matcher.snapshot.manifest
+    view, manifest = matcher.view, matcher.snapshot.manifest
     record, calibration_problem = None, None
     try:
         record = matcher.calibrations.active(matcher.pipeline)
@@ -88,8 +96,10 @@ def _describe(matcher: Matcher) -> GalleryBody:
     return GalleryBody(
         name=matcher.gallery.name,
         version=manifest.version,
-        n_items=manifest.n_items,
-        n_labels=manifest.n_labels,
+        revision=view.revision,
+        n_items=len(view),
+        n_labels=view.n_labels,
+        graph_staleness=view.graph_staleness,
         dim=manifest.dim,
         index=manifest.index,
         bundle=manifest.bundle,

@@ -108,7 +108,7 @@ def _search(
         rerank=options.rerank,
         include_candidates=options.include_candidates,
     )
-    metrics.record(answers, len(matcher.snapshot))
+    metrics.record(answers, len(matcher.view))
     return answers
 
 

@@ -173,23 +173,6 @@ def test_labels_are_one_an_item_and_none_where_missing(snapshot: Snapshot) -> No
     assert snapshot.labels[:4].tolist() == [None, "class 1", "class 2", None]
 
 
-@pytest.mark.parametrize("size", [1, 7, N_ITEMS, 100])
-def test_pages_one_after_another_give_every_item_once(snapshot: Snapshot, size: int) -> None:
-    seen: list[str] = []
-    for _ in range(0, N_ITEMS, size):
-        seen += [item["id"] for item in snapshot.page(seen[-1] if seen else None, size)]
-    assert seen == [f"item {i}" for i in range(N_ITEMS)]
-
-
-def test_page_after_the_last_item_is_empty(snapshot: Snapshot) -> None:
-    assert snapshot.page(f"item {N_ITEMS - 1}", 5) == []
-
-
-def test_page_after_an_unknown_item_is_refused(snapshot: Snapshot) -> None:
-    with pytest.raises(KeyError, match="absent"):
-        snapshot.page("absent", 5)
-
-
 def test_position_is_where_the_item_stands(snapshot: Snapshot) -> None:
     assert [snapshot.position(f"item {i}") for i in (0, 17, N_ITEMS - 1)] == [0, 17, N_ITEMS - 1]
 

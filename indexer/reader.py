@@ -1,0 +1,150 @@
+"""Reader: keeps one gallery open in a process, and brings its view up to date when asked for it."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pyarrow as pa
+
+from indexer.activation import Activation
+from indexer.arrays import as_matrix
+from indexer.errors import GalleryError, GalleryNotFoundError
+from indexer.gallery import Gallery
+from indexer.item_table import Difference
+from indexer.segment import Segment, SegmentBuilder
+from indexer.snapshot import ITEM_COLUMNS
+from indexer.view import GalleryView, Patches
+
+__all__ = ["GalleryReader"]
+
+# A version can be swapped and cleaned up between reading the pointer and opening it; not many times in a row.
+_MOST_ATTEMPTS = 5
+
+
+class GalleryReader:
+    """One gallery, open for reading; any number of threads may ask for its view.
+
+    Asking costs the reading of one small file while nothing changed. After a live change only the changed
+    rows are read; after a new version its files are mapped.
+
+    Args:
+        gallery: The gallery.
+    """
+
+    def __init__(self, gallery: Gallery) -> None:
+        self.gallery = gallery
+        self._lock = threading.Lock()
+        self._opened: _Opened | None = None
+
+    def view(self) -> GalleryView:
+        """The present state of the gallery.
+
+        Raises:
+            GalleryNotFoundError: It was deleted or never indexed.
+            GalleryError: It is damaged.
+        """
+        return self.active()[1]
+
+    def active(self) -> tuple[Activation, GalleryView]:
+        """The present state of the gallery, and the activation that it belongs to."""
+        opened = self._opened
+        if opened is not None and opened.activation == self.gallery.activation:
+            return opened.activation, opened.view
+        with self._lock:
+            return self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> tuple[Activation, GalleryView]:
+        for attempt in range(_MOST_ATTEMPTS):
+            activation = self._activation()
+            try:
+                self._opened = self._opened_at(activation)
+                return activation, self._opened.view
+            except GalleryError:
+                if attempt == _MOST_ATTEMPTS - 1 or self._activation() == activation:
+                    raise
+        raise GalleryError(f"gallery '{self.gallery.name}' changes faster than it can be opened")
+
+    def _opened_at(self, activation: Activation) -> _Opened:
+        opened = self._opened
+        if opened is not None and opened.activation.token == activation.token:
+            try:
+                return opened.at(activation)
+            except GalleryError:
+                # The revision that was open was cleaned up: the built version never is while it is active.
+                return _Opened.as_built(self.gallery, activation).at(activation)
+        return _Opened.as_built(self.gallery, activation).at(activation)
+
+    def _activation(self) -> Activation:
+        activation = self.gallery.activation
+        if activation is None:
+            raise GalleryNotFoundError(f"there is no gallery '{self.gallery.name}'")
+        return activation
+
+
+class _Opened:
+    """An activation and its view; `at` grows the view's segment, which only its owner may do."""
+
+    def __init__(
+        self, gallery: Gallery, activation: Activation, view: GalleryView, segment: SegmentBuilder
+    ) -> None:
+        self.gallery = gallery
+        self.activation = activation
+        self.view = view
+        self._segment = segment
+
+    @classmethod
+    def as_built(cls, gallery: Gallery, activation: Activation) -> _Opened:
+        view = GalleryView.of(gallery.snapshot(activation.version))
+        return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
+
+    def at(self, activation: Activation) -> _Opened:
+        view = self.view
+        if view.revision != activation.revision:
+            table = self.gallery.table
+            difference = table.difference(view.revision, activation.revision, view.next_number)
+            view = self._changed(difference, activation)
+        return _Opened(self.gallery, activation, view, self._segment)
+
+    def _changed(self, difference: Difference, activation: Activation) -> GalleryView:
+        before = self.view
+        removed = before.positions_of_sequences(difference.removed)
+        patches = _merged(before.patches, difference.patched, before)
+        # Last, so that nothing that fails leaves rows behind.
+        self._segment.extend(_as_segment(difference.added, before))
+        return GalleryView(
+            snapshot=before.snapshot,
+            segment=self._segment.segment(),
+            dead=np.union1d(before.dead, removed),
+            patches=patches,
+            revision=activation.revision,
+            next_number=activation.next_number,
+        )
+
+
+def _as_segment(added: pa.Table, before: GalleryView) -> Segment:
+    sequences = added["sequence"].to_numpy()
+    listed = as_matrix(added["neighbor_ids"])
+    positions = before.positions_of_sequences(listed)
+    # A neighbor may have come with the same change, or be gone again by now.
+    own = np.searchsorted(sequences, listed)
+    own[own == len(sequences)] = 0
+    is_own = np.isin(listed, sequences)
+    return Segment(
+        sequences=sequences,
+        embeddings=as_matrix(added["embedding"]),
+        neighbor_positions=np.where(is_own, own + before.n_positions, positions),
+        neighbor_similarities=as_matrix(added["neighbor_similarities"]),
+        items=added.select(ITEM_COLUMNS),
+    )
+
+
+def _merged(before: Patches, patched: pa.Table, view: GalleryView) -> Patches:
+    """The patches before, those of the same items replaced by later ones."""
+    positions = view.positions_of_sequences(patched["sequence"].to_numpy())
+    items = patched.select(ITEM_COLUMNS).cast(before.items.schema)
+    kept = ~np.isin(before.positions, positions)
+    merged = np.concatenate([before.positions[kept], positions])
+    order = np.argsort(merged)
+    rows = pa.concat_tables([before.items.filter(pa.array(kept)), items]).take(pa.array(order))
+    return Patches(merged[order], rows.combine_chunks())
