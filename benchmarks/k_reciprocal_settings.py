@@ -23,7 +23,7 @@ from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
 from models.datasets import LabelledImages
 from models.evaluation import auroc
 from models.similarity import FloatArray, exact_similarities, normalize
-from refine.k_reciprocal import ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
+from refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 from refine.reranking import contextual_scores, kth_similarities
 
 FPIR = 0.05
@@ -80,8 +80,9 @@ def settings(found: Searched) -> dict[str, Callable[[], Scores]]:
     }
     for k, beta in CONTEXTUAL:
         ways[f"contextual k={k} beta={beta}"] = lambda k=k, beta=beta: contextual(found, k, beta)
+    lists = ItemLists(found.gallery, found.graph.ids, found.graph.similarities)
     for k1 in K1:
-        graph = ReciprocalGraph(found.gallery, found.graph.ids, found.graph.similarities, k1)
+        graph = ReciprocalGraph(lists, len(found.gallery), k1)
         graph = replace(graph, encodings=reciprocal_encodings(graph))
         for k2 in K2:
             jaccard = k_reciprocal_scores(

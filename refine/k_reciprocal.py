@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +38,19 @@ import numpy.typing as npt
 from models.similarity import FloatArray, exact_similarities
 from refine.sparse_rows import SparseRows, ranges
 
-__all__ = ["ReciprocalGraph", "k_reciprocal_scores", "reciprocal_encodings"]
+__all__ = [
+    "DEFAULT_K1",
+    "ItemLists",
+    "NeighborLists",
+    "ReciprocalGraph",
+    "k_reciprocal_scores",
+    "reciprocal_encodings",
+]
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
+DEFAULT_K1 = 20
 _NOBODY: Positions = np.empty(0, np.int64)
 # Rows, pairs of vectors and candidates at a time: what keeps the intermediate arrays at some ten megabytes.
 _BLOCK = 512
@@ -49,55 +58,101 @@ _PAIRS = 16_384
 _CANDIDATES = 128
 
 
+class NeighborLists(Protocol):
+    """The stored vectors and neighbors of a gallery's items, by position."""
+
+    def vectors(self, positions: Positions) -> FloatArray:
+        """(..., d) L2-normalized embeddings at (...) positions."""
+
+    def neighbor_positions(self, positions: Positions) -> npt.NDArray[np.integer]:
+        """(..., K) positions of the nearest others, nearest first; -1 for gone ones and for padding."""
+
+    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+        """(..., K) similarities to them, descending, of gone ones too; -inf where there are fewer."""
+
+
+@dataclass(frozen=True, eq=False)
+class ItemLists:
+    """Neighbor lists of a gallery that is held in arrays.
+
+    Attributes:
+        embeddings: (n, d) float32, L2-normalized.
+        ids: (n, K) positions of the nearest others, nearest first, -1 where there are fewer.
+        similarities: (n, K) float32 similarities to them, -inf where there are fewer.
+    """
+
+    embeddings: FloatArray
+    ids: npt.NDArray[np.integer]
+    similarities: FloatArray
+
+    def vectors(self, positions: Positions) -> FloatArray:
+        """(..., d) embeddings at (...) positions."""
+        return np.asarray(self.embeddings[positions])
+
+    def neighbor_positions(self, positions: Positions) -> npt.NDArray[np.integer]:
+        """(..., K) positions of the nearest others."""
+        return np.asarray(self.ids[positions])
+
+    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+        """(..., K) similarities to the nearest others."""
+        return np.asarray(self.similarities[positions])
+
+
 @dataclass(frozen=True, eq=False)
 class ReciprocalGraph:
     """A gallery as the re-ranking sees it.
 
     Attributes:
-        embeddings: (n, d) float32, L2-normalized.
-        neighbor_ids: (n, K) positions of the nearest others, nearest first, -1 where there are fewer.
-        neighbor_similarities: (n, K) float32 similarities to them, -inf where there are fewer.
-        k1: Neighbors that can be reciprocal, 2 to K.
-        encodings: The e_i of all items, see `reciprocal_encodings`; computed when needed where None.
-        removed: Positions that count as not in the gallery, so that the encodings are computed when needed.
+        lists: Its neighbor lists.
+        n: Number of positions.
+        k1: Neighbors that can be reciprocal, 2 to the length K of the lists.
+        encodings: The e_i of the first positions, see `reciprocal_encodings`; others are made when needed.
+        removed: Positions that count as not in the gallery.
+        has_gone: Whether the lists may name neighbors as gone. Then, as with removed ones, no stored
+            encoding is used, because any of them may have held one.
 
     Raises:
-        ValueError: k1 is out of range for lists of this length.
+        ValueError: k1 is below 2.
     """
 
-    embeddings: FloatArray
-    neighbor_ids: npt.NDArray[np.integer]
-    neighbor_similarities: FloatArray
-    k1: int = 20
+    lists: NeighborLists
+    n: int
+    k1: int = DEFAULT_K1
     encodings: SparseRows | None = None
     removed: Positions = field(default_factory=lambda: _NOBODY)
+    has_gone: bool = False
 
     def __post_init__(self) -> None:
-        width = self.neighbor_ids.shape[1]
-        if not 2 <= self.k1 <= width:
-            raise ValueError(f"k1 must lie between 2 and {width} for lists of {width}, got {self.k1}")
-
-    def __len__(self) -> int:
-        return len(self.embeddings)
+        if self.k1 < 2:
+            raise ValueError(f"k1 must be at least 2, got {self.k1}")
 
     def without(self, positions: npt.ArrayLike) -> ReciprocalGraph:
         """The same gallery as if some items were not in it."""
         removed = np.asarray(positions, dtype=np.int64)
-        return replace(self, encodings=None, removed=removed) if len(removed) else self
+        return replace(self, removed=removed) if len(removed) else self
 
-    def radius(self, positions: npt.NDArray[np.integer], k: int) -> FloatArray:
+    @property
+    def is_whole(self) -> bool:
+        """Whether every listed neighbor is there."""
+        return not (self.has_gone or len(self.removed))
+
+    def radius(self, positions: Positions, k: int) -> FloatArray:
         """Similarity of items to their k-th nearest other; -inf where there are fewer than k others.
 
         Args:
-            positions: Positions in any shape.
+            positions: (m,) positions.
             k: 1 to K.
+
+        Raises:
+            ValueError: k is out of range.
         """
-        if not len(self.removed):
-            return np.asarray(self.neighbor_similarities[positions, k - 1])
+        if self.is_whole:
+            lists = self.lists.neighbor_similarities(positions)
+            return lists[:, _column(lists, k)]
         unique, places = np.unique(positions, return_inverse=True)
-        lists = np.asarray(self.neighbor_similarities[unique])
-        gone = np.isin(self.neighbor_ids[unique], self.removed)
-        radius, touched = lists[:, k - 1].copy(), gone.any(axis=1)
+        lists = self.lists.neighbor_similarities(unique)
+        gone = self._is_gone(self.lists.neighbor_positions(unique))
+        radius, touched = lists[:, _column(lists, k)].copy(), gone.any(axis=1)
         # Where a full list runs out its last similarity stands in: the true one is at most that.
         kept = np.where(gone[touched], lists[touched, -1:], lists[touched])
         radius[touched] = -np.partition(-kept, k - 1, axis=1)[:, k - 1]
@@ -113,16 +168,24 @@ class ReciprocalGraph:
 
     def encode(self, rows: Positions) -> SparseRows:
         """The e_i of some items: the stored ones, or computed where there are none."""
-        if self.encodings is not None:
+        if self.encodings is None or not self.is_whole:
+            return self._computed(rows)
+        is_stored = rows < len(self.encodings)
+        if is_stored.all():
             return self.encodings.take(rows)
-        return _encode(self.embeddings[rows], self.reciprocal(rows, self.k1), self)
+        stored, computed = self.encodings.take(rows[is_stored]), self._computed(rows[~is_stored])
+        places = np.argsort(np.concatenate([np.flatnonzero(is_stored), np.flatnonzero(~is_stored)]))
+        return SparseRows.concatenated([stored, computed]).take(places)
+
+    def _computed(self, rows: Positions) -> SparseRows:
+        return _encode(self.lists.vectors(rows), self.reciprocal(rows, self.k1), self)
+
+    def _is_gone(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        return np.asarray((ids < 0) | np.isin(ids, self.removed))
 
     def _neighbors(self, rows: Positions, k: int, *, mutual: bool) -> SparseRows:
-        ids = np.asarray(self.neighbor_ids[rows])
-        lists = np.asarray(self.neighbor_similarities[rows])
-        inside = (ids >= 0) & (lists >= (self.radius(rows, k)[:, None] if k else np.inf))
-        if len(self.removed):
-            inside &= ~np.isin(ids, self.removed)
+        ids, lists = self.lists.neighbor_positions(rows), self.lists.neighbor_similarities(rows)
+        inside = ~self._is_gone(ids) & (lists >= (self.radius(rows, k)[:, None] if k else np.inf))
         owners = np.nonzero(inside)[0]
         members, values = ids[inside].astype(np.int64), lists[inside]
         if mutual:
@@ -132,8 +195,14 @@ class ReciprocalGraph:
         owners = np.concatenate([owners, np.arange(len(rows))])
         members = np.concatenate([members, rows])
         values = np.concatenate([values, np.ones(len(rows), np.float32)])
-        order = np.argsort(owners * len(self) + members)
+        order = np.argsort(owners * self.n + members)
         return SparseRows.from_sorted(owners[order], members[order], values[order], len(rows))
+
+
+def _column(lists: FloatArray, k: int) -> int:
+    if not 1 <= k <= lists.shape[1]:
+        raise ValueError(f"the lists hold {lists.shape[1]} neighbors, which leaves no {k}-th one")
+    return k - 1
 
 
 def reciprocal_encodings(
@@ -148,19 +217,14 @@ def reciprocal_encodings(
     Returns:
         n rows; int32 indices, float32 values that sum to 1 in each row.
     """
-    n = len(graph)
     bare = replace(graph, encodings=None)
-    blocks = []
-    for start in range(0, n, _BLOCK):
-        blocks.append(bare.encode(np.arange(start, min(start + _BLOCK, n))))
+    blocks = [SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))]
+    for start in range(0, graph.n, _BLOCK):
+        stop = min(start + _BLOCK, graph.n)
+        blocks.append(bare.encode(np.arange(start, stop)))
         if on_progress:
-            on_progress(min(start + _BLOCK, n), n)
-    sizes = np.concatenate([_NOBODY, *(block.sizes for block in blocks)])
-    return SparseRows(
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([np.empty(0, np.int32), *(block.indices for block in blocks)]),
-        np.concatenate([np.empty(0, np.float32), *(block.values for block in blocks)]),
-    )
+            on_progress(stop, graph.n)
+    return SparseRows.concatenated(blocks)
 
 
 def k_reciprocal_scores(
@@ -190,13 +254,14 @@ def k_reciprocal_scores(
         (B, n) scores in [0, 1], -inf for padding, and (B, n) Jaccard similarities 1 - d_J in [0, 1].
 
     Raises:
-        ValueError: k2 is out of range for the lists.
+        ValueError: k2 is below 1, or the lists are too short for k1 or k2.
     """
+    if k2 < 1:
+        raise ValueError(f"k2 must be at least 1, got {k2}")
     views = [graphs] * len(queries) if isinstance(graphs, ReciprocalGraph) else graphs
     jaccard = np.zeros(similarities.shape)
     for row, (query, graph) in enumerate(zip(queries, views, strict=True)):
         valid = np.isfinite(similarities[row])
-        _check_k2(k2, graph)
         jaccard[row, valid] = _jaccard_similarities(
             query, positions[row, valid], similarities[row, valid], graph, k2
         )
@@ -206,19 +271,13 @@ def k_reciprocal_scores(
     return np.where(np.isfinite(similarities), scores, -np.inf), jaccard
 
 
-def _check_k2(k2: int, graph: ReciprocalGraph) -> None:
-    most = graph.neighbor_ids.shape[1] + 1
-    if not 1 <= k2 <= most:
-        raise ValueError(f"k2 must lie between 1 and {most} for lists of {most - 1} neighbors, got {k2}")
-
-
 def _encode(vectors: FloatArray, reciprocal: SparseRows, graph: ReciprocalGraph) -> SparseRows:
     """Encodings e of vectors whose R(., k1) are given: expanded, weighted, normalized."""
-    n = len(graph)
+    n = graph.n
     known = reciprocal.owners * n + reciprocal.indices
     added = _expansion(reciprocal, known, graph)
     owners, members = np.divmod(added, n)
-    extra = _pair_similarities(vectors, owners, graph.embeddings, members)
+    extra = _pair_similarities(vectors, owners, graph.lists, members)
     order = np.argsort(np.concatenate([known, added]))
     owners, members = np.divmod(np.concatenate([known, added])[order], n)
     similarities = np.concatenate([reciprocal.values, extra])[order].astype(np.float64)
@@ -230,7 +289,7 @@ def _encode(vectors: FloatArray, reciprocal: SparseRows, graph: ReciprocalGraph)
 
 def _expansion(reciprocal: SparseRows, known: Positions, graph: ReciprocalGraph) -> Positions:
     """Members of R* beyond R, as sorted keys owner * n + member; `known` are the keys of R, sorted."""
-    n = len(graph)
+    n = graph.n
     middle, places = np.unique(reciprocal.indices, return_inverse=True)
     halves = graph.reciprocal(middle.astype(np.int64), max(1, graph.k1 // 2))
     sizes = halves.sizes[places]
@@ -252,13 +311,13 @@ def _is_in(keys: Positions, known: Positions) -> npt.NDArray[np.bool_]:
 
 
 def _pair_similarities(
-    vectors: FloatArray, rows: Positions, embeddings: FloatArray, positions: Positions
+    vectors: FloatArray, rows: Positions, lists: NeighborLists, positions: Positions
 ) -> FloatArray:
-    """(P,) similarity of `vectors[rows[p]]` and `embeddings[positions[p]]`."""
+    """(P,) similarity of `vectors[rows[p]]` and the item at `positions[p]`."""
     similarities = np.empty(len(rows), np.float32)
     for start in range(0, len(rows), _PAIRS):
         part = slice(start, start + _PAIRS)
-        items = np.asarray(embeddings[positions[part]])
+        items = lists.vectors(positions[part])
         similarities[part] = exact_similarities(vectors[rows[part]], items[:, None])[:, 0]
     return similarities
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -40,6 +41,16 @@ class SparseRows:
             n: Number of rows.
         """
         return cls(np.searchsorted(owners, np.arange(n + 1)), indices, values)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[SparseRows]) -> Self:
+        """The rows of all parts, one part after another; at least one part."""
+        sizes = np.concatenate([part.sizes for part in parts])
+        return cls(
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([part.values for part in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.indptr) - 1

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.similarity import FloatArray, exact_similarities, normalize
-from refine.k_reciprocal import ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
+from refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 
 Scores = npt.NDArray[np.float64]
 N_LISTED = 32
@@ -29,7 +29,8 @@ def graph_of(gallery: FloatArray, k1: int, *, stored: bool = True) -> Reciprocal
     np.fill_diagonal(matrix, -inf)
     ids = np.argsort(-matrix, axis=1, kind="stable")[:, :N_LISTED]
     similarities = np.take_along_axis(matrix, ids, axis=1)
-    graph = ReciprocalGraph(gallery, np.where(np.isfinite(similarities), ids, -1), similarities, k1)
+    lists = ItemLists(gallery, np.where(np.isfinite(similarities), ids, -1), similarities)
+    graph = ReciprocalGraph(lists, len(gallery), k1)
     return replace(graph, encodings=reciprocal_encodings(graph)) if stored else graph
 
 
@@ -37,7 +38,7 @@ def score_gallery(
     queries: FloatArray, graph: ReciprocalGraph, k2: int, lam: float, removed: list[list[int]] | None = None
 ) -> Scores:
     """Scores of every item for each query, in gallery order, by the fast way."""
-    similarities = similarity_matrix(queries, graph.embeddings)
+    similarities = similarity_matrix(queries, graph.lists.vectors(np.arange(graph.n)))
     for row, gone in enumerate(removed or []):
         similarities[row, gone] = -inf
     order = np.argsort(-similarities, axis=1, kind="stable")
@@ -277,6 +278,29 @@ def test_encodings_are_the_same_bits_in_blocks_and_for_some_items_alone() -> Non
     assert stored.indices.tobytes() == computed.indices.tobytes()
 
 
+def test_encodings_of_later_items_are_computed_beside_the_stored_ones() -> None:
+    """As for items that were added to a gallery since the encodings were stored."""
+    graph = graph_of(clustered(60, 5), 8)
+    assert graph.encodings is not None
+    partly, rows = replace(graph, encodings=graph.encodings.take(np.arange(40))), np.array([59, 3, 41, 39])
+    assert partly.encode(rows).values.tobytes() == graph.encode(rows).values.tobytes()
+    assert partly.encode(rows).indices.tobytes() == graph.encode(rows).indices.tobytes()
+
+
+def test_gone_neighbors_count_as_not_in_the_gallery() -> None:
+    """Lists that name a removed item as -1 and keep its similarity, as those of a changed gallery do."""
+    gallery = clustered(80, 3, seed=4)
+    graph, query = graph_of(gallery, 20), near_one_of(gallery)
+    lists = ItemLists(gallery, np.where(graph.lists.ids < 5, -1, graph.lists.ids), graph.lists.similarities)
+    gone = replace(graph, lists=lists, has_gone=True)
+    similarities = similarity_matrix(query[None], gallery[5:])
+    order = np.argsort(-similarities, axis=1, kind="stable")
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    scores, _ = k_reciprocal_scores(query[None], order + 5, ranked, gone)
+    expected = np.array(dense_query_scores(query, gallery[5:], 20, 6, 0.3))[order]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
 def test_every_encoding_sums_to_one() -> None:
     encodings = graph_of(clustered(100, 7), 10).encodings
     assert encodings is not None
@@ -295,7 +319,7 @@ def test_padding_never_scores() -> None:
     graph = graph_of(clustered(4, 1), 3)
     similarities = np.array([[0.9, 0.1, -inf, -inf]], np.float32)
     scores, jaccard = k_reciprocal_scores(
-        graph.embeddings[:1], np.array([[0, 1, -1, -1]]), similarities, graph
+        graph.lists.vectors(np.arange(1)), np.array([[0, 1, -1, -1]]), similarities, graph
     )
     assert np.isneginf(scores[0, 2:]).all()
     assert not jaccard[0, 2:].any()
@@ -304,20 +328,23 @@ def test_padding_never_scores() -> None:
 def test_a_query_without_candidates_has_no_scores() -> None:
     graph = graph_of(clustered(3, 1), 3)
     none = np.full((1, 2), -inf, np.float32)
-    scores, _ = k_reciprocal_scores(graph.embeddings[:1], np.full((1, 2), -1), none, graph.without([0, 1, 2]))
+    scores, _ = k_reciprocal_scores(
+        graph.lists.vectors(np.arange(1)), np.full((1, 2), -1), none, graph.without([0, 1, 2])
+    )
     assert np.isneginf(scores).all()
 
 
-@pytest.mark.parametrize("k1", [1, 33])
-def test_a_neighborhood_that_the_lists_cannot_hold_is_refused(k1: int) -> None:
-    with pytest.raises(ValueError, match="k1 must lie between 2 and 32 for lists of 32"):
+@pytest.mark.parametrize(
+    ("k1", "message"), [(1, "k1 must be at least 2"), (33, "32 neighbors, which leaves no 33-th")]
+)
+def test_a_neighborhood_that_the_lists_cannot_hold_is_refused(k1: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         graph_of(clustered(5, 1), k1)
 
 
-@pytest.mark.parametrize("k2", [0, 34])
-def test_an_average_that_the_lists_cannot_hold_is_refused(k2: int) -> None:
+@pytest.mark.parametrize(("k2", "message"), [(0, "k2 must be at least 1"), (34, "leaves no 33-th")])
+def test_an_average_that_the_lists_cannot_hold_is_refused(k2: int, message: str) -> None:
     graph = graph_of(clustered(5, 1), 3)
-    with pytest.raises(ValueError, match="k2 must lie between 1 and 33"):
-        k_reciprocal_scores(
-            graph.embeddings[:1], np.zeros((1, 1), int), np.ones((1, 1), np.float32), graph, k2=k2
-        )
+    vector, similarity = graph.lists.vectors(np.arange(1)), np.ones((1, 1), np.float32)
+    with pytest.raises(ValueError, match=message):
+        k_reciprocal_scores(vector, np.zeros((1, 1), int), similarity, graph, k2=k2)

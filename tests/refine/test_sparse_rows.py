@@ -36,6 +36,11 @@ def test_sizes_count_the_entries_of_each_row(rows: SparseRows) -> None:
     assert rows.sizes.tolist() == [2, 0, 1, 2]
 
 
+def test_parts_are_concatenated_in_order(rows: SparseRows) -> None:
+    both = SparseRows.concatenated([rows, rows.take(np.array([2]))])
+    np.testing.assert_array_equal(dense(both), np.concatenate([MATRIX, MATRIX[2:3]]))
+
+
 def test_ranges_follow_each_other() -> None:
     found = ranges(np.array([7, 3, 0]), np.array([2, 0, 3]))
     assert found.tolist() == [7, 8, 0, 1, 2]
