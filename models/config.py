@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from models.config_file import explain, override, read_toml
 from models.dataset_config import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
 from models.errors import ConfigError
+from models.evaluation.config import RetrievalTest
 from models.loss_config import AddedLossConfig, LossConfig, check_loss_fits_sampler, named_loss
 from models.optimizer_config import OptimizerConfig
 from models.preprocessing import Preprocessing
@@ -49,6 +50,11 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _none_for_zero(dim: Any) -> Any:
+    # TOML has no word for nothing.
+    return None if dim == 0 else dim
+
+
 class ProjectorConfig(_Frozen):
     """Layers after the embedding that the loss sees in training and that are dropped afterwards.
 
@@ -70,7 +76,7 @@ class BackboneConfig(_Frozen):
         stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
         pretrained: Start from timm's weights (needs a network or a filled cache).
         weights: Start from a local weights file instead.
-        dim: Length of the embeddings; None keeps the backbone's own width and has no linear head.
+        dim: Length of the embeddings; None, in TOML 0, keeps the backbone's own width and has no linear head.
         layer_norm: Normalize the pooled features before the head.
         pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
             does itself, which any of timm's can.
@@ -85,7 +91,7 @@ class BackboneConfig(_Frozen):
     stem_pool: bool = True
     pretrained: bool = False
     weights: Path | None = None
-    dim: int | None = Field(256, ge=8)
+    dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
@@ -113,18 +119,6 @@ class AugmentationConfig(_Frozen):
     flip: bool = False
 
 
-class RetrievalTest(_Frozen):
-    """A test on classes that training never sees; reported in the bundle, never used to choose anything.
-
-    Attributes:
-        name: Name of the test, which the bundle's metrics are listed under.
-        dataset: Images with the roles `gallery`, `query` and, if there are any, `absent`.
-    """
-
-    name: str
-    dataset: ProtocolConfig
-
-
 class TrainingConfig(_Frozen):
     """All of one training run.
 
@@ -147,7 +141,7 @@ class TrainingConfig(_Frozen):
         workers: Processes that augment; 0 does it in the training process. The result is the same.
         seed: Seed of weights, held-out classes, batches and augmentation.
         start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
-        tests: What the finished bundle is measured on.
+        tests: What the finished bundle is measured on; reported in it, never used to choose anything.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")

@@ -161,9 +161,14 @@ def write_card(bundle: ModelBundle) -> None:
         "",
         "Measured on classes that training never saw (cosine similarity, no re-ranking):",
         "",
-        "| test | hit rate R@1 | MAP@R | AUROC, with against without mate | gallery | queries | absent |",
-        "|---|---|---|---|---|---|---|",
+        "| test | hit rate R@1 | MAP@R | AUROC, with against without mate | OPIS | 10 %-OPIS "
+        "| gallery | queries | absent |",
+        "|---|---|---|---|---|---|---|---|---|",
         *[_card_row(name, metrics) for name, metrics in manifest.metrics.items()],
+        "",
+        "OPIS says how differently the classes fare under one threshold, 0 being alike. In brackets is "
+        "what it would be if all classes were equal, from sampling alone; it rises with fewer images a "
+        "class, so compare bundles on one test only.",
         "",
         "The recipe is `recipe.toml` beside this file, its learning curve `training.csv`.",
     ]
@@ -177,7 +182,14 @@ def _describe(dataset: Any) -> str:
 
 
 def _card_row(name: str, metrics: dict[str, float]) -> str:
-    auroc_text = f"{metrics['auroc']:.3f}" if "auroc" in metrics else "-"
-    counts = [f"{metrics.get(key, 0):,.0f}" for key in ("n_gallery", "n_queries", "n_absent")]
-    shown = [f"{metrics['hit_rate_1']:.3f}", f"{metrics['map_at_r']:.3f}", auroc_text, *counts]
-    return f"| {name} | {' | '.join(shown)} |"
+    rates = [_shown(metrics, key) for key in ("hit_rate_1", "map_at_r", "auroc")]
+    consistency = [
+        f"{_shown(metrics, key, 4)} ({_shown(metrics, f'{key}_floor', 4)})"
+        for key in ("opis", "epsilon_opis")
+    ]
+    counts = [_shown(metrics, key, 0) for key in ("n_gallery", "n_queries", "n_absent")]
+    return f"| {name} | {' | '.join([*rates, *consistency, *counts])} |"
+
+
+def _shown(metrics: dict[str, float], key: str, digits: int = 3) -> str:
+    return f"{metrics[key]:,.{digits}f}" if key in metrics else "-"

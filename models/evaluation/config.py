@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from models.dataset_config import DatasetConfig, DemoCatalogConfig, RevisitedConfig
 from models.errors import ConfigError
 
-__all__ = ["EvaluationTest", "MeasurableConfig", "load_tests", "parse_test"]
+__all__ = ["MeasurableConfig", "RetrievalTest", "load_tests", "parse_test"]
 
 MeasurableConfig = Annotated[DatasetConfig | RevisitedConfig, Field(discriminator="kind")]
 # Layouts that a folder says all about.
@@ -23,11 +23,11 @@ _KINDS: dict[str, type[BaseModel]] = {
 }
 
 
-class EvaluationTest(BaseModel):
-    """A named data set to measure on.
+class RetrievalTest(BaseModel):
+    """A named data set to measure on, with classes that training never saw.
 
     Attributes:
-        name: Name of the test.
+        name: Name of the test, which a bundle's metrics are listed under.
         dataset: Where its images come from; their roles say who searches whom.
         ks: Ranks of the hit rates and recalls; None takes those of the whole run.
     """
@@ -39,7 +39,7 @@ class EvaluationTest(BaseModel):
     ks: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(None, min_length=1)
 
 
-def load_tests(path: Path, *, data_root: Path | None = None) -> list[EvaluationTest]:
+def load_tests(path: Path, *, data_root: Path | None = None) -> list[RetrievalTest]:
     """Read the `[[tests]]` of a TOML file, such as a training recipe; its other tables are passed over.
 
     Args:
@@ -55,7 +55,7 @@ def load_tests(path: Path, *, data_root: Path | None = None) -> list[EvaluationT
     return [_test(_rooted(fields, data_root or Path.cwd()), f"'{path}': tests") for fields in tests]
 
 
-def parse_test(text: str, *, split: str | None = None) -> EvaluationTest:
+def parse_test(text: str, *, split: str | None = None) -> RetrievalTest:
     """Read a data set as `KIND:ROOT`, with the settings that suit a measurement.
 
     Args:
@@ -95,9 +95,9 @@ def _part(kind: str, split: str | None) -> dict[str, Any]:
     return {"split": split or "test"}
 
 
-def _test(fields: Any, where: str) -> EvaluationTest:
+def _test(fields: Any, where: str) -> RetrievalTest:
     try:
-        return TypeAdapter(EvaluationTest).validate_python(fields)
+        return TypeAdapter(RetrievalTest).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -11,7 +11,7 @@ import numpy as np
 from models.dataset_config import RevisitedConfig
 from models.datasets import list_images, read_revisited
 from models.embedder import Embedder
-from models.evaluation.config import EvaluationTest
+from models.evaluation.config import RetrievalTest
 from models.evaluation.embedding import embed_files
 from models.evaluation.report import Evaluation, EvaluationSettings, evaluate
 from models.evaluation.revisited import JudgedMetrics, judged_metrics
@@ -58,7 +58,7 @@ class JudgedEvaluation:
 
 def measure_test(
     embedder: Embedder,
-    test: EvaluationTest,
+    test: RetrievalTest,
     settings: EvaluationSettings | None = None,
     *,
     on_progress: OnStage | None = None,

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from models.bundle import ModelBundle
-from models.evaluation.config import EvaluationTest, load_tests, parse_test
+from models.evaluation.config import RetrievalTest, load_tests, parse_test
 from models.evaluation.embedding import read_embeddings
 from models.evaluation.measurement import measure_test
 from models.evaluation.report import EvaluationSettings, Part
@@ -117,7 +117,7 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
 
 
 def _measure_bundle(
-    bundle: Path | None, tests: Sequence[EvaluationTest], settings: EvaluationSettings
+    bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
 ) -> _Run:
     embedder = load_embedder(load_settings(bundle=bundle))
     measured = []

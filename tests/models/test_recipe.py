@@ -78,7 +78,9 @@ def test_the_bundle_says_what_it_was_trained_on_and_measured_on(finished: ModelB
     manifest = ModelBundle.open(finished.path).manifest
     assert (manifest.training["steps"], len(manifest.labels_sha256)) == (2, 64)
     assert set(manifest.metrics["shades"]) == {
-        *("hit_rate_1", "map_at_r", "auroc"),
+        *("hit_rate_1", "r_precision", "map_at_r", "mean_average_precision", "map_at_1000", "auroc"),
+        *("opis", "opis_floor", "opis_floor_spread"),
+        *("epsilon_opis", "epsilon_opis_floor", "epsilon_opis_floor_spread"),
         *("n_gallery", "n_queries", "n_absent"),
     }
 
@@ -97,7 +99,10 @@ def test_recipe_curve_card_and_weights_lie_beside_the_bundle(finished: ModelBund
 
 def test_the_card_has_a_row_for_each_test(finished: ModelBundle) -> None:
     card = (finished.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "| shades |" in card
+    (row,) = (line for line in card.splitlines() if line.startswith("| shades |"))
+    (head,) = (line for line in card.splitlines() if line.startswith("| test |"))
+    assert row.count("|") == head.count("|")
+    assert row.endswith("| 2 | 2 | 1 |")
 
 
 def test_changed_settings_are_named_at_the_head_of_the_recipe(finished: ModelBundle) -> None:
