@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 DATA   ?= ../shared/data
 BUNDLE_FILES := bundle.json backbone.onnx MODEL_CARD.md recipe.toml training.csv
 
-.PHONY: setup demo test lint bench openapi bundle clean
+.PHONY: setup demo test lint bench openapi docs bundle clean
 
 setup: $(VENV)/.dev ## development environment with torch: about 6 GB and a few minutes
 
@@ -30,6 +30,9 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json
+
+docs: $(VENV)/.dev ## bring the tables of docs/training.md up to date, which a test compares
+	$(BIN)/python docs/training_keys.py
 
 bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
 	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small --overwrite

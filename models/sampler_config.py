@@ -22,7 +22,7 @@ class _Sampler(BaseModel):
 
     Attributes:
         chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
-            memory than a chunk, and about a third more time. None embeds the batch at once.
+            memory than a chunk, and one more forward pass. None embeds the batch at once.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

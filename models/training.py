@@ -115,6 +115,10 @@ class Trainer:
         torch.manual_seed(config.seed)
         network = _load_start(build_network(config.backbone), config.start_from)
         network = network.to(self.device).to(memory_format=torch.channels_last)
+        _try_input(network, config)
+        notice = self.precision.fit(network, config.preprocessing.input_size)
+        if notice:
+            self.observer.on_notice(notice)
         parts = self._load_images()
         state = self._new_state(network, parts.training)
         if resume:
@@ -244,6 +248,19 @@ def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> Met
         max_per_class=sampler.max_per_class,
         batch_design=sampler.batch_design,
     )
+
+
+def _try_input(network: EmbeddingNetwork, config: TrainingConfig) -> None:
+    side = config.preprocessing.input_size
+    device = next(network.parameters()).device
+    try:
+        with torch.inference_mode():
+            network.eval()(torch.zeros(1, 3, side, side, device=device))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"backbone '{config.backbone.name}' cannot take images of {side} px "
+            f"({' '.join(str(error).split())[:200]}): change preprocessing.input_size or backbone.arguments"
+        ) from error
 
 
 def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwork:

@@ -22,7 +22,7 @@ from models.losses.smooth_ap import SmoothAPLoss
 from models.losses.threshold_consistent_margin import ThresholdConsistentMargin
 from models.losses.weighted_sum import WeightedSum
 
-__all__ = ["Loss", "available_losses", "build_loss"]
+__all__ = ["Loss", "available_losses", "build_loss", "loss_arguments"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -71,12 +71,27 @@ _REGISTRY: dict[str, Callable[..., MetricLoss]] = {
 }
 
 
+# What a run knows by itself.
+_FACTS = ("n_classes", "dim", "class_sizes", "max_per_class", "batch_design")
 _ALIASES = {"tcm": "threshold_consistent_margin"}
 
 
 def available_losses() -> list[str]:
     """Names that `build_loss` knows, sorted; `tcm` stands for `threshold_consistent_margin`."""
     return sorted(_REGISTRY)
+
+
+def loss_arguments(name: str) -> dict[str, Any]:
+    """Arguments that a configuration may give a loss, with their defaults; what the data decides is left out.
+
+    Args:
+        name: Registry name.
+
+    Returns:
+        Default by argument; `inspect.Parameter.empty` where there is none.
+    """
+    parameters = inspect.signature(_REGISTRY[name]).parameters.values()
+    return {one.name: one.default for one in parameters if one.name not in _FACTS}
 
 
 def build_loss(

@@ -83,6 +83,34 @@ def test_a_float16_step_that_overflows_is_skipped_with_its_schedule(
     torch.testing.assert_close(after.head.weight, before.head.weight, rtol=0, atol=1e-6)
 
 
+@pytest.fixture
+def halving() -> torch.nn.Module:
+    """Halves 16 pixels to 1 in four convolutions, and has one more."""
+    layers = [torch.nn.Conv2d(3, 4, 3, 2, 1), *(torch.nn.Conv2d(4, 4, 3, 2, 1) for _ in range(4))]
+    return torch.nn.Sequential(*layers)
+
+
+def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
+    halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    mixed = MixedPrecision("auto", CPU)
+    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, 16)
+    assert mixed.dtype == torch.float32
+
+
+def test_bfloat16_by_name_is_refused_there(halving: torch.nn.Module) -> None:
+    with pytest.raises(ConfigError, match=r"raise preprocessing.input_size, or set precision to 'float32'"):
+        MixedPrecision("bfloat16", CPU).fit(halving, 16)
+
+
+@pytest.mark.parametrize(("wanted", "side"), [("bfloat16", 32), ("float32", 16), ("float16", 16)])
+def test_precision_stays_elsewhere(halving: torch.nn.Module, wanted: str, side: int) -> None:
+    mixed = MixedPrecision(wanted, CPU)
+    assert mixed.fit(halving, side) == ""
+    assert mixed.dtype == getattr(torch, wanted)
+
+
 def test_device_can_be_named() -> None:
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in ("cpu", "cuda")

@@ -388,3 +388,10 @@ def test_a_wrong_loss_is_told_before_any_image_is_read(
     config = make_training_config(loss=loss, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
     with pytest.raises(ConfigError, match=message):
         Trainer(config).run()
+
+
+def test_input_that_the_backbone_cannot_take_is_refused(make_training_config: MakeConfig) -> None:
+    """A transformer has positions for one size of image."""
+    backbone = {"name": "vit_tiny_patch16_224", "pooling": "native", "arguments": {"depth": 1}}
+    with pytest.raises(ConfigError, match=r"'vit_tiny_patch16_224' cannot take images of 32 px .*input_size"):
+        Trainer(make_training_config(backbone=backbone)).run()
