@@ -2,6 +2,9 @@
 
 bundle.json      what it is, how images are prepared, what it was trained on, what it can do
 backbone.onnx    images (B, 3, S, S) float32 -> embeddings (B, d) float32
+refiner.onnx     optional; query (B, d), context (B, k, d), mask (B, k) -> steps (B, T, d), attention
+                 (B, T, k)
+refiner.npy      the weights of refiner.onnx, which reads them from there
 MODEL_CARD.md    for people; not checked
 """
 
@@ -18,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models.errors import BundleError
 from models.preprocessing import Preprocessing
+from models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
 __all__ = ["BACKBONE_FILE", "BundleManifest", "ModelBundle", "default_bundle_path", "sha256_of"]
 
@@ -55,6 +59,7 @@ class BundleManifest(BaseModel):
         metrics: Results by the name of the test they were measured on.
         licence: Licence of the weights.
         files: SHA-256 by file name; a bundle is opened only if all fit.
+        refiner: The context refiner, if there is one; its files are listed there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,6 +74,7 @@ class BundleManifest(BaseModel):
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
     licence: str = "unknown"
     files: dict[str, str]
+    refiner: RefinerManifest | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -122,7 +128,7 @@ class ModelBundle:
         manifest = _read_manifest(path / MANIFEST_FILE)
         if BACKBONE_FILE not in manifest.files:
             raise BundleError(f"bundle '{path}' names no {BACKBONE_FILE}: export it again")
-        for name, expected in manifest.files.items():
+        for name, expected in _all_files(manifest).items():
             _check_file(path, name, expected)
         return cls(path, manifest)
 
@@ -132,18 +138,53 @@ class ModelBundle:
 
         Args:
             path: Directory that holds `backbone.onnx`.
-            fields: Fields of `BundleManifest` other than `files`.
+            fields: Fields of `BundleManifest` other than `files` and `refiner`: what is written anew has no
+                refiner yet.
 
         Raises:
             BundleError: The fields do not make a manifest, or there is no `backbone.onnx`.
         """
-        checksums = {file.name: sha256_of(file) for file in sorted(path.glob("*.onnx"))}
-        try:
-            manifest = BundleManifest.model_validate({**fields, "files": checksums})
-        except ValidationError as error:
-            raise _invalid_manifest(path / MANIFEST_FILE, error) from error
-        (path / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        found = (file for file in sorted(path.glob("*.onnx")) if file.name != REFINER_FILE)
+        checksums = {file.name: sha256_of(file) for file in found}
+        _write_manifest(path, {**fields, "files": checksums, "refiner": None})
         return cls.open(path)
+
+    def with_refiner(self, fields: Mapping[str, Any]) -> Self:
+        """Name the refiner whose files already lie in the bundle, and open the result.
+
+        Args:
+            fields: Fields of `RefinerManifest` other than `files` and `backbone_fingerprint`.
+
+        Raises:
+            BundleError: The fields do not make a section, or a file is missing.
+        """
+        names = (REFINER_FILE, REFINER_WEIGHTS_FILE)
+        missing = [name for name in names if not (self.path / name).is_file()]
+        if missing:
+            raise BundleError(f"bundle '{self.path}' has no {missing[0]}: run `vicinal train-refiner`")
+        checksums = {name: sha256_of(self.path / name) for name in names}
+        section = {**fields, "files": checksums, "backbone_fingerprint": self.fingerprint}
+        _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": section})
+        return self.open(self.path)
+
+    def without_refiner(self) -> Self:
+        """Take the refiner out of `bundle.json`, its files staying where they are, and open the result."""
+        _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": None})
+        return self.open(self.path)
+
+
+def _all_files(manifest: BundleManifest) -> dict[str, str]:
+    return {**manifest.files, **(manifest.refiner.files if manifest.refiner else {})}
+
+
+def _write_manifest(path: Path, fields: Mapping[str, Any]) -> None:
+    try:
+        manifest = BundleManifest.model_validate(fields)
+    except ValidationError as error:
+        raise _invalid_manifest(path / MANIFEST_FILE, error) from error
+    left_out = {"refiner"} if manifest.refiner is None else None
+    text = manifest.model_dump_json(indent=2, exclude=left_out) + "\n"
+    (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
 
 
 def _read_manifest(path: Path) -> BundleManifest:

@@ -1,0 +1,98 @@
+"""What a bundle says of its context refiner; the refiner itself lives in the `refine` package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "REFINER_FILE",
+    "REFINER_WEIGHTS_FILE",
+    "RefinerArchitecture",
+    "RefinerForm",
+    "RefinerManifest",
+    "RerankVerdict",
+    "Sides",
+]
+
+REFINER_FILE = "refiner.onnx"
+REFINER_WEIGHTS_FILE = "refiner.npy"
+
+RefinerForm = Literal["bare", "attention", "attention_mlp"]
+RerankVerdict = Literal["off", "contextual"]
+Sides = Literal["off", "gallery", "query", "both"]
+
+
+class RefinerArchitecture(BaseModel):
+    """What the refiner computes, apart from its weights.
+
+    Attributes:
+        dim: Length d of the embeddings.
+        n_steps: Steps T, each with weights of its own.
+        n_neighbors: Neighbors k that it was trained with.
+        n_heads: Attention heads; divides `dim`.
+        form: `bare` has no biases and no output projection, `attention` both, `attention_mlp` also an MLP
+            with one hidden layer of width d.
+        expansion: Each step adds softmax query expansion to what it learned.
+        neighbors: `none` attends to the item itself instead of its neighbors: a control.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dim: int = Field(ge=1)
+    n_steps: int = Field(ge=1)
+    n_neighbors: int = Field(ge=1)
+    n_heads: int = Field(ge=1)
+    form: RefinerForm
+    expansion: bool = False
+    neighbors: Literal["context", "none"] = "context"
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> RefinerArchitecture:
+        if self.dim % self.n_heads:
+            raise ValueError(f"n_heads {self.n_heads} does not divide the {self.dim} dimensions")
+        return self
+
+
+class RefinerManifest(BaseModel):
+    """The section `refiner` of `bundle.json`.
+
+    Attributes:
+        architecture: What it computes.
+        sides: What is refined by default, as its validation decided; `off` where refining did not help.
+        rerank: Whether to re-rank refined results by default, as its validation decided.
+        validation: Figures on held-out classes, by what was refined.
+        training: Data, recipe and chosen step, for people.
+        backbone_fingerprint: Fingerprint of the bundle whose embeddings it was trained on.
+        files: SHA-256 by file name; the bundle is opened only if all fit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: RefinerArchitecture
+    sides: Sides
+    rerank: RerankVerdict
+    validation: dict[str, dict[str, float]] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    backbone_fingerprint: str
+    files: dict[str, str]
+
+    @model_validator(mode="after")
+    def _names_its_files(self) -> RefinerManifest:
+        if set(self.files) != {REFINER_FILE, REFINER_WEIGHTS_FILE}:
+            raise ValueError(f"files must name {REFINER_FILE} and {REFINER_WEIGHTS_FILE}, and no others")
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that change when a refined embedding could change, and only then."""
+        parts = {
+            "architecture": self.architecture.model_dump(),
+            "backbone": self.backbone_fingerprint,
+            "files": self.files,
+        }
+        canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,0 +1,70 @@
+"""Errors of the refine package.
+
+RefineError
+├── RefinerNotFoundError (LookupError)   the bundle has no context refiner
+├── RefinerMismatchError (ValueError)    the refiner belongs to the embeddings of another bundle
+├── RefinementError (ValueError)         embeddings, contexts or steps that the refiner cannot take
+├── RefinerConfigError (ValueError)      a refiner recipe cannot work
+└── RefinerTrainingError (ValueError)    embeddings that no refiner can be trained or validated on
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "RefineError",
+    "RefinementError",
+    "RefinerConfigError",
+    "RefinerMismatchError",
+    "RefinerNotFoundError",
+    "RefinerTrainingError",
+]
+
+
+class RefineError(Exception):
+    """Root of the package's errors."""
+
+
+class RefinerNotFoundError(RefineError, LookupError):
+    """The bundle has no context refiner.
+
+    Args:
+        bundle: Name of the bundle.
+    """
+
+    def __init__(self, bundle: str) -> None:
+        super().__init__(
+            f"bundle '{bundle}' has no refiner: train one with `vicinal train-refiner`, "
+            "or search without refinement"
+        )
+        self.bundle = bundle
+
+
+class RefinerMismatchError(RefineError, ValueError):
+    """The refiner was trained on the embeddings of another bundle.
+
+    Args:
+        bundle: Name of the bundle that holds it.
+        expected: Fingerprint of that bundle.
+        actual: Fingerprint of the bundle that it was trained on.
+    """
+
+    def __init__(self, bundle: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"the refiner in bundle '{bundle}' was trained on the embeddings of bundle {actual}, this one "
+            f"makes those of {expected}: train it again with `vicinal train-refiner`"
+        )
+        self.bundle = bundle
+        self.expected = expected
+        self.actual = actual
+
+
+class RefinementError(RefineError, ValueError):
+    """Embeddings, contexts or a number of steps that the refiner cannot take."""
+
+
+class RefinerConfigError(RefineError, ValueError):
+    """A refiner recipe cannot work as written."""
+
+
+class RefinerTrainingError(RefineError, ValueError):
+    """Embeddings that no refiner can be trained or validated on."""

@@ -1,0 +1,99 @@
+"""Fixtures of the refiner: small networks, contexts, and bundles that hold them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.bundle import ModelBundle
+from models.similarity import FloatArray, normalize
+from refine.config import RefinerConfig
+
+DIM = 24  # that of the tiny bundle
+
+FORMS: list[dict[str, Any]] = [
+    {"form": "bare", "n_heads": 1},
+    {"form": "bare", "n_heads": 4},
+    {"form": "attention"},
+    {"form": "attention_mlp"},
+    {"form": "attention_mlp", "temperature": 0.5},
+    {"form": "attention_mlp", "neighbors": "none"},
+    {"form": "bare", "init": "softmax_qe", "temperature": 0.2},
+    {"form": "attention_mlp", "init": "softmax_qe", "temperature": 0.2, "shared_temperature": True},
+]
+
+
+def config_of(**changes: Any) -> RefinerConfig:
+    return RefinerConfig(**{"n_steps": 2, "n_heads": 4, "n_neighbors": 5, **changes})
+
+
+@pytest.fixture(scope="session", params=FORMS, ids=lambda form: " ".join(map(str, form.values())))
+def every_form(request: pytest.FixtureRequest) -> RefinerConfig:
+    return config_of(**request.param)
+
+
+@pytest.fixture(scope="session")
+def small() -> RefinerConfig:
+    return config_of()
+
+
+@pytest.fixture(scope="session")
+def make_network() -> Callable[..., Any]:
+    """A network in which no parameter is at its start, so that each of them matters."""
+    torch = pytest.importorskip("torch")
+    from refine.refiner_network import ContextRefinerNetwork
+
+    def make(config: RefinerConfig, dim: int = DIM, seed: int = 0) -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = ContextRefinerNetwork(dim, config).eval()
+        with torch.no_grad():
+            for parameter in (one for one in network.parameters() if one.requires_grad):
+                parameter += 0.15 * torch.randn(parameter.shape, generator=generator)
+        return network
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_contexts() -> Callable[..., tuple[FloatArray, FloatArray, np.ndarray]]:
+    """Queries with neighbors near them; the mask hides some, and all of the last query's."""
+
+    def make(n: int, k: int = 5, dim: int = DIM, seed: int = 0) -> tuple[FloatArray, FloatArray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        queries = normalize(rng.normal(size=(n, dim)))
+        near = queries[:, None] + 0.2 * rng.normal(size=(n, k, dim))
+        mask = rng.random((n, k)) < 0.7
+        mask[:, 0], mask[-1] = True, False
+        return queries, normalize(near.reshape(-1, dim)).reshape(n, k, dim), mask
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_bundle(
+    tiny_bundle: ModelBundle, make_network: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ModelBundle]:
+    """A copy of the tiny bundle with a refiner of a configuration."""
+    pytest.importorskip("onnxscript")
+    from refine.refiner_export import export_refiner
+
+    @cache
+    def make(config: RefinerConfig) -> ModelBundle:
+        path = Path(shutil.copytree(tiny_bundle.path, tmp_path_factory.mktemp("refined") / "refined"))
+        fields = {"sides": "both", "rerank": "off", "validation": {"both": {"map_at_r": 0.5}}}
+        return export_refiner(make_network(config), ModelBundle.open(path), fields)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def refined_bundle(make_bundle: Callable[..., ModelBundle], small: RefinerConfig) -> ModelBundle:
+    return make_bundle(small)
