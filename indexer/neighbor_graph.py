@@ -11,7 +11,7 @@ import numpy.typing as npt
 from indexer.vector_index import import_faiss
 from models.similarity import FloatArray, exact_similarities
 
-__all__ = ["N_NEIGHBORS", "SPARE_NEIGHBORS", "NeighborGraph", "build_neighbor_graph"]
+__all__ = ["N_NEIGHBORS", "SPARE_NEIGHBORS", "NeighborGraph", "build_neighbor_graph", "nearest_others"]
 
 N_NEIGHBORS = 32
 # Float32 products can swap neighbors of almost equal similarity; these are re-scored and cut off.
@@ -53,7 +53,7 @@ def build_neighbor_graph(
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
     for start in range(0, n, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, n))
-        found, scores = _nearest_others(embeddings, rows, n_neighbors)
+        found, scores = nearest_others(embeddings, rows, n_neighbors)
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores
         if on_progress:
@@ -61,9 +61,20 @@ def build_neighbor_graph(
     return NeighborGraph(ids, similarities)
 
 
-def _nearest_others(
+def nearest_others(
     embeddings: FloatArray, rows: npt.NDArray[np.int64], n_neighbors: int
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Nearest other items of some items, exact.
+
+    Args:
+        embeddings: (n, d) float32, L2-normalized.
+        rows: (b,) positions of the items.
+        n_neighbors: Most neighbors an item.
+
+    Returns:
+        (b, w) positions and exact similarities, nearest first, ties by position; w is smaller than
+        `n_neighbors` where there are fewer others.
+    """
     faiss = import_faiss()
     queries = np.ascontiguousarray(embeddings[rows])
     n_fetched = min(len(embeddings), n_neighbors + 1 + SPARE_NEIGHBORS)

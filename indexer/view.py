@@ -116,7 +116,8 @@ class GalleryView:
         left out of every list. What is stale are the lists of older items, which do not hold the items that
         were added after them.
         """
-        return 1.0 - self.n_kept / max(len(self.snapshot), len(self), 1)
+        largest = max(len(self.snapshot), len(self))
+        return 1.0 - self.n_kept / largest if largest else 0.0
 
     @cached_property
     def n_labels(self) -> int:

@@ -236,7 +236,8 @@ class Scorer:
     def _kth_similarities(self, positions: Positions, excluded: list[Positions]) -> FloatArray:
         lists = self.view.neighbor_similarities(positions)
         removed = None
-        if len(self.view.dead) or any(len(out) for out in excluded):
+        # Lists of added items can name items that were gone before this view was opened.
+        if self.view.n_changes or any(len(out) for out in excluded):
             ids = self.view.neighbor_positions(positions)
             removed = np.stack([np.isin(row, out) for row, out in zip(ids, excluded, strict=True)])
             removed |= ids < 0
