@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -100,6 +101,28 @@ class Embedder:
         with ThreadPoolExecutor(self._threads or None) as pool:
             tensors = list(pool.map(lambda source: self.prepare(self.decode(source)), images))
         return self.finish(self.infer(tensors))
+
+    def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
+        """Embed the pictures of queries, and take the time.
+
+        Args:
+            images: Paths, encoded bytes or PIL images.
+            milliseconds: Gets the time of the stages `decode` and `embed`.
+
+        Returns:
+            (n, d) float32, L2-normalized.
+
+        Raises:
+            ImageError: An image cannot be used.
+            OSError: A path cannot be read.
+        """
+        started = time.perf_counter()
+        decoded = [self.decode(image) for image in images]
+        milliseconds["decode"] = 1e3 * (time.perf_counter() - started)
+        started = time.perf_counter()
+        embedded = self.finish(self.infer([self.prepare(image) for image in decoded]))
+        milliseconds["embed"] = 1e3 * (time.perf_counter() - started)
+        return embedded
 
     def _run(self, batch: FloatArray) -> FloatArray:
         return np.asarray(self._session.run(None, {self._input_name: batch})[0], dtype=np.float32)

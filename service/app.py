@@ -10,10 +10,12 @@ from service.body_limit import BodyLimit
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
 from service.problems import install_problem_handlers
-from service.routes import galleries, operations, page, search
+from service.rate_limit import limit_rate
+from service.routes import galleries, jobs, operations, page, search
 from service.schemas import Problem
 from service.security import require_scope
 from service.settings import Settings
+from service.sharing import install_sharing, open_link
 
 __all__ = ["create_app"]
 
@@ -37,16 +39,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="Vicinal",
         version=_version(),
         description=_DESCRIPTION,
+        dependencies=[Depends(limit_rate)],
         responses={"4XX": {"model": Problem, "description": "What was wrong with the request."}},
     )
     app.state.settings = settings
-    app.state.galleries = OpenGalleries(settings)
+    link = open_link(settings)
+    app.state.galleries = OpenGalleries(settings, link)
     embedder = app.state.galleries.embedder
     app.state.metrics = Metrics(provider=embedder.provider, bundle=embedder.bundle.fingerprint)
+    install_sharing(app, settings, link)
     install_problem_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes)
     for router in (search.router, galleries.router):
         app.include_router(router, dependencies=[Depends(require_scope("search"))])
+    app.include_router(jobs.router, dependencies=[Depends(require_scope("admin"))])
     app.include_router(operations.router)
     app.include_router(page.router)
     return app

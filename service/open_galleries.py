@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from indexer.errors import GalleryNotFoundError, IndexerError
 from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from indexer.reader import GalleryReader
-from models.bundle import ModelBundle
-from models.embedder import Embedder
+from service.caching_embedder import CachingEmbedder
 from service.matcher import Matcher
+from service.redis_link import RedisLink
 from service.settings import Settings
 
 __all__ = ["GalleryState", "OpenGalleries"]
@@ -33,19 +33,15 @@ class OpenGalleries:
 
     Args:
         settings: Where the galleries and the bundle are.
+        link: Link to Redis, for the cache of query embeddings.
 
     Raises:
         BundleError: The bundle cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
         self.settings = settings
-        self.embedder = Embedder(
-            ModelBundle.open(settings.bundle),
-            device=settings.device,
-            threads=settings.threads,
-            limits=settings.decode_limits,
-        )
+        self.embedder = CachingEmbedder(settings, link)
         self._lock = threading.Lock()
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}

@@ -48,6 +48,10 @@ class RedisLink:
         retry_seconds: How long Redis is left alone after a failure.
         clock: Seconds that never go back.
 
+    Attributes:
+        client: The client; what is asked of it directly is not watched over.
+        failures: What the client raises when Redis does not answer.
+
     Raises:
         MissingPackageError: The package `redis` is not installed.
         RequestError: The URL is none of Redis.
@@ -61,7 +65,7 @@ class RedisLink:
         retry_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.client, self._failures = _connect(url, timeout_seconds)
+        self.client, self.failures = _connect(url, timeout_seconds)
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -88,7 +92,7 @@ class RedisLink:
             raise RedisAwayError(str(self._problem))
         try:
             answer = question(self.client)
-        except self._failures as error:
+        except self.failures as error:
             raise RedisAwayError(self._note_failure(error)) from error
         self._note_answer()
         return answer

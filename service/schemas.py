@@ -210,6 +210,13 @@ class GalleryStateBody(_Response):
     problem: str | None
 
 
+class RedisBody(_Response):
+    """Whether Redis answers; without it searches go on, only slower."""
+
+    available: bool
+    problem: str | None
+
+
 class ReadinessBody(_Response):
     """Whether searches can be answered, and by what."""
 
@@ -218,6 +225,7 @@ class ReadinessBody(_Response):
     bundle: str
     provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
     galleries: list[GalleryStateBody]
+    redis: RedisBody | None = Field(description="Null when no address is set.")
 
 
 class Problem(_Response):

@@ -11,7 +11,7 @@ from fastapi import HTTPException, Request
 from service.errors import RequestError
 from service.settings import Scope, Settings
 
-__all__ = ["check_exposure", "require_scope"]
+__all__ = ["check_exposure", "key_in", "require_scope"]
 
 
 def require_scope(scope: Scope) -> Callable[[Request], None]:
@@ -24,7 +24,7 @@ def require_scope(scope: Scope) -> Callable[[Request], None]:
         settings: Settings = request.app.state.settings
         if not settings.api_keys:
             return
-        granted = _scopes_of(_key_in(request), settings)
+        granted = _scopes_of(key_in(request), settings)
         if granted is None:
             raise HTTPException(
                 401, "send a valid API key as a bearer token", headers={"WWW-Authenticate": "Bearer"}
@@ -54,7 +54,8 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def _key_in(request: Request) -> str:
+def key_in(request: Request) -> str:
+    """The API key that a request comes with, or an empty text."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
 

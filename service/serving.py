@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,8 +15,9 @@ from fastapi import FastAPI
 from service.app import create_app
 from service.errors import RequestError
 from service.settings import Settings
+from service.sharing import sharing
 
-__all__ = ["listen", "serve_until_stopped", "serving"]
+__all__ = ["listen", "serve_until_stopped", "serving", "serving_app"]
 
 _START_SECONDS = 30.0
 
@@ -45,9 +47,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
     """Serve until Ctrl-C or a termination signal; requests under way are finished."""
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        with sharing(app):
+            _Server(app, access_log=False).run(sockets=[listener])
     except KeyboardInterrupt:
         # The server has shut down in order and passes the signal on: stopping it is no error.
         return
@@ -60,9 +62,19 @@ def serving(settings: Settings) -> Iterator[str]:
     Yields:
         The server's base URL.
     """
-    with listen("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(create_app(settings), log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
+    with serving_app(create_app(settings)) as url:
+        yield url
+
+
+@contextmanager
+def serving_app(app: FastAPI) -> Iterator[str]:
+    """Serve an application on a free loopback port while the context lasts.
+
+    Yields:
+        The server's base URL.
+    """
+    with listen("127.0.0.1", 0) as listener, sharing(app):
+        server = _Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -71,6 +83,19 @@ def serving(settings: Settings) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(timeout=_START_SECONDS)
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of events when it shuts down: a request that never ends would be waited for."""
+
+    def __init__(self, app: FastAPI, **options: Any) -> None:
+        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", **options))
+        self._stopping: threading.Event = app.state.stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Shut down as uvicorn does, after the streams were told."""
+        self._stopping.set()
+        await super().shutdown(sockets)
 
 
 def _wait_until_started(server: uvicorn.Server) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from limits import parse_many
+from pydantic import Field, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -40,6 +41,19 @@ class Settings(BaseSettings):
         max_limit: Largest `limit` of a search.
         pipeline: What `auto` stands for.
         api_keys: Scopes by key; empty: no key is asked for.
+        max_queue: Most searches that are answered or wait at once.
+        rate_limit: Requests a client may send, such as `100/minute;5000/hour`; empty: any number.
+        sources_dir: Folder below which a re-index job may read images; without one it takes none.
+        bundles_dir: Folder whose subfolders are the bundles that a re-index job may use.
+        run_jobs: Whether the server works on jobs too; otherwise `vicinal worker` does.
+        job_heartbeat_seconds: Between two signs of life of a job's worker; after four without one
+            another takes over.
+        redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
+        redis_timeout_seconds: Longest wait for an answer of Redis.
+        redis_retry_seconds: How long Redis is left alone after it failed to answer.
+        query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.
+        query_cache_seconds: How long Redis keeps one.
+        poll_seconds: How often a server looks for changed galleries by itself.
     """
 
     model_config = SettingsConfigDict(
@@ -62,6 +76,31 @@ class Settings(BaseSettings):
     api_keys: dict[Annotated[str, Field(min_length=1)], tuple[Scope, ...]] = Field(
         default_factory=dict, repr=False
     )
+    max_queue: int = Field(256, ge=1)
+    rate_limit: str = ""
+    sources_dir: Path | None = None
+    bundles_dir: Path | None = None
+    run_jobs: bool = True
+    job_heartbeat_seconds: float = Field(5.0, gt=0.0)
+    # It may hold a password.
+    redis_url: str | None = Field(None, repr=False)
+    redis_timeout_seconds: float = Field(0.25, gt=0.0)
+    redis_retry_seconds: float = Field(5.0, gt=0.0)
+    query_cache_entries: int = Field(1024, ge=0)
+    query_cache_seconds: int = Field(86_400, ge=1)
+    poll_seconds: float = Field(5.0, gt=0.0)
+
+    @field_validator("rate_limit")
+    @classmethod
+    def _is_rate(cls, text: str) -> str:
+        if text:
+            parse_many(text)
+        return text
+
+    @property
+    def jobs_path(self) -> Path:
+        """File of the embedded store of jobs."""
+        return self.data_dir / "jobs.db"
 
     @property
     def decode_limits(self) -> DecodeLimits:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,65 +28,83 @@ class JobQueue:
     """Tickets to run, and a small store beside them, in one place that all processes share.
 
     Args:
-        path: File of the embedded store; used when there is no link to Redis.
+        path: File of the embedded store, made when it is first used; not used with a link to Redis.
         link: Link to Redis.
 
     Attributes:
-        huey: The queue, for its consumer.
         run: Called with job id and attempt when a consumer takes a ticket; set by the worker.
     """
 
     def __init__(self, path: Path, link: RedisLink | None = None) -> None:
-        self.huey = _open_huey(path, link)
-        self._storage = self.huey.storage
+        self._path = path
         self._link = link
+        self._lock = threading.Lock()
+        self._huey: Any = None
+        self._storage: Any = None
+        self._task: Any = None
         self.run: Callable[[str, int], None] = _nobody_runs
-        self._task = self.huey.task(name="run_job")(lambda job_id, attempt: self.run(job_id, attempt))
-        if link is not None:
-            self.huey.storage = _PatientStorage(self)
+
+    @property
+    def huey(self) -> Any:
+        """The queue as huey's consumer wants it.
+
+        Raises:
+            JobsUnavailableError: The file cannot be written.
+        """
+        with self._lock:
+            if self._huey is None:
+                opened = _open_huey(self._path, self._link)
+                self._storage = opened.storage
+                self._task = opened.task(name="run_job")(lambda job_id, attempt: self.run(job_id, attempt))
+                if self._link is not None:
+                    opened.storage = _PatientStorage(self, opened.storage)
+                self._huey = opened
+            return self._huey
 
     def enqueue(self, job_id: str, attempt: int) -> None:
         """Let a consumer run an attempt at a job."""
-        self._ask(lambda: self._task(job_id, attempt))
+        self._ask(lambda _: self._task(job_id, attempt))
 
     def waiting(self) -> set[Ticket]:
         """Tickets that no consumer has taken."""
-        tickets = self._ask(self._storage.enqueued_items)
+        tickets = self._ask(lambda storage: storage.enqueued_items())
         return {tuple(self.huey.deserialize_task(ticket).args) for ticket in tickets}
 
     def dequeue(self) -> Any:
         """The next ticket as huey stores it, or None."""
-        return self._ask(self._storage.dequeue)
+        return self._ask(lambda storage: storage.dequeue())
 
     def put(self, key: str, value: bytes) -> None:
         """Store a value."""
-        self._ask(lambda: self._storage.put_data(key, value))
+        self._ask(lambda storage: storage.put_data(key, value))
 
     def put_if_empty(self, key: str, value: bytes) -> bool:
         """Store a value unless there is one, in one step; whether it was stored."""
-        return bool(self._ask(lambda: self._storage.put_if_empty(key, value)))
+        return bool(self._ask(lambda storage: storage.put_if_empty(key, value)))
 
     def get(self, *keys: str) -> dict[str, bytes]:
         """The values that there are."""
-        found = self._ask(lambda: self._storage.peek_many(list(keys)))
+        found = self._ask(lambda storage: storage.peek_many(list(keys)))
         return {_text(key): bytes(value) for key, value in found.items()}
 
     def all(self) -> dict[str, bytes]:
         """Every stored value."""
-        return {_text(key): bytes(value) for key, value in self._ask(self._storage.result_items).items()}
+        found = self._ask(lambda storage: storage.result_items())
+        return {_text(key): bytes(value) for key, value in found.items()}
 
     def remove(self, *keys: str) -> None:
         """Forget values."""
-        for key in keys:
-            self._ask(partial(self._storage.delete_data, key))
+        self._ask(lambda storage: [storage.delete_data(key) for key in keys])
 
     def close(self) -> None:
         """Close the file."""
-        self._storage.close()
+        if self._storage is not None:
+            self._storage.close()
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
+    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+        storage = self.huey and self._storage
         try:
-            return question() if self._link is None else self._link.ask(lambda _: question())
+            return question(storage) if self._link is None else self._link.ask(lambda _: question(storage))
         except (RedisAwayError, sqlite3.Error) as error:
             raise JobsUnavailableError(f"the store of jobs does not answer: {error}") from error
 
@@ -94,9 +112,9 @@ class JobQueue:
 class _PatientStorage:
     """Storage of a consumer that finds nothing while Redis is away; the link has said so already."""
 
-    def __init__(self, queue: JobQueue) -> None:
+    def __init__(self, queue: JobQueue, storage: Any) -> None:
         self._queue = queue
-        self._storage = queue.huey.storage
+        self._storage = storage
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)

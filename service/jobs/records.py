@@ -61,6 +61,7 @@ class Job(BaseModel):
         kind: What it does, such as `reindex`.
         gallery: The gallery it works on; one job a gallery.
         request: What was asked for.
+        cancel_requested: Whether somebody wants it cancelled; filled in when a record is read.
         revision: Grows by one with every change of the record.
         attempt: How often it was begun; more than once when a worker died.
         worker: Who works on it, or did last.
@@ -75,6 +76,7 @@ class Job(BaseModel):
     gallery: str
     request: dict[str, Any]
     state: JobState = "queued"
+    cancel_requested: bool = False
     revision: int = 0
     attempt: int = 0
     worker: str | None = None

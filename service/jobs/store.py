@@ -9,6 +9,7 @@ gallery:<name>        the one job that works on the gallery
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from service.errors import JobConflictError, JobNotFoundError
@@ -52,15 +53,15 @@ class JobStore:
         Raises:
             JobNotFoundError: There is none of this id.
         """
-        found = self.queue.get(f"job:{job_id}")
-        if not found:
+        found = self.queue.get(f"job:{job_id}", f"cancel:{job_id}")
+        if f"job:{job_id}" not in found:
             raise JobNotFoundError(job_id)
-        return Job.model_validate_json(found[f"job:{job_id}"])
+        return _read(found, job_id)
 
     def all(self) -> list[Job]:
         """Every job, newest first."""
         stored = self.queue.all()
-        jobs = [Job.model_validate_json(value) for key, value in stored.items() if key.startswith("job:")]
+        jobs = [_read(stored, key.removeprefix("job:")) for key in stored if key.startswith("job:")]
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
     def save(self, job: Job) -> Job:
@@ -116,6 +117,24 @@ class JobStore:
         """Whether somebody wants it cancelled."""
         return bool(self.queue.get(f"cancel:{job_id}"))
 
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job: at once when nobody has begun it, else when its worker has finished a batch.
+
+        Returns:
+            The record; a finished job stays as it is.
+
+        Raises:
+            JobNotFoundError: There is none of this id.
+        """
+        job = self.get(job_id)
+        if job.is_final:
+            return job
+        self.request_cancel(job_id)
+        # What an earlier attempt has kept is removed by a worker.
+        if job.attempt == 0 and self.claim(job_id, 1, "cancelled before it began"):
+            return self.finish(job.model_copy(update={"state": "cancelled"}))
+        return self.get(job_id)
+
     def beat(self, job_id: str, sign: str) -> None:
         """Leave a sign of life that differs from the one before."""
         self.queue.put(f"beat:{job_id}", sign.encode())
@@ -141,3 +160,8 @@ class JobStore:
     def _forget(self, job: Job) -> None:
         claims = [f"claim:{job.id}:{attempt}" for attempt in range(1, self.n_claims(job) + 1)]
         self.queue.remove(f"beat:{job.id}", f"cancel:{job.id}", *claims, f"job:{job.id}")
+
+
+def _read(stored: Mapping[str, bytes], job_id: str) -> Job:
+    job = Job.model_validate_json(stored[f"job:{job_id}"])
+    return job.model_copy(update={"cancel_requested": f"cancel:{job_id}" in stored})

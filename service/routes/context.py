@@ -6,11 +6,19 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.jobs import JobStore
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
+from service.redis_link import RedisLink
 from service.settings import Settings
 
-__all__ = ["GalleriesDependency", "MetricsDependency", "SettingsDependency"]
+__all__ = [
+    "GalleriesDependency",
+    "JobsDependency",
+    "MetricsDependency",
+    "RedisDependency",
+    "SettingsDependency",
+]
 
 
 def _galleries(request: Request) -> OpenGalleries:
@@ -23,11 +31,23 @@ def _metrics(request: Request) -> Metrics:
     return metrics
 
 
+def _jobs(request: Request) -> JobStore:
+    jobs: JobStore = request.app.state.jobs
+    return jobs
+
+
+def _redis(request: Request) -> RedisLink | None:
+    link: RedisLink | None = request.app.state.redis
+    return link
+
+
 def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
 GalleriesDependency = Annotated[OpenGalleries, Depends(_galleries)]
+JobsDependency = Annotated[JobStore, Depends(_jobs)]
 MetricsDependency = Annotated[Metrics, Depends(_metrics)]
+RedisDependency = Annotated[RedisLink | None, Depends(_redis)]
 SettingsDependency = Annotated[Settings, Depends(_settings)]

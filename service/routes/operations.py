@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from service.open_galleries import OpenGalleries
-from service.routes.context import GalleriesDependency, MetricsDependency
-from service.schemas import GalleryStateBody, ReadinessBody
+from service.redis_link import RedisLink
+from service.routes.context import GalleriesDependency, MetricsDependency, RedisDependency
+from service.schemas import GalleryStateBody, ReadinessBody, RedisBody
 
 __all__ = ["router"]
 
@@ -22,9 +23,9 @@ def livez() -> dict[str, str]:
 @router.get(
     "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
 )
-def readyz(galleries: GalleriesDependency, response: Response) -> ReadinessBody:
+def readyz(galleries: GalleriesDependency, redis: RedisDependency, response: Response) -> ReadinessBody:
     """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons."""
-    readiness = _readiness(galleries)
+    readiness = _readiness(galleries, redis)
     if not readiness.ready:
         response.status_code = 503
     return readiness
@@ -36,7 +37,7 @@ def metrics(metrics: MetricsDependency) -> Response:
     return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _readiness(galleries: OpenGalleries) -> ReadinessBody:
+def _readiness(galleries: OpenGalleries, redis: RedisLink | None) -> ReadinessBody:
     states = galleries.states()
     reasons = [state.problem for state in states if state.problem]
     return ReadinessBody(
@@ -45,4 +46,5 @@ def _readiness(galleries: OpenGalleries) -> ReadinessBody:
         bundle=galleries.embedder.bundle.fingerprint,
         provider=galleries.embedder.provider,
         galleries=[GalleryStateBody(name=state.name, problem=state.problem) for state in states],
+        redis=None if redis is None else RedisBody.model_validate(redis.state),
     )

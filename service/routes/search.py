@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from service.answers import Answer
 from service.errors import RequestError
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
+from service.rate_limit import admit
 from service.routes.context import GalleriesDependency, MetricsDependency, SettingsDependency
 from service.schemas import AnswerBody, BatchAnswerBody, BatchRequest, Query, SearchOptions, SearchRequest
 from service.settings import Settings
@@ -23,7 +24,7 @@ from service.settings import Settings
 __all__ = ["router"]
 
 _Options = TypeVar("_Options", bound=SearchOptions)
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"])
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], dependencies=[Depends(admit)])
 
 _OPTION_FIELDS = {
     "limit": {"type": "integer", "default": 10, "minimum": 1},

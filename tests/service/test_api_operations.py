@@ -43,6 +43,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "bundle": tiny_bundle.fingerprint,
         "provider": "CPUExecutionProvider",
         "galleries": [{"name": "shoes", "problem": None}],
+        "redis": None,
     }
 
 

@@ -1,0 +1,65 @@
+"""Events of a job, as a stream that ends with the job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from service.errors import JobNotFoundError, JobsUnavailableError
+from service.jobs.records import Job
+from service.jobs.store import JobStore
+
+__all__ = ["job_events"]
+
+_POLL_SECONDS = 0.5
+# Proxies close connections that are silent for a minute, some earlier.
+_KEEP_ALIVE_SECONDS = 15.0
+
+
+async def job_events(
+    store: JobStore, job: Job, *, stopping: threading.Event, after: int = 0
+) -> AsyncIterator[bytes]:
+    """The state of a job whenever it changes, as server-sent events.
+
+    Every event holds the whole state, so that a client that was away misses nothing that matters. Its id
+    is the record's revision; its name is `progress`, or `end` for the last one.
+
+    Args:
+        store: Where the job is kept.
+        job: The job as it is now.
+        stopping: Set when the server shuts down; the client comes again to another one.
+        after: Revision that the client has seen.
+    """
+    current: Job | None = job
+    sent_at = time.monotonic()
+    while current is not None and not stopping.is_set():
+        if current.revision > after:
+            after, sent_at = current.revision, time.monotonic()
+            yield _event(current)
+        if current.is_final:
+            return
+        if time.monotonic() - sent_at >= _KEEP_ALIVE_SECONDS:
+            sent_at = time.monotonic()
+            yield KEEPALIVE_COMMENT
+        await asyncio.sleep(_POLL_SECONDS)
+        current = await run_in_threadpool(_current, store, current)
+
+
+def _current(store: JobStore, job: Job) -> Job | None:
+    try:
+        return store.get(job.id)
+    except JobsUnavailableError:
+        # The client keeps waiting, and gets the state when the store is back.
+        return job
+    except JobNotFoundError:
+        return None
+
+
+def _event(job: Job) -> bytes:
+    name = "end" if job.is_final else "progress"
+    return format_sse_event(event=name, data_str=job.model_dump_json(), id=str(job.revision))

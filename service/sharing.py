@@ -1,0 +1,61 @@
+"""Sharing: what an application has in common with other replicas and with workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from fastapi import FastAPI
+
+from service.jobs import JobQueue, JobStore
+from service.metrics import Metrics
+from service.notices import ChangeNotices, NoticeOfWrites
+from service.rate_limit import Admission, RateLimit
+from service.redis_link import RedisLink
+from service.settings import Settings
+
+__all__ = ["install_sharing", "open_jobs", "open_link", "sharing"]
+
+
+def open_link(settings: Settings) -> RedisLink | None:
+    """The link to Redis, or None when no address is set."""
+    if settings.redis_url is None:
+        return None
+    return RedisLink(
+        settings.redis_url,
+        timeout_seconds=settings.redis_timeout_seconds,
+        retry_seconds=settings.redis_retry_seconds,
+    )
+
+
+def open_jobs(settings: Settings, link: RedisLink | None) -> JobStore:
+    """The store of jobs: in Redis when there is a link, else in a file of the data folder."""
+    return JobStore(JobQueue(settings.jobs_path, link))
+
+
+def install_sharing(app: FastAPI, settings: Settings, link: RedisLink | None) -> None:
+    """Give an application its jobs, limits and notices; nothing runs before `sharing`."""
+    metrics: Metrics = app.state.metrics
+    app.state.redis = link
+    app.state.jobs = open_jobs(settings, link)
+    app.state.rate_limit = RateLimit(settings.rate_limit, link) if settings.rate_limit else None
+    app.state.admission = Admission(settings.max_queue)
+    app.state.admission.register(metrics.registry)
+    app.state.galleries.embedder.cache.register(metrics.registry)
+    app.state.stopping = threading.Event()
+    if link is not None:
+        link.register(metrics.registry)
+        app.add_middleware(NoticeOfWrites, link=link)
+
+
+@contextmanager
+def sharing(app: FastAPI) -> Iterator[None]:
+    """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
+    settings: Settings = app.state.settings
+    with ExitStack() as running:
+        running.callback(app.state.jobs.queue.close)
+        running.enter_context(
+            ChangeNotices(app.state.galleries, app.state.redis, poll_seconds=settings.poll_seconds)
+        )
+        yield
