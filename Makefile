@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python benchmarks/index_recall.py
+	$(BIN)/python benchmarks/loss_costs.py
 	$(BIN)/python benchmarks/query_stages.py
 	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
 	$(BIN)/python benchmarks/rerank_settings.py --data $(DATA)
