@@ -1,8 +1,12 @@
 """Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
 
+from calibration.drift import Drift, TopScoreCounts, measure_drift
 from calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from calibration.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
 from calibration.intervals import RateInterval, prediction_interval, rate_interval
 from calibration.label_counts import LabelCounts, label_counts
+from calibration.margins import Margins, NegativeSimilarities, cosine_margin
+from calibration.near_far import NearFar, near_far_counts
 from calibration.operating_curve import OperatingCurve, operating_curve
 from calibration.opis import Opis, opis
 from calibration.opis_floor import OpisFloor, opis_floor
@@ -11,18 +15,29 @@ from calibration.trials import TrialLabels, Trials
 
 __all__ = [
     "CalibrationError",
+    "Drift",
+    "GalleryGrowth",
     "LabelCounts",
+    "Margins",
+    "NearFar",
+    "NegativeSimilarities",
     "NotEnoughTrialsError",
     "OperatingCurve",
     "Opis",
     "OpisFloor",
     "RateInterval",
     "Target",
+    "TopScoreCounts",
     "TrialLabels",
     "Trials",
     "UnreachableTargetError",
     "choose_threshold",
+    "cosine_margin",
+    "fit_gallery_growth",
+    "independent_fpir",
     "label_counts",
+    "measure_drift",
+    "near_far_counts",
     "operating_curve",
     "opis",
     "opis_floor",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import CalibrationError, LabelCounts, TrialLabels, Trials, label_counts, operating_curve
@@ -26,6 +26,7 @@ def labelled_trials(seed: int = 0) -> Trials:
     return Trials(*scores, answer_is_mate=rng.random(30) < 0.5, labels=labels)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.3, 0.6]))
 def test_counts_by_label_are_those_of_loops(seed: int, threshold: float) -> None:
     trials = labelled_trials(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import (
@@ -72,6 +72,7 @@ def slow_precise_threshold(scores, is_mate, precision):
 
 
 @pytest.mark.parametrize("rate", ["far", "fpir"])
+@settings(deadline=None)
 @given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
 def test_false_accepts_get_the_lowest_threshold_that_holds_the_rate(rate, scores, value) -> None:
     threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=value))
@@ -79,12 +80,14 @@ def test_false_accepts_get_the_lowest_threshold_that_holds_the_rate(rate, scores
 
 
 @pytest.mark.parametrize("rate", ["frr", "fnir"])
+@settings(deadline=None)
 @given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
 def test_false_rejects_get_the_highest_threshold_that_holds_the_rate(rate, scores, value) -> None:
     threshold = choose_threshold(of_rate(rate, scores), Target(rate=rate, value=value))
     assert threshold == slow_highest_threshold(scores, value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(GRID, st.booleans()), min_size=12, max_size=60), st.sampled_from([0.5, 0.7]))
 def test_a_precision_gets_the_lowest_threshold_that_has_it(candidates, precision) -> None:
     scores, is_mate = zip(*candidates, strict=True)
@@ -101,6 +104,7 @@ def test_a_precision_gets_the_lowest_threshold_that_has_it(candidates, precision
 
 
 @pytest.mark.parametrize("rate", ERROR_RATES)
+@settings(deadline=None)
 @given(scores=st.lists(st.floats(0, 0.99), min_size=12, max_size=80), value=st.floats(0.25, 0.5))
 def test_the_achieved_rate_never_passes_the_target(rate, scores, value) -> None:
     trials = of_rate(rate, scores)
