@@ -49,6 +49,10 @@ class Activation:
         known = {**before.revisions, before.version: before.revision}
         return replace(self, revisions={v: r for v, r in known.items() if v != self.version})
 
+    def without(self, versions: set[int]) -> Activation:
+        """The same activation, not knowing some versions any more."""
+        return replace(self, revisions={v: r for v, r in self.revisions.items() if v not in versions})
+
     def write(self, path: Path) -> None:
         """Put it in force."""
         write_atomically(path, json.dumps(vars(self)) + "\n")

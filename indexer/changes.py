@@ -25,6 +25,7 @@ from indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
 from indexer.item_table import Sequences
 from indexer.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
 from indexer.reader import GalleryReader
+from indexer.retention import READER_GRACE
 from indexer.view import GalleryView
 from models.similarity import FloatArray, exact_similarities
 
@@ -36,6 +37,8 @@ Positions = npt.NDArray[np.int64]
 _PATIENCE = 30.0
 # From here on the small files of small changes are merged.
 _MOST_SMALL_FILES = 128
+# What only old revisions refer to is removed after so many changes.
+_CHANGES_BETWEEN_CLEANING = 64
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,8 @@ def _commit(
     if gallery.table.n_small_files(revision) > _MOST_SMALL_FILES:
         revision = gallery.table.merge_small_files(revision)
     gallery.advance(activation, revision, next_number)
+    if revision % _CHANGES_BETWEEN_CLEANING == 0:
+        gallery.table.clean_up(READER_GRACE)
     return revision
 
 

@@ -35,7 +35,7 @@ from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from models.similarity import FloatArray
 
-__all__ = ["GALLERY_NAME", "Gallery", "list_galleries"]
+__all__ = ["GALLERY_NAME", "Gallery", "changes_tag", "list_galleries", "version_tag"]
 
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
@@ -216,19 +216,39 @@ class Gallery:
         """Commit further rows; nothing is visible to searches before `publish`."""
         self.table.append(rows)
 
-    def publish(self, graph: NeighborGraph, *, index: str = "auto") -> Snapshot:
-        """Make the appended rows the active version.
+    def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
+        """Make the appended rows a version.
 
         Args:
             graph: Neighbor graph over all rows, in order.
             index: Factory string of the vector index, or `auto`.
+            activate: Let searches use it, from their next request on.
         """
         version = self.table.add_graph(graph)
         snapshot = self._derive(version, index=index, graph=graph)
+        if not activate:
+            self.table.keep(version_tag(version), version)
+            return snapshot
         with self._pointer():
-            chosen = Activation.of(version, snapshot.manifest.next_number)
-            chosen.succeeding(self.activation).write(self._activation_path)
+            self._put_in_force(Activation.of(version, snapshot.manifest.next_number), self.activation)
         return snapshot
+
+    def replace(self, before: Activation | None, version: int) -> bool:
+        """Let searches use a version in place of what was searched when it was made.
+
+        Args:
+            before: What was searched; None when nothing was.
+            version: The version, as it was built.
+
+        Returns:
+            Whether it was done; not when anything else was activated or changed meanwhile.
+        """
+        with self._pointer():
+            active = self.activation
+            if active != before:
+                return False
+            self._put_in_force(Activation.of(version, self.table.next_number(version)), active)
+            return True
 
     def activate(self, version: int, *, as_built: bool = False) -> None:
         """Let searches use a published version, from their next request on.
@@ -240,14 +260,14 @@ class Gallery:
         Raises:
             GalleryNotFoundError: There is no such version.
         """
-        if version not in self.versions():
-            raise self._no_version(version)
         with self._pointer():
+            if version not in self.versions():
+                raise self._no_version(version)
             active = self.activation
             known = {} if active is None else {**active.revisions, active.version: active.revision}
             revision = version if as_built else known.get(version, version)
-            chosen = Activation.of(version, self.table.next_number(revision), revision=revision)
-            chosen.succeeding(active).write(self._activation_path)
+            next_number = self.table.next_number(revision)
+            self._put_in_force(Activation.of(version, next_number, revision=revision), active)
 
     def advance(self, before: Activation, revision: int, next_number: int) -> None:
         """Let searches see a live change, from their next request on.
@@ -279,8 +299,20 @@ class Gallery:
             if active is None or active.token != before.token:
                 return False
             swapped = Activation.of(version, active.next_number, revision=active.revision)
-            swapped.succeeding(active).write(self._activation_path)
+            self._put_in_force(swapped, active)
             return True
+
+    def forget(self, versions: set[int]) -> None:
+        """Remove the derived files and reports of versions; the active one stays whatever is asked for."""
+        with self._pointer():
+            active = self.activation
+            if active is not None:
+                versions = versions - {active.version}
+                active.without(versions).write(self._activation_path)
+            # Out of the way in one step, so that none of them can be activated any more.
+            gone = [self._set_aside(version) for version in versions if version in self.versions()]
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def save_report(self, version: int, report: dict[str, Any]) -> None:
         """Keep what the index job found beside the version."""
@@ -301,6 +333,19 @@ class Gallery:
         busy = f"the active version of gallery '{self.name}' is being changed by a process that hangs"
         with file_lock(self.path / "active.lock", busy, patience=_POINTER_PATIENCE):
             yield
+
+    def _set_aside(self, version: int) -> Path:
+        self._report_path(version).unlink(missing_ok=True)
+        aside = self.snapshot_path(version).with_suffix(".partial")
+        return self.snapshot_path(version).rename(aside)
+
+    def _put_in_force(self, chosen: Activation, before: Activation | None) -> None:
+        """Replace the activation; both keep the rows they are made of, so that it can be rolled back."""
+        for activation in (before, chosen):
+            if activation is not None:
+                self.table.keep(version_tag(activation.version), activation.version)
+                self.table.keep(changes_tag(activation.version), activation.revision)
+        chosen.succeeding(before).write(self._activation_path)
 
     def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
         table = self._readable(version)
@@ -368,6 +413,16 @@ class Gallery:
 
     def _report_path(self, version: int) -> Path:
         return self.path / "reports" / f"{version}.json"
+
+
+def version_tag(version: int) -> str:
+    """Name under which the table keeps the rows that a version was built of."""
+    return f"version-{version}"
+
+
+def changes_tag(version: int) -> str:
+    """Name under which the table keeps the rows of a version with its last live changes."""
+    return f"changes-{version}"
 
 
 def list_galleries(root: Path) -> list[Gallery]:

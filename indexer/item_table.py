@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,49 @@ class ItemTable:
         if merged.version != version:
             self._sync(merged, range(len(merged.get_fragments())))
         return int(merged.version)
+
+    def keep(self, name: str, version: int) -> None:
+        """Keep a version from being cleaned up, under a name that stands for one version at a time."""
+        tags = self.latest().tags
+        try:
+            if name in tags.list():
+                tags.update(name, version)
+            else:
+                tags.create(name, version)
+        except (OSError, ValueError) as error:
+            raise self._not_written(error) from error
+
+    def release(self, names: Iterable[str]) -> None:
+        """Give up versions that were kept under some names."""
+        tags = self.latest().tags
+        for name in sorted(set(names) & set(tags.list())):
+            tags.delete(name)
+
+    def kept(self) -> dict[str, int]:
+        """Versions that are kept, by name."""
+        return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
+
+    def clean_up(self, older_than: timedelta) -> int:
+        """Remove all versions but the newest, the kept and the young ones; only a writer may do it.
+
+        Returns:
+            Bytes freed.
+        """
+        try:
+            # Whoever holds the writer's lock knows that no unfinished file belongs to anyone else.
+            removed = self.latest().cleanup_old_versions(
+                older_than=older_than, delete_unverified=True, error_if_tagged_old_versions=False
+            )
+        except (OSError, ValueError) as error:
+            raise self._not_written(error) from error
+        return int(removed.bytes_removed)
+
+    def files(self, version: int) -> dict[str, int]:
+        """Bytes of the files that hold a version's rows, by path inside of the table."""
+        fragments = self.at(version).get_fragments()
+        paths = [f"data/{file.path}" for one in fragments for file in one.metadata.files]
+        paths += [path for one in fragments if (path := one.deletion_file())]
+        return {path: (self.path / path).stat().st_size for path in paths}
 
     def n_small_files(self, version: int) -> int:
         """Files with fewer rows than `merge_small_files` leaves."""

@@ -43,6 +43,7 @@ __all__ = [
     "SnapshotRows",
     "intact_graph",
     "items_at",
+    "read_manifest",
     "write_snapshot",
 ]
 
@@ -125,7 +126,7 @@ class Snapshot:
         Raises:
             GalleryError: A file is missing, damaged or of another version than the rest.
         """
-        manifest = _read_manifest(path / _MANIFEST)
+        manifest = read_manifest(path)
         damaged = _unlike(path, manifest, is_intact)
         if damaged:
             raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
@@ -182,7 +183,7 @@ def items_at(
 def intact_graph(path: Path) -> NeighborGraph | None:
     """Neighbor graph of a snapshot whose other files may be damaged; None where its own are."""
     try:
-        manifest = _read_manifest(path / _MANIFEST)
+        manifest = read_manifest(path)
     except GalleryError:
         return None
     damaged = _unlike(path, manifest, is_whole)
@@ -265,8 +266,14 @@ def _read_items(path: Path) -> pa.Table:
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
-def _read_manifest(path: Path) -> SnapshotManifest:
+def read_manifest(path: Path) -> SnapshotManifest:
+    """Manifest of the snapshot in a folder.
+
+    Raises:
+        GalleryError: It is missing or damaged.
+    """
+    file = path / _MANIFEST
     try:
-        return SnapshotManifest.model_validate_json(path.read_bytes())
+        return SnapshotManifest.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        raise GalleryError(f"snapshot manifest '{path}' is missing or damaged") from error
+        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
