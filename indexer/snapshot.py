@@ -6,6 +6,9 @@ All of it is derived from the version's rows in the gallery table and can be mad
     embeddings.npy              (n, d) float32, L2-normalized
     neighbor_ids.npy            (n, K) int32
     neighbor_similarities.npy   (n, K) float32
+    encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
+    encoding_indices.npy        (nnz,) int32
+    encoding_values.npy         (nnz,) float32
     sequences.npy               (n,) int64, ascending: which rows of the table these are
     items.arrow                 id, label, uri, metadata
     initial.index               the vector index over the initial embeddings
@@ -35,6 +38,8 @@ from indexer.neighbor_graph import NeighborGraph
 from indexer.seals import FileSeal, is_checked_since_boot, is_intact, is_whole, note_checked, seal_of
 from indexer.vector_index import FaissIndex, VectorIndex
 from models.similarity import FloatArray
+from refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
+from refine.sparse_rows import SparseRows
 
 __all__ = [
     "ITEM_COLUMNS",
@@ -52,6 +57,7 @@ _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 _CHECKED = "checked"
+_ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _LEFTOVER_SECONDS = 24 * 3600
 
 
@@ -64,6 +70,7 @@ class SnapshotManifest(BaseModel):
         bundle_name: Its name, for people.
         index: Kind of the vector index.
         next_number: Rows of the table with a sequence or patch from this number on came later.
+        encodings_k1: Reciprocal neighbors that the encodings were made with.
         files: What each file must look like.
     """
 
@@ -77,6 +84,7 @@ class SnapshotManifest(BaseModel):
     n_labels: int
     index: str
     next_number: int
+    encodings_k1: int
     files: dict[str, FileSeal]
 
 
@@ -106,6 +114,7 @@ class Snapshot:
         sequences: (n,) int64 memory map, ascending.
         neighbor_ids: (n, K) int32 memory map of the initial space.
         neighbor_similarities: (n, K) float32 memory map.
+        encodings: Memory maps of the k-reciprocal encodings, see `refine.k_reciprocal`.
         index: Vector index over `embeddings`.
     """
 
@@ -116,6 +125,7 @@ class Snapshot:
         self.sequences: npt.NDArray[np.int64] = _map(path, "sequences")
         self.neighbor_ids: npt.NDArray[np.int32] = _map(path, "neighbor_ids")
         self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
+        self.encodings = SparseRows(*(_map(path, name) for name in _ENCODINGS))
         self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
         self.item_table = _read_items(path / _ITEMS)
 
@@ -216,11 +226,13 @@ def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[s
 
 
 def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
+    encodings = _encodings(rows)
     arrays: dict[str, npt.NDArray[Any]] = {
         "embeddings": rows.embeddings,
         "sequences": rows.sequences,
         "neighbor_ids": rows.graph.ids,
         "neighbor_similarities": rows.graph.similarities,
+        **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
     }
     for name, array in arrays.items():
         np.save(staging / f"{name}.npy", array)
@@ -233,12 +245,18 @@ def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str
         n_items=len(rows.embeddings),
         n_labels=pc.count_distinct(rows.items["label"]).as_py(),
         index=vector_index.spec,
+        encodings_k1=DEFAULT_K1,
         files={file.name: seal_of(file) for file in sorted(staging.iterdir())},
     )
     (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     note_checked(staging / _CHECKED)
     for file in (*staging.iterdir(), staging):
         sync_path(file)
+
+
+def _encodings(rows: SnapshotRows) -> SparseRows:
+    lists = ItemLists(rows.embeddings, rows.graph.ids, rows.graph.similarities)
+    return reciprocal_encodings(ReciprocalGraph(lists, len(rows.embeddings), DEFAULT_K1))
 
 
 def _unlike(path: Path, manifest: SnapshotManifest, fits: Callable[[Path, FileSeal], bool]) -> list[str]:

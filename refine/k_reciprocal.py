@@ -107,9 +107,9 @@ class ReciprocalGraph:
         n: Number of positions.
         k1: Neighbors that can be reciprocal, 2 to the length K of the lists.
         encodings: The e_i of the first positions, see `reciprocal_encodings`; others are made when needed.
-        removed: Positions that count as not in the gallery.
-        has_gone: Whether the lists may name neighbors as gone. Then, as with removed ones, no stored
-            encoding is used, because any of them may have held one.
+        removed: Positions that count as not in the gallery. With any, no stored encoding is used, because
+            each may know one of them.
+        has_gone: Whether the lists may name neighbors as gone; the encodings must not know those.
 
     Raises:
         ValueError: k1 is below 2.
@@ -168,7 +168,7 @@ class ReciprocalGraph:
 
     def encode(self, rows: Positions) -> SparseRows:
         """The e_i of some items: the stored ones, or computed where there are none."""
-        if self.encodings is None or not self.is_whole:
+        if self.encodings is None or len(self.removed):
             return self._computed(rows)
         is_stored = rows < len(self.encodings)
         if is_stored.all():

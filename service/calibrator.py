@@ -181,10 +181,9 @@ class Calibrator:
 
     def _all_scores(self, embeddings: FloatArray, scored: ScoredCandidates) -> Floats:
         """(B, n) final score of every item: items that are no candidates share no neighbor."""
-        rerank = self.scorer.pipeline.rerank
-        beta = rerank.beta if rerank.method == "contextual" else 0.0
+        weight = self.scorer.pipeline.rerank.context_weight
         similarities = np.clip(embeddings @ np.asarray(self.snapshot.embeddings).T, -1.0, 1.0)
-        scores = similarity_score(similarities, beta)
+        scores = similarity_score(similarities, weight)
         rows, columns = np.nonzero(scored.positions >= 0)
         scores[rows, scored.positions[rows, columns]] = scored.scores[rows, columns]
         return scores
@@ -212,9 +211,9 @@ class Calibrator:
         found = []
         if queries.positions is not None and single:
             found.append(f"{single} labels have one image and no mate: they count only as negatives")
-        longest = N_NEIGHBORS - self.scorer.pipeline.rerank.k + 1
+        longest = N_NEIGHBORS - self.scorer.pipeline.rerank.n_listed
         large = sum(count > longest for count in counts.values())
-        if large and self.scorer.pipeline.rerank.method == "contextual":
+        if large and self.scorer.pipeline.rerank.method != "off":
             found.append(
                 f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
                 f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"

@@ -110,7 +110,7 @@ class Matcher:
             item_ids: Items of the gallery; each is searched for as if it were not in it.
             limit: Most matches, and most candidates, an answer holds.
             threshold: Score to decide by, in [0, 1], in place of the calibrated one.
-            rerank: `auto` for the service's pipeline, `off` or `contextual`.
+            rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
             filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
                 `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
                 without it.
@@ -255,7 +255,7 @@ class Matcher:
     ) -> list[Candidate]:
         items = self.view.items(scored.positions[row, columns])
         threshold = call.threshold.value
-        is_contextual = call.pipeline.rerank.method == "contextual"
+        is_contextual = call.pipeline.rerank.method != "off"
         return [
             Candidate(
                 **item,

@@ -16,8 +16,6 @@ __all__ = [
     "BatchRequest",
     "GalleryBody",
     "GalleryListBody",
-    "ItemBody",
-    "ItemPageBody",
     "Problem",
     "ReadinessBody",
     "SearchOptions",
@@ -41,6 +39,14 @@ class SearchOptions(_Request):
         None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
     )
     rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
+    filter: str | None = Field(
+        None,
+        max_length=4096,
+        description=(
+            "Lance SQL on `id`, `label` and `metadata` that every match fulfils, such as "
+            "`label = 'shoe' AND json_get_float(metadata, 'price') < 50`. It changes no score."
+        ),
+    )
     include_candidates: bool = Field(
         False, description="Also list the best candidates below the threshold, apart from the matches."
     )
@@ -114,7 +120,10 @@ class CandidateBody(_Response):
     score: float = Field(description="Final score in [0, 1]; the threshold is applied to this.")
     similarity: float = Field(description="Cosine of the embeddings that were matched.")
     initial_similarity: float
-    contextual_similarity: float | None = Field(description="Share of common neighbors; null when off.")
+    contextual_similarity: float | None = Field(
+        description="How alike the neighborhoods are: the share of common neighbors, or with `k_reciprocal` "
+        "the Jaccard similarity of the encodings; null when off."
+    )
     margin: float | None = Field(description="Score minus threshold.")
 
 
@@ -151,22 +160,6 @@ class BatchAnswerBody(_Response):
     """Answers in the order of the queries."""
 
     answers: list[AnswerBody]
-
-
-class ItemBody(_Response):
-    """One item."""
-
-    id: str
-    label: str | None
-    uri: str
-    metadata: dict[str, Any]
-
-
-class ItemPageBody(_Response):
-    """One page of items."""
-
-    items: list[ItemBody]
-    next: str | None = Field(description="Cursor of the next page; null at the end.")
 
 
 class CalibrationBody(_Response):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from indexer.selection import Selection
 from indexer.snapshot import Snapshot
 from indexer.view import GalleryView
 from models.similarity import FloatArray, exact_similarities
+from refine.k_reciprocal import ReciprocalGraph, k_reciprocal_scores
 from refine.reranking import contextual_scores, kth_similarities, neighborhood_radius
 from service.pipeline import Pipeline
 
@@ -42,7 +44,8 @@ class ScoredCandidates:
         positions: (B, n) positions in the gallery, -1 for padding.
         scores: (B, n) final scores in [0, 1], -inf for padding.
         similarities: (B, n) exact cosine similarities, -inf for padding.
-        contextual: (B, n) contextual similarities in [0, 1]; zeros when re-ranking is off.
+        contextual: (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard
+            similarities of the encodings; zeros when re-ranking is off.
         seconds: Time by stage: search, rescore, rerank.
     """
 
@@ -58,11 +61,13 @@ class _Nearest:
     """Items of a batch of queries, re-scored exactly, most similar first.
 
     Attributes:
+        queries: (B, d).
         positions: (B, n), -1 for padding.
         similarities: (B, n), -inf for padding.
         embeddings: (B, n, d), any values for padding.
     """
 
+    queries: FloatArray
     positions: Positions
     similarities: FloatArray
     embeddings: FloatArray
@@ -186,16 +191,16 @@ class Scorer:
         similarities = exact_similarities(queries, embeddings)
         out = np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
         similarities[out | (found < 0)] = -np.inf
-        nearest = _in_order(_Nearest(found, similarities, embeddings), n_wanted)
+        nearest = _in_order(_Nearest(queries, found, similarities, embeddings), n_wanted)
         clock.lap("rescore")
         return nearest
 
     def _crowded(self, similarities: FloatArray) -> npt.NDArray[np.bool_]:
         """Whether the last candidate still lies in the query's neighborhood, so that it may be cut short."""
         rerank, width = self.pipeline.rerank, similarities.shape[1]
-        if rerank.method == "off" or width >= len(self.view) or width < rerank.k:
+        if rerank.method == "off" or width >= len(self.view) or width <= rerank.reach:
             return np.zeros(len(similarities), dtype=bool)
-        radius = neighborhood_radius(similarities, rerank.k, rerank.eps)
+        radius = neighborhood_radius(similarities, rerank.reach + 1, rerank.slack)
         return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
 
     def _rerank(
@@ -206,15 +211,8 @@ class Scorer:
         clock: _Clock,
         selection: Selection | None = None,
     ) -> ScoredCandidates:
-        rerank, positions, similarities = self.pipeline.rerank, nearest.positions, nearest.similarities
-        if rerank.method == "off":
-            scores = similarity_score(similarities)
-            contextual = np.zeros_like(scores)
-        else:
-            kth = self._kth_similarities(positions, excluded)
-            scores, contextual = contextual_scores(
-                similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
-            )
+        positions, similarities = nearest.positions, nearest.similarities
+        scores, contextual = self._scores(nearest, excluded)
         if selection is not None:
             # Items outside were there to make the neighborhoods, and are no candidates.
             outside = ~selection.holds(positions)
@@ -232,6 +230,33 @@ class Scorer:
         )
         clock.lap("rerank")
         return ranked
+
+    def _scores(self, nearest: _Nearest, excluded: list[Positions]) -> tuple[Floats, Floats]:
+        """(B, n) scores, -inf for padding, and (B, n) contextual similarities."""
+        rerank, positions, similarities = self.pipeline.rerank, nearest.positions, nearest.similarities
+        if rerank.method == "off":
+            scores = similarity_score(similarities)
+            return scores, np.zeros_like(scores)
+        if rerank.method == "k_reciprocal":
+            graphs = [self._reciprocal_graph.without(out) for out in excluded]
+            return k_reciprocal_scores(
+                nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
+            )
+        kth = self._kth_similarities(positions, excluded)
+        return contextual_scores(
+            similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
+        )
+
+    @cached_property
+    def _reciprocal_graph(self) -> ReciprocalGraph:
+        view, k1 = self.view, self.pipeline.rerank.k1
+        snapshot = view.snapshot
+        # Items that were removed live on in the stored encodings of their neighbors.
+        fits = snapshot.manifest.encodings_k1 == k1 and view.n_kept == len(snapshot)
+        has_gone = len(view.dead) > 0 or len(view.segment) > 0
+        return ReciprocalGraph(
+            view, view.n_positions, k1, snapshot.encodings if fits else None, has_gone=has_gone
+        )
 
     def _kth_similarities(self, positions: Positions, excluded: list[Positions]) -> FloatArray:
         lists = self.view.neighbor_similarities(positions)
@@ -268,7 +293,8 @@ def _in_order(nearest: _Nearest, n: int) -> _Nearest:
     positions = np.take_along_axis(nearest.positions, order, axis=1)
     # Whole rows at a time: take_along_axis would gather every number on its own.
     embeddings = nearest.embeddings[np.arange(len(order))[:, None], order]
-    return _Nearest(np.where(np.isfinite(similarities), positions, -1), similarities, embeddings)
+    kept = np.where(np.isfinite(similarities), positions, -1)
+    return _Nearest(nearest.queries, kept, similarities, embeddings)
 
 
 def _united(first: _Nearest, second: _Nearest) -> _Nearest:
@@ -276,6 +302,7 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
     again = np.stack([np.isin(b, a) for a, b in zip(first.positions, second.positions, strict=True)])
     similarities = np.where(again, np.float32(-np.inf), second.similarities)
     both = _Nearest(
+        first.queries,
         np.concatenate([first.positions, second.positions], axis=1),
         np.concatenate([first.similarities, similarities], axis=1),
         np.concatenate([first.embeddings, second.embeddings], axis=1),

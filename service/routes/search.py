@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from service.answers import Answer
 from service.errors import RequestError
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
+from service.pipeline import RerankChoice
 from service.rate_limit import admit
 from service.routes.context import GalleriesDependency, MetricsDependency, SettingsDependency
 from service.schemas import AnswerBody, BatchAnswerBody, BatchRequest, Query, SearchOptions, SearchRequest
@@ -29,7 +30,8 @@ router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], dependenci
 _OPTION_FIELDS = {
     "limit": {"type": "integer", "default": 10, "minimum": 1},
     "threshold": {"type": "number", "minimum": 0, "maximum": 1},
-    "rerank": {"type": "string", "enum": ["auto", "off", "contextual"], "default": "auto"},
+    "rerank": {"type": "string", "enum": list(get_args(RerankChoice)), "default": "auto"},
+    "filter": {"type": "string", "maxLength": 4096},
     "include_candidates": {"type": "boolean", "default": False},
 }
 _SEARCH_BODY: dict[str, Any] = {
@@ -107,6 +109,7 @@ def _search(
         limit=options.limit,
         threshold=options.threshold,
         rerank=options.rerank,
+        filter=options.filter,
         include_candidates=options.include_candidates,
     )
     metrics.record(answers, len(matcher.view))

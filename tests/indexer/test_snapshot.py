@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,10 +17,14 @@ from indexer.errors import GalleryError
 from indexer.neighbor_graph import build_neighbor_graph
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, write_snapshot
 from models.similarity import FloatArray, normalize
+from refine.k_reciprocal import ItemLists, ReciprocalGraph, reciprocal_encodings
 
 N_ITEMS = 40
 FILES = [
     "embeddings.npy",
+    "encoding_indices.npy",
+    "encoding_indptr.npy",
+    "encoding_values.npy",
     "initial.index",
     "items.arrow",
     "neighbor_ids.npy",
@@ -81,6 +86,26 @@ def test_opened_snapshot_holds_what_was_written(snapshot: Snapshot) -> None:
     assert np.array_equal(opened.neighbor_ids, graph.ids)
     assert np.array_equal(opened.neighbor_similarities, graph.similarities)
     assert opened.items(range(N_ITEMS)) == snapshot.items(range(N_ITEMS))
+
+
+def test_opened_snapshot_holds_the_k_reciprocal_encodings_of_its_graph(snapshot: Snapshot) -> None:
+    opened, graph = Snapshot.open(snapshot.path), build_neighbor_graph(_embeddings())
+    lists = ItemLists(_embeddings(), graph.ids, graph.similarities)
+    expected = reciprocal_encodings(ReciprocalGraph(lists, N_ITEMS, opened.manifest.encodings_k1))
+    np.testing.assert_array_equal(opened.encodings.indptr, expected.indptr)
+    np.testing.assert_array_equal(opened.encodings.indices, expected.indices)
+    np.testing.assert_array_equal(opened.encodings.values, expected.values)
+
+
+def test_snapshot_from_before_the_encodings_is_refused_so_that_it_is_made_again(
+    snapshot: Snapshot, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(snapshot.path, tmp_path / "3"))
+    fields = json.loads((copy / "snapshot.json").read_text())
+    del fields["encodings_k1"]
+    (copy / "snapshot.json").write_text(json.dumps(fields))
+    with pytest.raises(GalleryError, match="missing or damaged"):
+        Snapshot.open(copy)
 
 
 def test_manifest_counts_items_labels_and_dimensions(snapshot: Snapshot) -> None:

@@ -292,7 +292,7 @@ def test_gone_neighbors_count_as_not_in_the_gallery() -> None:
     gallery = clustered(80, 3, seed=4)
     graph, query = graph_of(gallery, 20), near_one_of(gallery)
     lists = ItemLists(gallery, np.where(graph.lists.ids < 5, -1, graph.lists.ids), graph.lists.similarities)
-    gone = replace(graph, lists=lists, has_gone=True)
+    gone = replace(graph, lists=lists, encodings=None, has_gone=True)
     similarities = similarity_matrix(query[None], gallery[5:])
     order = np.argsort(-similarities, axis=1, kind="stable")
     ranked = np.take_along_axis(similarities, order, axis=1)

@@ -24,7 +24,8 @@ from service.scorer import Scorer
 WriteGallery = Callable[..., Snapshot]
 FPIR = Target(rate="fpir", value=0.1)
 OFF = Pipeline(rerank=Rerank(method="off"))
-PIPELINES = [Pipeline(), Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), OFF]
+RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=6, k2=3))
+PIPELINES = [Pipeline(), Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), RECIPROCAL, OFF]
 
 
 def labelled_gallery(

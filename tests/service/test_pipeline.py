@@ -13,23 +13,46 @@ from service.pipeline import Pipeline, Rerank, choose_pipeline
 
 RERANKS = st.builds(
     Rerank,
-    method=st.sampled_from(["off", "contextual"]),
+    method=st.sampled_from(["off", "contextual", "k_reciprocal"]),
     k=st.integers(2, 32),
     beta=st.floats(0.0, 1.0),
     eps=st.floats(0.0, 4.0),
+    k1=st.integers(2, 32),
+    k2=st.integers(1, 33),
+    lam=st.floats(0.0, 1.0),
 )
+SETTINGS = {"off": (), "contextual": ("k", "beta", "eps"), "k_reciprocal": ("k1", "k2", "lam")}
+
+
+def decisive(rerank: Rerank) -> tuple[object, ...]:
+    """The settings that change a score."""
+    return rerank.method, *(repr(getattr(rerank, name)) for name in SETTINGS[rerank.method])
 
 
 @given(RERANKS, RERANKS)
-def test_contextual_pipelines_share_a_key_only_when_they_are_equal(first: Rerank, second: Rerank) -> None:
-    first, second = (one.model_copy(update={"method": "contextual"}) for one in (first, second))
+def test_pipelines_share_a_key_only_when_they_score_alike(first: Rerank, second: Rerank) -> None:
     same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
-    assert same_key == (repr(first) == repr(second))
+    assert same_key == (decisive(first) == decisive(second))
+
+
+@given(RERANKS, RERANKS, st.sampled_from(["contextual", "k_reciprocal"]))
+def test_pipelines_of_one_method_share_a_key_only_when_they_score_alike(
+    first: Rerank, second: Rerank, method: str
+) -> None:
+    first, second = (one.model_copy(update={"method": method}) for one in (first, second))
+    same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
+    assert same_key == (decisive(first) == decisive(second))
 
 
 @pytest.mark.parametrize("changed", [{"k": 9}, {"beta": float(np.nextafter(0.3, 1.0))}, {"eps": 1e-9}])
 def test_the_smallest_change_of_a_setting_is_another_pipeline(changed: dict[str, float]) -> None:
     rerank = Rerank(k=8, beta=0.3, eps=0.0)
+    assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
+
+
+@pytest.mark.parametrize("changed", [{"k1": 21}, {"k2": 5}, {"lam": float(np.nextafter(0.3, 1.0))}])
+def test_the_smallest_change_of_a_k_reciprocal_setting_is_another_pipeline(changed: dict[str, float]) -> None:
+    rerank = Rerank(method="k_reciprocal")
     assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
 
 
@@ -59,13 +82,34 @@ def test_contextual_can_be_asked_for_where_the_default_is_off() -> None:
     assert choose_pipeline(default, "contextual") == Pipeline()
 
 
+@pytest.mark.parametrize("method", ["off", "contextual", "k_reciprocal"])
+def test_a_chosen_method_keeps_the_settings_of_the_service(method: str) -> None:
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7, k1=9, lam=0.5))
+    chosen = choose_pipeline(default, method).rerank
+    assert chosen == default.rerank.model_copy(update={"method": method})
+
+
 def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(RequestError, match="'k_means', expected auto, off or contextual"):
+    with pytest.raises(RequestError, match="'k_means', expected auto, off, contextual or k_reciprocal"):
         choose_pipeline(Pipeline(), "k_means")
 
 
 @pytest.mark.parametrize(
-    "fields", [{"k": 1}, {"k": 33}, {"beta": -0.1}, {"beta": 1.1}, {"eps": -1.0}, {"kk": 8}]
+    "fields",
+    [
+        {"k": 1},
+        {"k": 33},
+        {"beta": -0.1},
+        {"beta": 1.1},
+        {"eps": -1.0},
+        {"kk": 8},
+        {"k1": 1},
+        {"k1": 33},
+        {"k2": 0},
+        {"k2": 34},
+        {"lam": -0.1},
+        {"lam": 1.1},
+    ],
 )
 def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
