@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from indexer.embedding_run import EmbeddingRun, Failure
+from indexer.embedding_run import EmbeddingRun, Failure, RunOptions
 from indexer.gallery import Gallery
 from indexer.hygiene import Hygiene, examine
 from indexer.neighbor_graph import build_neighbor_graph
@@ -17,7 +17,7 @@ from indexer.sources import SourceItem
 from indexer.vector_index import check_factory
 from models.embedder import Embedder
 
-__all__ = ["BuildProgress", "BuildResult", "build_gallery"]
+__all__ = ["BuildProgress", "BuildResult", "StageClock", "build_gallery", "record_build"]
 
 OnProgress = Callable[["BuildProgress"], None]
 
@@ -88,9 +88,9 @@ def build_gallery(
     """
     check_factory(index, embedder.bundle.dim)
     report = on_progress or (lambda _: None)
-    clock = _Clock()
+    clock = StageClock()
     with gallery.writing():
-        run = EmbeddingRun(gallery, embedder, max_failures=max_failures, workers=workers)
+        run = EmbeddingRun(gallery, embedder, RunOptions(max_failures=max_failures, workers=workers))
         run.over(items, lambda done, total, failed: report(BuildProgress("embed", done, total, failed)))
         clock.lap("embed")
         graph = build_neighbor_graph(
@@ -100,29 +100,59 @@ def build_gallery(
         clock.lap("neighbors")
         report(BuildProgress("publish", 0, 1, len(run.failures)))
         snapshot = gallery.publish(graph, index=index)
-        hygiene = _examine(gallery, snapshot)
-        clock.lap("publish")
+        result = record_build(gallery, snapshot, clock, failures=run.failures, provider=embedder.provider)
         report(BuildProgress("publish", 1, 1, len(run.failures)))
-        result = BuildResult(
-            version=snapshot.manifest.version,
-            n_items=snapshot.manifest.n_items,
-            n_labels=snapshot.manifest.n_labels,
-            index=snapshot.manifest.index,
-            provider=embedder.provider,
-            seconds=clock.laps,
-            failures=run.failures,
-            hygiene=hygiene,
-        )
-        gallery.save_report(result.version, _as_report(result))
     return result
 
 
-class _Clock:
+def record_build(
+    gallery: Gallery,
+    snapshot: Snapshot,
+    clock: StageClock,
+    *,
+    failures: list[Failure],
+    provider: str,
+    job: str | None = None,
+) -> BuildResult:
+    """Examine a version that was just made, and keep the report of it.
+
+    Args:
+        gallery: The gallery.
+        snapshot: The version.
+        clock: Stopped for the last time here, as `publish`.
+        failures: Images left out.
+        provider: Execution provider that embedded the others.
+        job: Name of the job that made it.
+    """
+    hygiene = _examine(gallery, snapshot)
+    clock.lap("publish")
+    result = BuildResult(
+        version=snapshot.manifest.version,
+        n_items=snapshot.manifest.n_items,
+        n_labels=snapshot.manifest.n_labels,
+        index=snapshot.manifest.index,
+        provider=provider,
+        seconds=clock.laps,
+        failures=failures,
+        hygiene=hygiene,
+    )
+    gallery.save_report(result.version, {**_as_report(result), "job": job})
+    return result
+
+
+class StageClock:
+    """Seconds by stage; a stage ends with its lap.
+
+    Attributes:
+        laps: Seconds by stage so far.
+    """
+
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.monotonic()
 
     def lap(self, stage: str) -> None:
+        """End a stage."""
         now = time.monotonic()
         self.laps[stage] = round(now - self._last, 3)
         self._last = now

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
 from indexer.errors import BuildError
-from indexer.gallery import Gallery
 from indexer.preparation import PreparedItem, as_rows, prepare_item
 from indexer.sources import SourceItem
 from models.embedder import Embedder
 from models.errors import EmbeddingError, ImageError
 
-__all__ = ["EmbeddingRun", "Failure"]
+__all__ = ["EmbeddingRun", "Failure", "RowSink", "RunOptions"]
 
-# Rows a commit: large enough that Lance's files stay few, small enough that little is lost.
+# Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
 
 
@@ -31,27 +33,53 @@ class Failure:
     reason: str
 
 
-class EmbeddingRun:
-    """Embeds items into a new generation of a gallery's table, which nobody searches yet.
+class RowSink(Protocol):
+    """Where finished rows go, such as a gallery that is held for writing."""
 
-    Args:
-        gallery: The gallery, held for writing.
-        embedder: Embedder of the bundle to use.
+    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
+        """Commit the first rows."""
+
+    def append(self, rows: pa.Table) -> None:
+        """Commit further rows."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run goes.
+
+    Attributes:
         max_failures: Give up when more images than this cannot be used; None goes on.
         workers: Threads that decode.
+        rows_per_commit: Finished rows that are committed together.
+        seconds_per_commit: Commit also fewer rows when so much time has passed.
+        resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
     """
 
-    def __init__(
-        self, gallery: Gallery, embedder: Embedder, *, max_failures: int | None, workers: int
-    ) -> None:
-        self.gallery = gallery
+    max_failures: int | None = None
+    workers: int = 2
+    rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
+    seconds_per_commit: float = math.inf
+    resumes: bool = False
+
+
+class EmbeddingRun:
+    """Embeds items into rows that nobody searches yet.
+
+    Args:
+        sink: Where the rows go.
+        embedder: Embedder of the bundle to use.
+        options: How the run goes.
+    """
+
+    def __init__(self, sink: RowSink, embedder: Embedder, options: RunOptions | None = None) -> None:
+        self.sink = sink
         self.embedder = embedder
-        self.max_failures = max_failures
-        self.workers = workers
+        self.options = options or RunOptions()
         self.failures: list[Failure] = []
         self._n_kept = 0
         self._rows: list[pa.Table] = []
-        self._started = False
+        self._started = self.options.resumes
+        self._committed_at = time.monotonic()
 
     def over(self, items: Sequence[SourceItem], on_progress: Callable[[int, int, int], None]) -> None:
         """Embed every item; failures are collected.
@@ -67,7 +95,7 @@ class EmbeddingRun:
             self._embed(batch)
             n_failed = len(self.failures)
             on_progress(self._n_kept + n_failed, len(items), n_failed)
-        self._commit()
+        self.commit()
         if not self._started:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
             raise BuildError(f"none of {len(items)} images could be used{first}")
@@ -100,7 +128,7 @@ class EmbeddingRun:
         """Items in order, while those of the next batches are being decoded."""
         ahead = 3 * self.embedder.batch_size
         waiting: deque[tuple[SourceItem, Future[PreparedItem]]] = deque()
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
+        with ThreadPoolExecutor(self.options.workers, thread_name_prefix="decode") as pool:
             try:
                 for item in items:
                     waiting.append((item, pool.submit(prepare_item, item, self.embedder)))
@@ -128,28 +156,32 @@ class EmbeddingRun:
     def _fail(self, item: SourceItem, reason: str) -> None:
         failure = Failure(_displayable(item.id), _displayable(str(item.path)), reason)
         self.failures.append(failure)
-        if self.max_failures is not None and len(self.failures) > self.max_failures:
+        most = self.options.max_failures
+        if most is not None and len(self.failures) > most:
             raise BuildError(
-                f"{len(self.failures)} images could not be used, at most {self.max_failures} were allowed; "
+                f"{len(self.failures)} images could not be used, at most {most} were allowed; "
                 f"the last is '{failure.path}': {reason}"
             )
 
     def _keep(self, rows: pa.Table) -> None:
         self._rows.append(rows)
         self._n_kept += rows.num_rows
-        if sum(table.num_rows for table in self._rows) >= _ROWS_PER_COMMIT:
-            self._commit()
+        is_full = sum(table.num_rows for table in self._rows) >= self.options.rows_per_commit
+        if is_full or time.monotonic() - self._committed_at >= self.options.seconds_per_commit:
+            self.commit()
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
+        """Commit the rows that are finished, as after the last batch; for a run that has to stop."""
+        self._committed_at = time.monotonic()
         if not self._rows:
             return
         rows = pa.concat_tables(self._rows)
         self._rows = []
         if self._started:
-            self.gallery.append(rows)
+            self.sink.append(rows)
         else:
             bundle = self.embedder.bundle
-            self.gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
+            self.sink.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
             self._started = True
 
 
