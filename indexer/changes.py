@@ -48,14 +48,14 @@ class Change:
     Attributes:
         revision: The table's version that holds it.
         n_added: Items with an id that was new.
-        n_replaced: Items with an id that was there.
+        replaced: Ids of the items that were there before.
         n_patched: Items with another label or other metadata.
         n_removed: Items that are gone.
     """
 
     revision: int
     n_added: int = 0
-    n_replaced: int = 0
+    replaced: frozenset[str] = frozenset()
     n_patched: int = 0
     n_removed: int = 0
 
@@ -94,21 +94,23 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
         last = _last_of_each_id(rows)
         if not len(last):
             return Change(view.revision)
-        old = view.positions(last["id"].to_pylist())
+        ids = last["id"].to_pylist()
+        old = view.positions(ids)
         n_new = len(last)
         sequences = np.arange(view.next_number, view.next_number + n_new)
-        ids, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
+        neighbors, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
         columns = {
             "sequence": pa.array(sequences),
             "patch": pa.array(np.full(n_new, -1)),
-            "neighbor_ids": as_fixed_lists(ids),
+            "neighbor_ids": as_fixed_lists(neighbors),
             "neighbor_similarities": as_fixed_lists(similarities),
         }
         for name, column in columns.items():
             last = last.append_column(name, column)
-        replaced = view.sequences(old[old >= 0])
-        revision = _commit(reader, activation, last, replaced, view.next_number + n_new)
-        return Change(revision, n_added=n_new - len(replaced), n_replaced=len(replaced))
+        gone = view.sequences(old[old >= 0])
+        revision = _commit(reader, activation, last, gone, view.next_number + n_new)
+        replaced = frozenset(item_id for item_id, place in zip(ids, old, strict=True) if place >= 0)
+        return Change(revision, n_added=n_new - len(replaced), replaced=replaced)
 
 
 def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:

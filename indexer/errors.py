@@ -4,6 +4,7 @@ IndexerError
 ├── SourceError (ValueError)             a folder or manifest cannot be read
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
+│   │   └── VersionNotFoundError             the gallery has no such version
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryBusyError                 another job holds the gallery
@@ -23,6 +24,7 @@ __all__ = [
     "IndexerError",
     "ItemNotFoundError",
     "SourceError",
+    "VersionNotFoundError",
 ]
 
 
@@ -40,6 +42,16 @@ class GalleryError(IndexerError, ValueError):
 
 class GalleryNotFoundError(GalleryError, LookupError):
     """There is no gallery of that name, or it was never indexed."""
+
+
+class VersionNotFoundError(GalleryNotFoundError):
+    """The gallery has no version of that number."""
+
+    def __init__(self, gallery: str, version: int, known: list[int]) -> None:
+        super().__init__(f"gallery '{gallery}' has no version {version}, only {known}")
+        self.gallery = gallery
+        self.version = version
+        self.known = known
 
 
 class ItemNotFoundError(GalleryError, LookupError):

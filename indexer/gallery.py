@@ -27,7 +27,13 @@ import pyarrow as pa
 
 from indexer.activation import Activation, read_activation
 from indexer.arrays import as_matrix
-from indexer.errors import GalleryBusyError, GalleryError, GalleryNotFoundError, ItemNotFoundError
+from indexer.errors import (
+    GalleryBusyError,
+    GalleryError,
+    GalleryNotFoundError,
+    ItemNotFoundError,
+    VersionNotFoundError,
+)
 from indexer.files import write_atomically
 from indexer.item_table import ItemTable
 from indexer.locks import file_lock
@@ -116,7 +122,7 @@ class Gallery:
             version: A published version; the active one when None.
 
         Raises:
-            GalleryNotFoundError: There is no such version.
+            VersionNotFoundError: There is no such version.
             GalleryError: The gallery table itself is damaged.
         """
         chosen = self.active_version if version is None else version
@@ -130,18 +136,23 @@ class Gallery:
             # The report remembers the kind of index, also one that was chosen by hand.
             return self._derive(chosen, index=self.report(chosen).get("index", "auto"))
 
-    def thumbnail(self, version: int, item_id: str) -> bytes:
+    def thumbnail(self, version: int, item_id: str, *, sequence: int | None = None) -> bytes:
         """JPEG thumbnail of an item.
 
         Args:
             version: A published version, or the revision that is searched.
             item_id: Id of the item.
+            sequence: Its sequence, where that is known: it is found faster than an id.
 
         Raises:
             ItemNotFoundError: There is no such item in this version.
         """
-        condition = "id = '" + item_id.replace("'", "''") + "'"
-        return self._thumbnail(version, condition, item_id)
+        by_id = "id = '" + item_id.replace("'", "''") + "'"
+        condition = by_id if sequence is None else f"sequence = {sequence}"
+        found = self._readable(version).find(version, "thumbnail", condition)
+        if not found:
+            raise ItemNotFoundError(self.name, item_id)
+        return bytes(found[0])
 
     def columns(self, version: int, names: list[str]) -> pa.Table:
         """Whole columns of a version, one row an item in gallery order."""
@@ -258,7 +269,7 @@ class Gallery:
             as_built: Leave out the live changes that were made while it was active before.
 
         Raises:
-            GalleryNotFoundError: There is no such version.
+            VersionNotFoundError: There is no such version.
         """
         with self._pointer():
             if version not in self.versions():
@@ -376,17 +387,11 @@ class Gallery:
         positions = np.where(ids < 0, -1, np.searchsorted(sequences, ids)).astype(np.int32)
         return NeighborGraph(positions, as_matrix(rows["neighbor_similarities"]))
 
-    def _thumbnail(self, version: int, condition: str, item_id: str) -> bytes:
-        found = self._readable(version).find(version, "thumbnail", condition)
-        if not found:
-            raise ItemNotFoundError(self.name, item_id)
-        return bytes(found[0])
-
     def _readable(self, version: int) -> ItemTable:
         """The table, when it has a version that belongs to the gallery.
 
         Raises:
-            GalleryNotFoundError: There is no such version.
+            VersionNotFoundError: There is no such version.
             GalleryError: It is damaged.
         """
         try:
@@ -404,8 +409,8 @@ class Gallery:
         active_ones = set() if active is None else {active.version, *active.revisions}
         return active_ones | set(self.versions())
 
-    def _no_version(self, version: int) -> GalleryNotFoundError:
-        return GalleryNotFoundError(f"gallery '{self.name}' has no version {version}, only {self.versions()}")
+    def _no_version(self, version: int) -> VersionNotFoundError:
+        return VersionNotFoundError(self.name, version, self.versions())
 
     @property
     def _activation_path(self) -> Path:

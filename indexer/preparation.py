@@ -21,7 +21,15 @@ from models.decoding import read_encoded
 from models.embedder import Embedder
 from models.similarity import FloatArray
 
-__all__ = ["THUMBNAIL_SIDE", "PreparedItem", "as_rows", "make_thumbnail", "prepare_item"]
+__all__ = [
+    "THUMBNAIL_SIDE",
+    "PreparedItem",
+    "as_rows",
+    "make_thumbnail",
+    "no_rows",
+    "prepare_encoded",
+    "prepare_item",
+]
 
 THUMBNAIL_SIDE = 256
 
@@ -51,8 +59,21 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
         ImageError: The image cannot be used.
         OSError: The file cannot be read.
     """
-    encoded = read_encoded(item.path, embedder.limits)
-    image = embedder.decode(encoded)
+    return prepare_encoded(item, read_encoded(item.path, embedder.limits), embedder)
+
+
+def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> PreparedItem:
+    """Decode and preprocess one image that is in memory.
+
+    Args:
+        item: What to keep of it; its path is only noted.
+        encoded: The image's file.
+        embedder: Embedder of the bundle to use.
+
+    Raises:
+        ImageError: The image cannot be used.
+    """
+    image = embedder.decode(read_encoded(encoded, embedder.limits))
     tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
     return PreparedItem(
         item=item,
@@ -70,6 +91,24 @@ def make_thumbnail(image: Image.Image) -> bytes:
     stream = io.BytesIO()
     small.save(stream, "JPEG", quality=85)
     return stream.getvalue()
+
+
+def no_rows(dim: int) -> pa.Table:
+    """A table as `as_rows` gives it, for no item.
+
+    Args:
+        dim: Length of the embeddings.
+    """
+    text = dict.fromkeys(("id", "label", "uri", "metadata"), pa.string())
+    fields = {
+        **text,
+        "thumbnail": pa.binary(),
+        "content_sha256": pa.binary(32),
+        "signature": pa.list_(pa.uint8(), 3 * SIGNATURE_SIDE**2),
+        "added_at": pa.timestamp("us", tz="UTC"),
+        "embedding": pa.list_(pa.float32(), dim),
+    }
+    return pa.schema(list(fields.items())).empty_table()
 
 
 def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Table:

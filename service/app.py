@@ -11,7 +11,7 @@ from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
 from service.problems import install_problem_handlers
 from service.rate_limit import limit_rate
-from service.routes import galleries, jobs, operations, page, search
+from service.routes import galleries, items, jobs, operations, page, search
 from service.schemas import Problem
 from service.security import require_scope
 from service.settings import Settings
@@ -50,9 +50,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_sharing(app, settings, link)
     install_problem_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes)
-    for router in (search.router, galleries.router):
+    for router in (search.router, galleries.router, items.router):
         app.include_router(router, dependencies=[Depends(require_scope("search"))])
-    app.include_router(jobs.router, dependencies=[Depends(require_scope("admin"))])
+    app.include_router(items.writing_router, dependencies=[Depends(require_scope("write"))])
+    for router in (galleries.admin_router, jobs.router):
+        app.include_router(router, dependencies=[Depends(require_scope("admin"))])
     app.include_router(operations.router)
     app.include_router(page.router)
     return app

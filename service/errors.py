@@ -2,6 +2,7 @@
 
 ServiceError
 ├── RequestError (ValueError)        a request cannot be answered as it was asked
+│   └── NothingAddedError            none of several uploaded images could be used
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
@@ -13,7 +14,7 @@ ServiceError
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "CalibrationRecordError",
@@ -21,6 +22,7 @@ __all__ = [
     "JobNotFoundError",
     "JobStoppedError",
     "JobsUnavailableError",
+    "NothingAddedError",
     "RedisAwayError",
     "RequestError",
     "ServiceError",
@@ -34,6 +36,19 @@ class ServiceError(Exception):
 
 class RequestError(ServiceError, ValueError):
     """A request cannot be answered as it was asked."""
+
+
+class NothingAddedError(RequestError):
+    """None of several uploaded images could be used.
+
+    Args:
+        reason: One sentence.
+        errors: What was wrong with each.
+    """
+
+    def __init__(self, reason: str, errors: list[dict[str, Any]]) -> None:
+        super().__init__(reason)
+        self.members = {"errors": errors}
 
 
 class CalibrationRecordError(ServiceError, ValueError):

@@ -12,6 +12,7 @@ from service.caching_embedder import CachingEmbedder
 from service.matcher import Matcher
 from service.redis_link import RedisLink
 from service.settings import Settings
+from service.upkeep import Upkeep
 
 __all__ = ["GalleryState", "OpenGalleries"]
 
@@ -43,6 +44,7 @@ class OpenGalleries:
         self.settings = settings
         self.embedder = CachingEmbedder(settings, link)
         self._lock = threading.Lock()
+        self.upkeep = Upkeep(settings.compaction, settings.retention)
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
 
@@ -69,9 +71,7 @@ class OpenGalleries:
         try:
             gallery = self.gallery(name)
         except GalleryNotFoundError:
-            # The files of a deleted gallery stay on the disk for as long as they are open.
-            self._readers.pop(name, None)
-            self._matchers.pop(name, None)
+            self.close(name)
             raise
         with self._lock:
             return self._readers.setdefault(name, GalleryReader(gallery))
@@ -101,6 +101,15 @@ class OpenGalleries:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
             return matcher
+
+    def changed(self, name: str) -> None:
+        """To be called after a live change: starts a compaction when enough has changed."""
+        self.upkeep.consider(self.reader(name))
+
+    def close(self, name: str) -> None:
+        """Let go of a gallery: the files of a deleted one stay on the disk for as long as they are open."""
+        self._readers.pop(name, None)
+        self._matchers.pop(name, None)
 
     def states(self) -> list[GalleryState]:
         """Every gallery with what keeps it from being searched."""

@@ -9,7 +9,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from indexer.errors import BundleMismatchError, GalleryError, GalleryNotFoundError, ItemNotFoundError
+from indexer.errors import (
+    BundleMismatchError,
+    FilterError,
+    GalleryBusyError,
+    GalleryError,
+    GalleryNotFoundError,
+    ItemNotFoundError,
+    VersionNotFoundError,
+)
 from models.errors import (
     EmbeddingError,
     ImageError,
@@ -23,11 +31,12 @@ from service.errors import (
     JobConflictError,
     JobNotFoundError,
     JobsUnavailableError,
+    NothingAddedError,
     RequestError,
     TooManyRequestsError,
 )
 
-__all__ = ["PROBLEM_TYPE_PREFIX", "PROBLEMS", "install_problem_handlers", "problem"]
+__all__ = ["PROBLEM_TYPE_PREFIX", "PROBLEMS", "install_problem_handlers", "problem", "problem_type"]
 
 PROBLEM_TYPE_PREFIX = "urn:vicinal:problem:"
 logger = logging.getLogger(__name__)
@@ -40,10 +49,14 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (ImageTooSmallError, 422, "image-too-small"),
     (ImageError, 400, "not-an-image"),
     (EmbeddingError, 422, "invalid-embedding"),
+    (NothingAddedError, 422, "nothing-added"),
     (RequestError, 422, "invalid-request"),
+    (FilterError, 422, "invalid-filter"),
     (ItemNotFoundError, 404, "item-not-found"),
+    (VersionNotFoundError, 404, "version-not-found"),
     (GalleryNotFoundError, 404, "gallery-not-found"),
     (BundleMismatchError, 409, "bundle-mismatch"),
+    (GalleryBusyError, 409, "gallery-busy"),
     (CalibrationRecordError, 500, "calibration-damaged"),
     (TooManyRequestsError, 429, "too-many-requests"),
     (JobNotFoundError, 404, "job-not-found"),
@@ -71,6 +84,12 @@ def problem(status: int, kind: str, detail: str, **further: object) -> JSONRespo
         **further,
     }
     return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def problem_type(error: Exception) -> str:
+    """Problem type of an error that is told beside others."""
+    kind = next((kind for known, _, kind in PROBLEMS if isinstance(error, known)), "internal-error")
+    return PROBLEM_TYPE_PREFIX + kind
 
 
 def install_problem_handlers(app: FastAPI) -> None:

@@ -16,8 +16,6 @@ __all__ = [
     "BatchRequest",
     "GalleryBody",
     "GalleryListBody",
-    "ItemBody",
-    "ItemPageBody",
     "Problem",
     "ReadinessBody",
     "SearchOptions",
@@ -41,6 +39,14 @@ class SearchOptions(_Request):
         None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
     )
     rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
+    filter: str | None = Field(
+        None,
+        max_length=4096,
+        description=(
+            "Lance SQL on `id`, `label` and `metadata` that every match fulfils, such as "
+            "`label = 'shoe' AND json_get_float(metadata, 'price') < 50`. It changes no score."
+        ),
+    )
     include_candidates: bool = Field(
         False, description="Also list the best candidates below the threshold, apart from the matches."
     )
@@ -154,22 +160,6 @@ class BatchAnswerBody(_Response):
     """Answers in the order of the queries."""
 
     answers: list[AnswerBody]
-
-
-class ItemBody(_Response):
-    """One item."""
-
-    id: str
-    label: str | None
-    uri: str
-    metadata: dict[str, Any]
-
-
-class ItemPageBody(_Response):
-    """One page of items."""
-
-    items: list[ItemBody]
-    next: str | None = Field(description="Cursor of the next page; null at the end.")
 
 
 class CalibrationBody(_Response):

@@ -14,6 +14,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from indexer.compaction import CompactionPolicy
+from indexer.retention import RetentionPolicy
 from models.bundle import default_bundle_path
 from models.decoding import DecodeLimits
 from models.runtime import Device
@@ -40,6 +42,8 @@ class Settings(BaseSettings):
         max_batch: Most queries of one batch search.
         max_limit: Largest `limit` of a search.
         pipeline: What `auto` stands for.
+        compaction: When the live changes of a gallery are made a new version.
+        retention: Which versions of a gallery stay after a compaction.
         api_keys: Scopes by key; empty: no key is asked for.
         max_queue: Most searches that are answered or wait at once.
         rate_limit: Requests a client may send, such as `100/minute;5000/hour`; empty: any number.
@@ -72,6 +76,8 @@ class Settings(BaseSettings):
     max_batch: int = Field(64, ge=1)
     max_limit: int = Field(1000, ge=1)
     pipeline: Pipeline = Pipeline()
+    compaction: CompactionPolicy = CompactionPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
     # An empty key would be the key of every request without one.
     api_keys: dict[Annotated[str, Field(min_length=1)], tuple[Scope, ...]] = Field(
         default_factory=dict, repr=False

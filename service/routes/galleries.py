@@ -1,4 +1,4 @@
-"""Galleries, their items and the items' pictures."""
+"""Galleries: what each holds, its versions, and how one is made, rolled back and removed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from indexer.errors import ItemNotFoundError
-from indexer.view import GalleryView
+from indexer.creation import create_gallery
+from indexer.gallery import GALLERY_NAME, Gallery
+from indexer.retention import describe_versions
 from service.errors import CalibrationRecordError, RequestError
+from service.item_schemas import VersionBody, VersionListBody
 from service.matcher import Matcher
 from service.routes.context import GalleriesDependency
-from service.schemas import CalibrationBody, GalleryBody, GalleryListBody, ItemBody, ItemPageBody
+from service.schemas import CalibrationBody, GalleryBody, GalleryListBody
 
-__all__ = ["router"]
+__all__ = ["admin_router", "router"]
 
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
+admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 
 
 @router.get("")
@@ -31,52 +34,45 @@ def get_gallery(gallery: str, galleries: GalleriesDependency) -> GalleryBody:
     return _describe(galleries.matcher(gallery))
 
 
-@router.get("/{gallery}/items")
-def list_items(
+@router.get("/{gallery}/versions")
+def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBody:
+    """Versions of a gallery, newest first, with what each takes on the disk."""
+    described = describe_versions(galleries.gallery(gallery))
+    return VersionListBody(versions=[VersionBody.model_validate(one) for one in described])
+
+
+@admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
+def put_gallery(gallery: str, galleries: GalleriesDependency, response: Response) -> GalleryBody:
+    """Make a gallery without items for the service's bundle; one that is there stays as it is."""
+    if not GALLERY_NAME.fullmatch(gallery):
+        raise RequestError(
+            f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
+        )
+    path = galleries.settings.galleries_path / gallery
+    if create_gallery(Gallery(path), galleries.embedder.bundle):
+        response.status_code = 201
+    return _describe(galleries.matcher(gallery))
+
+
+@admin_router.delete("/{gallery}", status_code=204)
+def delete_gallery(gallery: str, galleries: GalleriesDependency) -> None:
+    """Remove a gallery with all its versions and calibrations."""
+    galleries.gallery(gallery).delete()
+    galleries.close(gallery)
+
+
+@admin_router.post("/{gallery}/versions/{version}/activate")
+def activate_version(
     gallery: str,
+    version: int,
     galleries: GalleriesDependency,
-    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-    size: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> ItemPageBody:
-    """Items in gallery order, page by page."""
-    # One more than asked for tells whether there is another page.
-    found = galleries.matcher(gallery).view.page(_cursor(after), size + 1)
-    page = found[:size]
-    return ItemPageBody(
-        items=[ItemBody.model_validate(item) for _, item in page],
-        next=str(page[-1][0]) if len(found) > size else None,
-    )
-
-
-@router.get("/{gallery}/items/{item_id:path}/image", response_class=Response)
-def get_item_image(gallery: str, item_id: str, galleries: GalleriesDependency) -> Response:
-    """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
-    matcher = galleries.matcher(gallery)
-    _item(matcher.view, gallery, item_id)
-    thumbnail = matcher.gallery.thumbnail(matcher.view.revision, item_id)
-    return Response(thumbnail, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
-
-
-@router.get("/{gallery}/items/{item_id:path}")
-def get_item(gallery: str, item_id: str, galleries: GalleriesDependency) -> ItemBody:
-    """One item."""
-    return _item(galleries.matcher(gallery).view, gallery, item_id)
-
-
-def _cursor(after: str | None) -> int | None:
-    if after is None:
-        return None
-    try:
-        return int(after)
-    except ValueError as error:
-        raise RequestError(f"after is '{after}', expected the `next` of a page") from error
-
-
-def _item(view: GalleryView, gallery: str, item_id: str) -> ItemBody:
-    try:
-        return ItemBody.model_validate(view.items([view.position(item_id)])[0])
-    except KeyError as error:
-        raise ItemNotFoundError(gallery, item_id) from error
+    as_built: Annotated[
+        bool, Query(description="Without the live changes made while it was active before.")
+    ] = False,
+) -> GalleryBody:
+    """Search another version from the next request on; searches under way are not disturbed."""
+    galleries.gallery(gallery).activate(version, as_built=as_built)
+    return _describe(galleries.matcher(gallery))
 
 
 def _describe(matcher: Matcher) -> GalleryBody:

@@ -31,6 +31,7 @@ _OPTION_FIELDS = {
     "limit": {"type": "integer", "default": 10, "minimum": 1},
     "threshold": {"type": "number", "minimum": 0, "maximum": 1},
     "rerank": {"type": "string", "enum": list(get_args(RerankChoice)), "default": "auto"},
+    "filter": {"type": "string", "maxLength": 4096},
     "include_candidates": {"type": "boolean", "default": False},
 }
 _SEARCH_BODY: dict[str, Any] = {
@@ -108,6 +109,7 @@ def _search(
         limit=options.limit,
         threshold=options.threshold,
         rerank=options.rerank,
+        filter=options.filter,
         include_candidates=options.include_candidates,
     )
     metrics.record(answers, len(matcher.view))

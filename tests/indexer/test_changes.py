@@ -71,7 +71,7 @@ def nearest_id(view: GalleryView, query: FloatArray) -> str:
 def test_an_added_item_is_found_by_the_next_search(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
     new = unit(1, seed=9)
     change = add_items(reader, rows(["new"], new), bundle=BUNDLE)
-    assert (change.n_added, change.n_replaced) == (1, 0)
+    assert (change.n_added, change.replaced) == (1, frozenset())
     assert nearest_id(reader.view(), new[0]) == "new"
     assert len(reader.view()) == 41
 
@@ -101,7 +101,7 @@ def test_adding_an_id_again_replaces_the_item(reader: GalleryReader, rows: Rows,
     new = unit(1, seed=9)
     change = add_items(reader, rows(["7"], new, labels=["boots"]), bundle=BUNDLE)
     view = reader.view()
-    assert (change.n_added, change.n_replaced, len(view)) == (0, 1, 40)
+    assert (change.n_added, change.replaced, len(view)) == (0, {"7"}, 40)
     assert np.array_equal(view.vectors(np.array([view.position("7")])), new)
     assert ids_of(view)[-1] == "7"
 
