@@ -86,9 +86,7 @@ def measure_all(roots: Path, work: Path, jobs: int) -> None:
 def _measure_one(task: tuple[Run, Path, Path]) -> dict[str, Any]:
     run, roots, work = task
     parts = load_parts(roots / run.images, work)
-    # The floor belongs to the embedding, but hardly moves with the seed.
-    floor = run.group == "losses" and run.seed == 0
-    return {**load_record(run, work), **measure_parts(load_embeddings(run, work), parts, floor=floor)}
+    return {**load_record(run, work), **measure_parts(load_embeddings(run, work), parts)}
 
 
 def _stored_records() -> list[dict[str, Any]]:

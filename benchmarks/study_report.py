@@ -77,8 +77,7 @@ def _loss_table(records: Sequence[Record], images: str) -> str:
     for name in (variant for base in BASE_LOSSES for variant in (base, f"{base}+tcm")):
         found = _of(records, group="losses", images=images, name=name)
         cells = [_cell(_values(found, metric), factor) for metric, factor in _COLUMNS.values()]
-        floors = [one["test"]["opis_floor"] for one in found if "opis_floor" in one["test"]]
-        floor = f"{np.mean(floors) * 1000:.2f}" if floors else ""
+        floor = _cell(_values(found, "opis_floor"), 1000)
         lines.append(_row([name.replace("+tcm", " + TCM"), *cells, floor]))
     return "\n".join(lines) + "\n"
 

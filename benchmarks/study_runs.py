@@ -40,7 +40,6 @@ BASE_LOSSES: dict[str, dict[str, Any]] = {
 DESIGNS: dict[str, dict[str, Any]] = {
     "m2-n48": {"kind": "group", "m": 2, "n": 48},
     "m4-n24": {"kind": "group", "m": 4, "n": 24},
-    "m8-n12": {"kind": "group", "m": 8, "n": 12},
     "p0.1": {"kind": "random_pairs", "p": 0.1},
     "p0.5": {"kind": "random_pairs", "p": 0.5},
 }
@@ -68,12 +67,10 @@ def dependent_runs(margins: dict[str, dict[str, tuple[float, float]]]) -> list[R
     """
     parts = [
         [run for seed in SEEDS for run in _tcm_runs(margins, seed)],
-        [run for seed in SEEDS for run in _design_runs("dogfacenet", seed)],
-        [run for seed in SEEDS for run in _rsk_runs("omniglot", seed)],
+        [run for seed in SEEDS for run in _design_runs(seed)],
+        [run for seed in SEEDS for run in _rsk_runs(seed)],
         [run for seed in SEEDS for run in _noise_runs(seed)],
         [run for seed in SEEDS for run in _margin_runs(seed)],
-        [run for seed in SEEDS for run in _rsk_runs("dogfacenet", seed)],
-        [run for seed in SEEDS for run in _design_runs("grocery", seed)],
     ]
     return [run for part in parts for run in part]
 
@@ -112,10 +109,10 @@ def _margin_runs(seed: int) -> list[Run]:
     ]
 
 
-def _rsk_runs(images: str, seed: int) -> list[Run]:
+def _rsk_runs(seed: int) -> list[Run]:
     """As many images seen in all, whatever the batch; the step grows with the root of the batch."""
+    images, runs = "omniglot", []
     seen = _STEPS[images] * _BATCH[images]
-    runs = []
     for size in _RSK_BATCHES:
         sampler = {"kind": "class_balanced", "batch_size": size, "per_class": _PER_CLASS}
         steps, rate = seen // size, 2e-3 * (size / 128) ** 0.5
@@ -138,20 +135,14 @@ def _noise_runs(seed: int) -> list[Run]:
     ]
 
 
-def _design_runs(images: str, seed: int) -> list[Run]:
-    """On the unbalanced photo sets: with classes of one size the weights of a design are all the same."""
+def _design_runs(seed: int) -> list[Run]:
+    """On the unbalanced dogs: with classes of one size the weights of a design are all the same."""
     runs = []
     for name, design in DESIGNS.items():
-        if images == "dogfacenet" and name == "m8-n12":
-            continue  # few dogs have eight photos
         sampler = {**design, "n_pairs": 48} if design["kind"] == "random_pairs" else design
         for weighted in (True, False):
             arguments = {"margin": 4.0, "batch_design": design, "importance": weighted}
             loss = {"name": "balanced_contrastive", "arguments": arguments}
             label = f"{name}-{'weighted' if weighted else 'plain'}"
-            runs.append(_run_design(images, label, loss, sampler, seed))
+            runs.append(Run("dogfacenet", "designs", label, loss, seed, sampler, _STEPS["dogfacenet"]))
     return runs
-
-
-def _run_design(images: str, name: str, loss: dict[str, Any], sampler: dict[str, Any], seed: int) -> Run:
-    return Run(images, "designs", name, loss, seed, sampler, _STEPS[images])

@@ -157,6 +157,9 @@ def _training_classes(run: Run, parts: Parts) -> tuple[npt.NDArray[np.uint8], np
         rng = np.random.default_rng(1_000 + run.seed)
         wrong = rng.random(len(class_ids)) < run.label_noise
         class_ids = np.where(wrong, rng.permutation(class_ids), class_ids)
+        # A class that is left with one image has no pair.
+        kept = np.bincount(class_ids)[class_ids] >= 2
+        pixels, class_ids = pixels[kept], np.unique(class_ids[kept], return_inverse=True)[1]
     return pixels, class_ids.astype(np.int64)
 
 

@@ -1,6 +1,6 @@
 """Contextual re-ranking: two images are alike when their neighborhoods are.
 
-Zheng Shu et al., "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity
+Liao et al., "Supervised Metric Learning to Rank for Retrieval via Contextual Similarity
 Optimization" (CSO, ICML 2023), appendix I.5. On a set S, with squared distances D = 2 - 2 s and every
 item its own first neighbor,
 
@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from models.similarity import FloatArray, exact_similarities
+from refine.k_reciprocal import k_reciprocal_scores
 
 __all__ = [
     "contextual_scores",
     "dense_contextual_scores",
+    "k_reciprocal_scores",
     "kth_similarities",
     "neighborhood_radius",
 ]
