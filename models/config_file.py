@@ -15,7 +15,7 @@ from models.errors import ConfigError
 
 __all__ = ["explain", "models_of", "override", "read_toml"]
 
-_BARE_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_BARE_WORD = re.compile(r"""[^\s'"\[\]{}=#,]+""")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
     Args:
         fields: Fields of a TOML file, which stay as they are.
         settings: `key=value` each: the key with dots between tables (and numbers into lists), the value in
-            TOML. A word alone needs no quotes, which a shell takes away: `loss.name=contextual`.
+            TOML. A word or a path alone needs no quotes, which a shell takes away: `loss.name=contextual`.
 
     Raises:
         ConfigError: A setting is not of that form, or its key leads through something that is no table.

@@ -78,7 +78,7 @@ class Trainer:
         observer: Learns of steps and validations, and may stop the run.
 
     Raises:
-        ConfigError: There is no such device.
+        ConfigError: There is no such device, or no such loss.
     """
 
     def __init__(
@@ -94,6 +94,8 @@ class Trainer:
         self.device = choose_device(device)
         self.observer = observer or TrainingObserver()
         self.precision = MixedPrecision(config.precision, self.device)
+        # A wrong name or argument is told before images are decoded for an hour.
+        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
 
     def run(self, *, resume: bool = False) -> TrainingResult:
         """Load the images, train, and return the network with the best validation.
@@ -110,8 +112,6 @@ class Trainer:
             TrainingStoppedError: The observer asked to stop.
         """
         config = self.config
-        # A wrong name or argument is told before images are decoded for an hour.
-        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
         torch.manual_seed(config.seed)
         network = _load_start(build_network(config.backbone), config.start_from)
         network = network.to(self.device).to(memory_format=torch.channels_last)
@@ -165,6 +165,7 @@ class Trainer:
     def _optimize(self, state: TrainingState, images: _Images) -> None:
         steps = self.config.optimizer.steps
         log = TrainingLog(self.folder, self.observer.on_notice, first_step=state.step)
+        self.observer.on_start()
         started = time.monotonic() - state.seconds
         for pixels, labels in self._batches(state, images.training):
             state.losses.append(self._step(state, pixels, labels))
@@ -236,7 +237,7 @@ class Trainer:
         patience = self.config.patience
         if patience is None or not state.records:
             return False
-        return len(state.records) - 1 - state.records.index(state.best) >= patience
+        return sum(record.step > state.best.step for record in state.records) >= patience
 
 
 def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:

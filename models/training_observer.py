@@ -30,6 +30,9 @@ class StepProgress:
 class TrainingObserver:
     """Takes note of nothing and stops nothing; subclasses do."""
 
+    def on_start(self) -> None:
+        """Images are loaded, and the first step is next."""
+
     def on_step(self, progress: StepProgress) -> None:
         """A step was done."""
 

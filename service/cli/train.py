@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +51,11 @@ def train(
     loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
     start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"
     try:
-        with progress_bar() as update, _stopping_on_interrupt(_Watcher(update)) as watcher:
+        with (
+            _quiet_forks(),
+            progress_bar() as update,
+            _stopping_on_interrupt(_Watcher(update)) as watcher,
+        ):
             bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
     except TrainingStoppedError as error:
         command = _resume_command(recipe, output, data_root, settings or [], device)
@@ -74,8 +80,10 @@ class _Watcher(TrainingObserver):
         self._note = ""
         self._noted_at = 0.0
 
-    def on_step(self, progress: StepProgress) -> None:
+    def on_start(self) -> None:
         self.is_stepping = True
+
+    def on_step(self, progress: StepProgress) -> None:
         now, is_last = time.monotonic(), progress.step == progress.n_steps
         if now - self._noted_at > _SECONDS_BETWEEN_NOTES or is_last:
             self._note, self._noted_at = _note(progress), now
@@ -95,7 +103,8 @@ class _Watcher(TrainingObserver):
         if self.is_interrupted or not self.is_stepping:
             raise KeyboardInterrupt
         self.is_interrupted = True
-        errors.print("Stopping after this step; Ctrl-C again stops at once.")
+        # A console may be in the middle of a line here; a plain write cannot get in its way.
+        os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
 
 
 def _note(progress: StepProgress) -> str:
@@ -110,6 +119,14 @@ def _stopping_on_interrupt(watcher: _Watcher) -> Iterator[_Watcher]:
         yield watcher
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _quiet_forks() -> Iterator[None]:
+    # The command line has imported Lance, which warns of workers that are forked; they never use it.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        yield
 
 
 def _resume_command(

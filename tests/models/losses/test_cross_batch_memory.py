@@ -141,3 +141,17 @@ def test_published_loss_without_pairs_is_refused() -> None:
 def test_loss_that_cannot_use_a_memory_is_refused(loss: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_loss(LossConfig(name="cross_batch_memory", arguments={"loss": loss}), dim=4)
+
+
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_saved_memory_goes_on_where_it_was(make_batch: Callable[..., Batch], n_batches: int) -> None:
+    """Before and after it wrapped around; in float32, as in training."""
+    batches = _batches(make_batch, n_batches + 1)
+    *earlier, last = [(torch.from_numpy(rows).float(), torch.from_numpy(labels)) for rows, labels in batches]
+    first, second = (CrossBatchMemory(contrastive(), 4, 15) for _ in range(2))
+    for batch in earlier:
+        first(*batch)
+    second.load_state_dict(first.state_dict())
+    expected = first(*last).item()
+    assert second(*last).item() == expected
+    assert CrossBatchMemory(contrastive(), 4, 15)(*last).item() != expected
