@@ -1,4 +1,4 @@
-"""`vicinal gallery`: list, show, activate and delete galleries."""
+"""`vicinal gallery`: list, show, change, roll back and delete galleries."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import typer
 from rich.table import Table
 
 from indexer.gallery import list_galleries
+from indexer.reader import GalleryReader
 from service.calibration_store import CalibrationStore
+from service.cli import gallery_changes
 from service.cli.console import console, print_json
 from service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
 from service.errors import RequestError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, show, activate and delete galleries.", no_args_is_help=True)
+app = typer.Typer(help="List, show, change, roll back and delete galleries.", no_args_is_help=True)
+app.command("add")(gallery_changes.add)
+app.command("remove")(gallery_changes.remove)
+app.command("compact")(gallery_changes.compact_gallery)
+app.command("versions")(gallery_changes.versions)
+app.command("activate")(gallery_changes.activate)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 
@@ -56,14 +63,6 @@ def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
     )
 
 
-@app.command("activate")
-def activate(name: NameArgument, version: int, data_dir: DataDirOption = None) -> None:
-    """Search another version, from the next request on."""
-    gallery = open_gallery(load_settings(data_dir=data_dir), name)
-    gallery.activate(version)
-    console.print(f"Gallery {name} now answers from version {version}")
-
-
 @app.command("delete")
 def delete(
     name: NameArgument,
@@ -79,5 +78,12 @@ def delete(
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:
-    snapshot = open_gallery(load_settings(data_dir=data_dir), name).snapshot()
-    return {"name": name, **snapshot.manifest.model_dump(exclude={"files"})}
+    view = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name)).view()
+    present = {
+        "revision": view.revision,
+        "n_items": len(view),
+        "n_labels": view.n_labels,
+        "graph_staleness": view.graph_staleness,
+    }
+    built = view.snapshot.manifest.model_dump(exclude={"files", "next_number"})
+    return {"name": name, **built, **present}

@@ -32,6 +32,9 @@ def search(
     limit: Annotated[int, typer.Option(min=1, help="Most matches to show.")] = 10,
     threshold: Annotated[float | None, typer.Option(help="Decide by this score instead.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
+    filter: Annotated[
+        str | None, typer.Option(help="Lance SQL on id, label and metadata, such as \"label = 'shoe'\".")
+    ] = None,
     candidates: Annotated[bool, typer.Option(help="Also show what is below the threshold.")] = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
@@ -45,6 +48,7 @@ def search(
         limit=limit,
         threshold=threshold,
         rerank=rerank,
+        filter=filter,
         include_candidates=candidates,
     )[0]
     if json_output:

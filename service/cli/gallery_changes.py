@@ -1,0 +1,158 @@
+"""`vicinal gallery add|remove|compact|versions|activate`: live changes and versions of a gallery."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from indexer.changes import remove_items
+from indexer.compaction import Compaction, compact
+from indexer.errors import GalleryBusyError
+from indexer.live_run import LiveAddition, add_source
+from indexer.reader import GalleryReader
+from indexer.retention import Pruning, describe_versions
+from indexer.sources import SourceItem, read_source
+from models.decoding import IMAGE_SUFFIXES
+from service.cli.console import console, errors, print_json, progress_bar
+from service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    JsonOption,
+    load_embedder,
+    load_settings,
+    open_gallery,
+)
+from service.settings import Settings
+from service.upkeep import prune_gallery
+
+__all__ = ["activate", "add", "compact_gallery", "remove", "versions"]
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
+
+
+def add(
+    name: NameArgument,
+    source: Annotated[Path, typer.Argument(help="Image, folder of images, or .csv or .parquet manifest.")],
+    label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Add images while the gallery is searched; one whose id is there replaces it."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    reader = GalleryReader(open_gallery(settings, name))
+    items = [
+        item if label is None else SourceItem(item.id, item.path, label, item.metadata)
+        for item in _items_of(source)
+    ]
+    with progress_bar() as update:
+        done = add_source(
+            reader,
+            items,
+            load_embedder(settings),
+            on_progress=lambda done, total, _failed: update("Adding", done, total),
+        )
+    if settings.compaction.is_due(reader.view()):
+        try:
+            _compact(reader, settings)
+        except GalleryBusyError as error:
+            # The items are there all the same; whoever is at it, or the next change, compacts them.
+            errors.print(f"Not compacted now: {error}", markup=False, soft_wrap=True)
+    if json_output:
+        print_json({**asdict(done), "n_items": len(reader.view())})
+    else:
+        _print_addition(name, done, len(reader.view()))
+
+
+def remove(
+    name: NameArgument,
+    ids: Annotated[list[str], typer.Argument(help="Ids of the items.")],
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove items while the gallery is searched: all of them, or none when one is not there."""
+    reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
+    change = remove_items(reader, ids)
+    console.print(f"Removed {change.n_removed:,} items, gallery {name} holds {len(reader.view()):,}")
+
+
+def compact_gallery(
+    name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False
+) -> None:
+    """Make a new version of the live changes now, and remove versions that are no longer kept."""
+    settings = load_settings(data_dir=data_dir)
+    done, pruned = _compact(GalleryReader(open_gallery(settings, name)), settings)
+    if json_output:
+        print_json({"compaction": done and asdict(done), "pruning": asdict(pruned)})
+        return
+    console.print(
+        f"Gallery {name} has no live changes"
+        if done is None
+        else f"Gallery {name} version {done.version}: {done.n_items:,} items, index {done.index}"
+    )
+    if pruned.versions:
+        console.print(f"Removed versions {pruned.versions}, {_size(pruned.bytes_freed)} freed")
+
+
+def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
+    """Versions of a gallery, newest first, with what each takes on the disk."""
+    described = describe_versions(open_gallery(load_settings(data_dir=data_dir), name))
+    if json_output:
+        print_json([asdict(one) for one in described])
+        return
+    table = Table("", "version", "made", "by", "items", "index", "files", "own rows", box=None)
+    for one in described:
+        table.add_row(
+            "active" if one.is_active else "",
+            str(one.version),
+            f"{one.created_at:%Y-%m-%d %H:%M}",
+            one.kind,
+            "damaged" if one.n_items is None else f"{one.n_items:,}",
+            one.index or "",
+            _size(one.derived_bytes),
+            _size(one.own_table_bytes),
+        )
+    console.print(table)
+
+
+def activate(
+    name: NameArgument,
+    version: int,
+    as_built: Annotated[
+        bool, typer.Option("--as-built", help="Without the live changes made while it was active before.")
+    ] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Search another version, from the next request on."""
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    gallery.activate(version, as_built=as_built)
+    console.print(f"Gallery {name} now answers from version {version}")
+
+
+def _items_of(source: Path) -> list[SourceItem]:
+    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+        return [SourceItem(source.name, source)]
+    return read_source(source)
+
+
+def _compact(reader: GalleryReader, settings: Settings) -> tuple[Compaction | None, Pruning]:
+    with progress_bar() as update:
+        done = compact(reader, on_progress=lambda done, total: update("Finding neighbors", done, total))
+    return done, prune_gallery(reader.gallery, settings.retention)
+
+
+def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
+    console.print(
+        f"Added {done.n_added:,} items and replaced {done.n_replaced:,}, gallery {name} holds {n_items:,}"
+    )
+    for failure in done.failures[:10]:
+        console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
+    if len(done.failures) > 10:
+        console.print(f"  and {len(done.failures) - 10:,} more; the whole list is in --json")
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.1f} MiB"
