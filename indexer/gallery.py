@@ -133,8 +133,16 @@ class Gallery:
         try:
             return Snapshot.open(self.snapshot_path(chosen))
         except GalleryError:
-            # The report remembers the kind of index, also one that was chosen by hand.
-            return self._derive(chosen, index=self.report(chosen).get("index", "auto"))
+            return self.repair(chosen)
+
+    def repair(self, version: int) -> Snapshot:
+        """Make the derived files of a version again.
+
+        Raises:
+            GalleryError: The gallery table itself is damaged.
+        """
+        # The report remembers the kind of index, also one that was chosen by hand.
+        return self._derive(version, index=self.report(version).get("index", "auto"))
 
     def thumbnail(self, version: int, item_id: str, *, sequence: int | None = None) -> bytes:
         """JPEG thumbnail of an item.

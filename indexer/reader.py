@@ -54,6 +54,11 @@ class GalleryReader:
         with self._lock:
             return self._bring_up_to_date()
 
+    def reopen(self) -> None:
+        """Open all files again when the view is next asked for, because they were made again."""
+        with self._lock:
+            self._opened = None
+
     def _bring_up_to_date(self) -> tuple[Activation, GalleryView]:
         for attempt in range(_MOST_ATTEMPTS):
             activation = self._activation()

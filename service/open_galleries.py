@@ -100,7 +100,8 @@ class OpenGalleries:
             else:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
-            return matcher
+        self.upkeep.check(reader, view.snapshot)
+        return matcher
 
     def changed(self, name: str) -> None:
         """To be called after a live change: starts a compaction when enough has changed."""

@@ -1,4 +1,4 @@
-"""Upkeep: compacts changed galleries in the background, and removes versions that are no longer kept."""
+"""Upkeep: what galleries need in the background: compactions, checks of files, removal of old versions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import logging
 import threading
 
 from indexer.compaction import CompactionPolicy, compact
-from indexer.errors import GalleryBusyError, IndexerError
+from indexer.errors import GalleryBusyError, GalleryError, IndexerError
 from indexer.gallery import Gallery
 from indexer.reader import GalleryReader
 from indexer.retention import Pruning, RetentionPolicy, prune
+from indexer.snapshot import Snapshot
 from service.calibration_store import CalibrationStore
 from service.errors import ServiceError
 
-__all__ = ["Upkeep", "prune_gallery"]
+__all__ = ["Upkeep", "check_version", "prune_gallery"]
 
 logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Compactions of one process, one a gallery at a time.
+    """Compactions and checks of one process, one of each a gallery at a time.
 
     Args:
         compaction: When a gallery is compacted.
@@ -40,24 +41,48 @@ class Upkeep:
         """
         if not self.compaction.is_due(reader.view()):
             return False
-        name = reader.gallery.name
-        with self._lock:
-            running = self._running.get(name)
-            if running is not None and running.is_alive():
-                return False
-            # A daemon: what is left of it when the process ends is removed by the next one.
-            self._running[name] = threading.Thread(
-                target=self._compact, args=(reader,), name=f"compact-{name}", daemon=True
+        name = f"compact-{reader.gallery.name}"
+        return self._start(threading.Thread(target=self._compact, args=(reader,), name=name, daemon=True))
+
+    def check(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
+        """Start to read a version's files in full, once since the machine started; returns at once.
+
+        Returns:
+            Whether a check was started.
+        """
+        if snapshot.is_checked:
+            return False
+        name = f"check-{reader.gallery.name}"
+        return self._start(
+            threading.Thread(
+                target=self._check, args=(reader, snapshot.manifest.version), name=name, daemon=True
             )
-            self._running[name].start()
-            return True
+        )
 
     def wait(self) -> None:
-        """Wait until every compaction that was started is done."""
+        """Wait until everything that was started is done."""
         with self._lock:
             running = list(self._running.values())
         for thread in running:
             thread.join()
+
+    def _start(self, thread: threading.Thread) -> bool:
+        """Start a thread, unless one of its name is running."""
+        with self._lock:
+            running = self._running.get(thread.name)
+            if running is not None and running.is_alive():
+                return False
+            # Threads are daemons: what one leaves half done when the process ends, the next one removes.
+            self._running[thread.name] = thread
+            thread.start()
+            return True
+
+    def _check(self, reader: GalleryReader, version: int) -> None:
+        try:
+            if check_version(reader.gallery, version) is not None:
+                reader.reopen()
+        except (IndexerError, OSError):
+            logger.exception("gallery '%s' could not be checked", reader.gallery.name)
 
     def _compact(self, reader: GalleryReader) -> None:
         name = reader.gallery.name
@@ -72,6 +97,24 @@ class Upkeep:
         else:
             if done is not None:
                 logger.info("gallery '%s' was compacted into version %d", name, done.version)
+
+
+def check_version(gallery: Gallery, version: int) -> str | None:
+    """Read the derived files of a version in full, and make them again when one is damaged.
+
+    Returns:
+        What was damaged and is whole again; None when nothing was.
+
+    Raises:
+        GalleryError: They cannot be made again.
+    """
+    try:
+        Snapshot.open(gallery.snapshot_path(version)).check()
+    except GalleryError as error:
+        logger.warning("%s: it is made again", error)
+        gallery.repair(version)
+        return str(error)
+    return None
 
 
 def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:

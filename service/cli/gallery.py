@@ -23,6 +23,7 @@ app.command("remove")(gallery_changes.remove)
 app.command("compact")(gallery_changes.compact_gallery)
 app.command("versions")(gallery_changes.versions)
 app.command("activate")(gallery_changes.activate)
+app.command("check")(gallery_changes.check)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 

@@ -1,4 +1,4 @@
-"""`vicinal gallery add|remove|compact|versions|activate`: live changes and versions of a gallery."""
+"""`vicinal gallery add|remove|compact|versions|activate|check`: live changes and versions of a gallery."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from service.cli.options import (
     open_gallery,
 )
 from service.settings import Settings
-from service.upkeep import prune_gallery
+from service.upkeep import check_version, prune_gallery
 
-__all__ = ["activate", "add", "compact_gallery", "remove", "versions"]
+__all__ = ["activate", "add", "check", "compact_gallery", "remove", "versions"]
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 
@@ -130,6 +130,18 @@ def activate(
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     gallery.activate(version, as_built=as_built)
     console.print(f"Gallery {name} now answers from version {version}")
+
+
+def check(name: NameArgument, data_dir: DataDirOption = None) -> None:
+    """Read every derived file in full, and make damaged ones again from the table."""
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    for version in gallery.versions():
+        damage = check_version(gallery, version)
+        console.print(
+            f"Version {version} is whole" if damage is None else f"{damage}: it was made again",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _items_of(source: Path) -> list[SourceItem]:

@@ -136,9 +136,20 @@ def test_versions_are_listed_and_rolled_back_to(folder: Path, data_dir: Path) ->
     assert Gallery(data_dir / "galleries" / "shoes").active_version == first
 
 
+def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, data_dir: Path) -> None:
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    run("compact", "shoes")
+    assert run("check", "shoes").count("is whole") == 2
+    (data_dir / "galleries" / "shoes" / "versions" / str(first) / "embeddings.npy").write_bytes(b"damaged")
+    assert "embeddings.npy' is missing or damaged: it was made again" in run("check", "shoes")
+    assert run("check", "shoes").count("is whole") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (("check", "boots"), "no gallery 'boots'"),
         (("add", "shoes", "nowhere"), "there is no source"),
         (("add", "boots", "."), "no gallery 'boots'"),
         (("remove", "boots", "a"), "no gallery 'boots'"),

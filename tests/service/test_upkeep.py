@@ -6,18 +6,22 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from indexer import retention
+from indexer import retention, seals
 from indexer.changes import Change, remove_items
-from indexer.compaction import CompactionPolicy
+from indexer.compaction import CompactionPolicy, compact
 from indexer.gallery import Gallery
 from indexer.reader import GalleryReader
 from indexer.retention import RetentionPolicy
 from models.embedder import Embedder
 from service import upkeep as upkeep_module
 from service.matcher import Matcher
+from service.open_galleries import OpenGalleries
+from service.settings import Settings
 from service.upkeep import Upkeep, prune_gallery
 
 SOON = CompactionPolicy(least=2, share=0.001)
@@ -133,3 +137,44 @@ def test_versions_of_a_damaged_calibration_are_left_alone(
     upkeep.wait()
     assert len(reader.gallery.versions()) == 2
     assert "could not be compacted" in caplog.text
+
+
+@pytest.fixture
+def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of a version whose files count as large ones, as on a machine that has just started."""
+    monkeypatch.setattr(seals, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(seals, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(seals, "_N_BLOCKS", 2)
+    remove(reader, 0)
+    compact(reader)
+    folder = reader.view().snapshot.path
+    (folder / "checked").unlink()
+    return folder
+
+
+def test_files_are_read_in_full_once_after_the_start_of_the_machine(
+    sampled: Path, data_dir: Path, make_settings: Callable[..., Settings]
+) -> None:
+    galleries = OpenGalleries(make_settings(data_dir))
+    matcher = galleries.matcher("shoes")
+    galleries.upkeep.wait()
+    assert matcher.snapshot.is_checked
+    assert not galleries.upkeep.check(galleries.reader("shoes"), matcher.snapshot)
+
+
+def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
+    sampled: Path,
+    data_dir: Path,
+    make_settings: Callable[..., Settings],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = np.load(sampled / "embeddings.npy")
+    content = bytearray((sampled / "embeddings.npy").read_bytes())
+    content[len(content) // 2] ^= 0x40
+    (sampled / "embeddings.npy").write_bytes(content)
+    galleries = OpenGalleries(make_settings(data_dir))
+    with caplog.at_level(logging.WARNING):
+        assert not np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
+        galleries.upkeep.wait()
+    assert "embeddings.npy' is missing or damaged: it is made again" in caplog.text
+    assert np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
