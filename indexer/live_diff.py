@@ -13,6 +13,7 @@ import pyarrow as pa
 from indexer.activation import Activation
 from indexer.gallery import Gallery
 from indexer.item_table import Sequences
+from indexer.staging import Base
 
 __all__ = ["LiveDiff", "contents_of", "live_diff"]
 
@@ -53,18 +54,18 @@ def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
     return gallery.columns(activation.revision, _SCHEMA.names).cast(_SCHEMA)
 
 
-def live_diff(before: pa.Table, next_number: int, now: pa.Table) -> LiveDiff | None:
+def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
     """Compare what is searched with a noted state.
 
     Args:
-        before: What `contents_of` gave then.
-        next_number: The table's counter then.
-        now: What it gives now.
+        base: The noted state.
+        now: What `contents_of` gives now.
 
     Returns:
         What happened, or None when the items were not changed but indexed anew, so that nothing can be
         compared.
     """
+    before, next_number = base.contents, base.next_number
     old_sequences, sequences = (table["sequence"].to_numpy() for table in (before, now))
     old = now.filter(pa.array(sequences < next_number))
     places = np.searchsorted(old_sequences, old["sequence"].to_numpy())

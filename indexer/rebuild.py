@@ -224,7 +224,9 @@ class Rebuild:
             if is_active or not wanted:
                 remark = _NOT_ACTIVATED if self.plan.activate and not is_active else None
                 return _result(report, is_active=is_active, remark=remark)
-        return _result(report, is_active=False, remark=_NOT_ACTIVATED)
+            # It lacks a change that came at the last moment; the next one has it.
+            self.gallery.forget({report["version"]})
+        raise GalleryBusyError(f"gallery '{self.gallery.name}' changes faster than a version can be made")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -241,12 +243,12 @@ class Rebuild:
     def _catch_up(self, active: Activation | None, graph: NeighborGraph) -> tuple[bool, NeighborGraph]:
         """Take over the live changes since the noted state; whether that state's items are still searched."""
         base = self.staging.base()
-        if base is None or (active is None) != (base.token is None):
-            return False, graph
+        if base is None or active is None:
+            return active is None, graph
         now = contents_of(self.gallery, active)
-        changes = live_diff(base.contents, base.next_number, now)
-        if active is None or changes is None:
-            return changes is not None, graph
+        changes = None if self._is_indexed_anew(base, active) else live_diff(base, now)
+        if changes is None:
+            return False, graph
         if not changes.is_empty:
             kept = self.staging.drop(changes.outdated)
             self._take_over(active, changes.sequences)
@@ -254,6 +256,10 @@ class Rebuild:
             self._note_base(active, left_out)
             graph = update_neighbor_graph(graph, kept, self.staging.embeddings())
         return True, graph
+
+    def _is_indexed_anew(self, base: Base, active: Activation) -> bool:
+        """Whether something else than live changes and their compaction came since the noted state."""
+        return active.token != base.token and self.gallery.report(active.version).get("kind") != "compaction"
 
     def _take_over(self, active: Activation, sequences: Sequences) -> None:
         if self._is_own_bundle(active):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from fastapi import FastAPI
 
-from service.jobs import JobQueue, JobStore
+from models.embedder import Embedder
+from service.jobs import JobKind, JobQueue, JobStore, JobWorker
+from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
-from service.notices import ChangeNotices, NoticeOfWrites
+from service.notices import ChangeNotices, NoticeOfWrites, announce_change
 from service.rate_limit import Admission, RateLimit
 from service.redis_link import RedisLink
 from service.settings import Settings
 
-__all__ = ["install_sharing", "open_jobs", "open_link", "sharing"]
+__all__ = ["install_sharing", "job_kinds", "open_jobs", "open_link", "sharing"]
 
 
 def open_link(settings: Settings) -> RedisLink | None:
@@ -34,11 +37,25 @@ def open_jobs(settings: Settings, link: RedisLink | None) -> JobStore:
     return JobStore(JobQueue(settings.jobs_path, link))
 
 
+def job_kinds(
+    settings: Settings, embedder: Callable[[], Embedder], link: RedisLink | None
+) -> dict[str, JobKind]:
+    """All that jobs can do.
+
+    Args:
+        settings: Where galleries, sources and bundles are.
+        embedder: Gives the embedder of the service's bundle.
+        link: Link to Redis, over which other replicas are told of new versions.
+    """
+    return {REINDEX: ReindexJob(settings, embedder, partial(announce_change, link))}
+
+
 def install_sharing(app: FastAPI, settings: Settings, link: RedisLink | None) -> None:
     """Give an application its jobs, limits and notices; nothing runs before `sharing`."""
     metrics: Metrics = app.state.metrics
     app.state.redis = link
     app.state.jobs = open_jobs(settings, link)
+    app.state.job_kinds = job_kinds(settings, lambda: app.state.galleries.embedder, link)
     app.state.rate_limit = RateLimit(settings.rate_limit, link) if settings.rate_limit else None
     app.state.admission = Admission(settings.max_queue)
     app.state.admission.register(metrics.registry)
@@ -58,4 +75,7 @@ def sharing(app: FastAPI) -> Iterator[None]:
         running.enter_context(
             ChangeNotices(app.state.galleries, app.state.redis, poll_seconds=settings.poll_seconds)
         )
+        if settings.run_jobs:
+            seconds = settings.job_heartbeat_seconds
+            running.enter_context(JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=seconds))
         yield

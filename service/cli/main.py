@@ -12,6 +12,7 @@ from indexer.errors import IndexerError
 from models.errors import ModelsError
 from service.cli import calibrate, demo, evaluate, export, gallery, index, openapi, search, serve, train
 from service.cli.console import errors
+from service.cli.worker import worker
 from service.errors import ServiceError
 
 __all__ = ["app", "main"]
@@ -29,6 +30,7 @@ app.command("search")(search.search)
 app.command("calibrate")(calibrate.calibrate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(serve.serve)
+app.command("worker")(worker)
 app.command("train")(train.train)
 app.command("export")(export.export)
 app.command("openapi")(openapi.openapi)

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.jobs import JobStore
+from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
 from service.redis_link import RedisLink
@@ -17,6 +18,7 @@ __all__ = [
     "JobsDependency",
     "MetricsDependency",
     "RedisDependency",
+    "ReindexDependency",
     "SettingsDependency",
 ]
 
@@ -41,6 +43,11 @@ def _redis(request: Request) -> RedisLink | None:
     return link
 
 
+def _reindex(request: Request) -> ReindexJob:
+    reindex: ReindexJob = request.app.state.job_kinds[REINDEX]
+    return reindex
+
+
 def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
@@ -50,4 +57,5 @@ GalleriesDependency = Annotated[OpenGalleries, Depends(_galleries)]
 JobsDependency = Annotated[JobStore, Depends(_jobs)]
 MetricsDependency = Annotated[Metrics, Depends(_metrics)]
 RedisDependency = Annotated[RedisLink | None, Depends(_redis)]
+ReindexDependency = Annotated[ReindexJob, Depends(_reindex)]
 SettingsDependency = Annotated[Settings, Depends(_settings)]

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from indexer import Gallery, SourceItem, build_gallery
+from indexer.activation import Activation
 from indexer.changes import Patch, add_items, patch_items, remove_items
+from indexer.compaction import compact
 from indexer.embedding_run import RunOptions
 from indexer.errors import BuildError, GalleryBusyError, GalleryError
 from indexer.neighbor_graph import build_neighbor_graph
@@ -379,3 +381,55 @@ def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
         rebuild(items, stop_at_the_third)
     rebuild(items)
     assert len(labels(gallery)) == N
+
+
+def test_a_compaction_meanwhile_is_no_obstacle(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    def change() -> None:
+        reader = GalleryReader(gallery)
+        remove_items(reader, ["item 2"])
+        compact(reader)
+        remove_items(reader, ["item 3"])
+
+    result = rebuild(items, once(change, "neighbors"))
+    assert result.is_active
+    assert set(labels(gallery)) == {item.id for item in items} - {"item 2", "item 3"}
+
+
+def test_a_version_that_lacks_the_last_change_is_made_again(
+    gallery: Gallery,
+    rebuild: Callable[..., RebuildResult],
+    items: list[SourceItem],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compactions do not wait for the writer's lock."""
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 2"])
+    replaced = Gallery.replace
+    tried: list[int] = []
+
+    def compact_first(self: Gallery, before: Activation | None, version: int) -> bool:
+        if not tried:
+            compact(reader)
+        tried.append(version)
+        return replaced(self, before, version)
+
+    monkeypatch.setattr(Gallery, "replace", compact_first)
+    result = rebuild(items[:10])
+    assert (result.is_active, result.version, len(tried)) == (True, tried[1], 2)
+    assert tried[0] not in gallery.versions()
+
+
+def test_items_of_a_gallery_that_was_made_anew_are_not_taken_for_live_changes(
+    tmp_path: Path, items: list[SourceItem], embedder: Embedder
+) -> None:
+    new = Gallery(tmp_path / "galleries" / "boots")
+
+    def index_meanwhile() -> None:
+        build_gallery(new, items[10:], embedder, workers=1)
+
+    plan = RebuildPlan(items[:10])
+    result = Rebuild(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
+    assert not result.is_active
+    assert set(labels(new)) == {item.id for item in items[10:]}

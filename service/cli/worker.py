@@ -1,0 +1,38 @@
+"""`vicinal worker`: works on jobs in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from functools import cache
+from typing import Annotated
+
+import typer
+
+from service.cli.console import errors
+from service.cli.options import BundleOption, DataDirOption, load_embedder, load_settings
+from service.jobs import JobWorker
+from service.sharing import job_kinds, open_jobs, open_link
+
+__all__ = ["worker"]
+
+
+def worker(
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1,
+) -> None:
+    """Work on jobs until stopped; one under way is left to the next worker after its batch."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    link = open_link(settings)
+    jobs = open_jobs(settings, link)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    kinds = job_kinds(settings, cache(lambda: load_embedder(settings)), link)
+    with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
+        place = "Redis" if link is not None else settings.jobs_path
+        errors.print(f"Worker {started.name} takes jobs from {place}. Stop with Ctrl-C.", soft_wrap=True)
+        stop.wait()
+        errors.print("Stopping after the batch under way.")
+    jobs.queue.close()

@@ -1,0 +1,181 @@
+"""Workers that are killed, frozen or stopped in the middle of a job: it is finished once, by somebody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer.gallery import Gallery
+from indexer.reader import GalleryReader
+from service.jobs import Job, JobStore, new_job
+from service.jobs.reindex import REINDEX
+from service.settings import Settings
+from service.sharing import open_jobs, open_link
+
+ROOT = Path(__file__).resolve().parents[3]
+N_ITEMS = 60
+BATCH = 4
+PER_COMMIT = 8
+
+# A worker whose network is slow, so that there is time to kill it in the middle.
+SLOW_WORKER = f"""
+import sys, threading, time
+from indexer.embedding_run import RunOptions
+from models.bundle import ModelBundle
+from models.embedder import Embedder
+from service.jobs import JobWorker
+from service.jobs.reindex import REINDEX, ReindexJob
+from service.settings import Settings
+from service.sharing import open_jobs, open_link
+
+class SlowEmbedder(Embedder):
+    def infer(self, tensors):
+        time.sleep(0.15)
+        return super().infer(tensors)
+
+settings = Settings.model_validate_json(sys.argv[1])
+embedder = SlowEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
+options = RunOptions(workers=1, rows_per_commit={PER_COMMIT})
+kinds = {{REINDEX: ReindexJob(settings, lambda: embedder, lambda name: None, options)}}
+with JobWorker(open_jobs(settings, open_link(settings)), kinds, heartbeat_seconds=0.25):
+    threading.Event().wait()
+"""
+
+WaitUntil = Callable[..., None]
+StartWorker = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def settings(
+    request: pytest.FixtureRequest, data_dir: Path, catalog: Path, make_settings: Callable[..., Settings]
+) -> Settings:
+    changes = {}
+    if request.param == "redis":
+        changes["redis_url"] = request.getfixturevalue("redis_server").url
+    return make_settings(data_dir, sources_dir=catalog.parent, job_heartbeat_seconds=0.25, **changes)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[JobStore]:
+    opened = open_jobs(settings, open_link(settings))
+    yield opened
+    opened.queue.close()
+
+
+@pytest.fixture
+def job(store: JobStore, catalog: Path) -> Job:
+    return store.create(new_job(REINDEX, "shoes", {"source": catalog.name}))
+
+
+@pytest.fixture
+def start(settings: Settings) -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Starts a process of this project, and ends it in any case."""
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VICINAL_")}
+
+    def run(arguments: list[str], **variables: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, *arguments]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**environment, **variables}, stderr=subprocess.PIPE
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def start_worker(start: Callable[[list[str]], subprocess.Popen[bytes]], settings: Settings) -> StartWorker:
+    return lambda: start(["-c", SLOW_WORKER, settings.model_dump_json()])
+
+
+def has_committed(store: JobStore, job: Job) -> Callable[[], bool]:
+    """Whether a batch is on the disk, and not nearly all of them."""
+
+    def look() -> bool:
+        done = store.get(job.id).progress.done
+        assert done < N_ITEMS - PER_COMMIT, "the worker was too fast to be caught"
+        return done >= 2 * PER_COMMIT
+
+    return look
+
+
+def searched_ids(settings: Settings) -> list[str]:
+    view = GalleryReader(Gallery(settings.galleries_path / "shoes")).view()
+    positions = np.arange(view.n_positions)
+    return sorted(item["id"] for item in view.items(positions[~view.is_dead(positions)]))
+
+
+def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, wait_until: WaitUntil
+) -> None:
+    before = searched_ids(settings)
+    first = start_worker()
+    wait_until(has_committed(store, job), seconds=120)
+    first.send_signal(signal.SIGKILL)
+    first.wait(timeout=30)
+    assert store.get(job.id).state == "running"
+    start_worker()
+    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    ended = store.get(job.id)
+    assert (ended.state, ended.problem, ended.attempt) == ("succeeded", None, 2)
+    assert ended.progress.skipped >= PER_COMMIT
+    assert ended.progress.skipped + ended.progress.done == N_ITEMS
+    assert searched_ids(settings) == before
+    assert ended.result is not None
+    assert Gallery(settings.galleries_path / "shoes").active_version == ended.result["version"]
+
+
+def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, wait_until: WaitUntil
+) -> None:
+    before = searched_ids(settings)
+    first = start_worker()
+    wait_until(has_committed(store, job), seconds=120)
+    first.send_signal(signal.SIGSTOP)
+    committed = store.get(job.id).progress.done
+    start_worker()
+    # The second has tried, and found that the first still holds the rows.
+    wait_until(lambda: store.get(job.id).attempt >= 2, seconds=120)
+    assert not store.get(job.id).is_final
+    first.send_signal(signal.SIGCONT)
+    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    ended = store.get(job.id)
+    assert (ended.state, ended.attempt > 2, ended.progress.skipped >= committed - PER_COMMIT) == (
+        "succeeded",
+        True,
+        True,
+    )
+    assert searched_ids(settings) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_takes_jobs_and_stops_in_order(
+    settings: Settings,
+    store: JobStore,
+    job: Job,
+    start: Callable[..., subprocess.Popen[bytes]],
+    wait_until: WaitUntil,
+    number: signal.Signals,
+) -> None:
+    variables = {
+        "VICINAL_DATA_DIR": str(settings.data_dir),
+        "VICINAL_BUNDLE": str(settings.bundle),
+        "VICINAL_SOURCES_DIR": str(settings.sources_dir),
+        **({"VICINAL_REDIS_URL": settings.redis_url} if settings.redis_url else {}),
+    }
+    worker = start(["-m", "service", "worker"], **variables)
+    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    worker.send_signal(number)
+    _, written = worker.communicate(timeout=60)
+    assert (store.get(job.id).state, worker.returncode, b"Traceback" in written) == ("succeeded", 0, False)
