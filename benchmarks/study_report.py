@@ -132,6 +132,7 @@ def _plot_consistency(records: Sequence[Record], path: Path) -> None:
             color = f"C{number % 10}"
             axis.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": color})
             axis.plot(x0, y0, "o" if number < 10 else "s", color=color, label=name)
+            axis.plot(x1, y1, ".", color=color, markersize=2)  # so that the axes reach the arrow's tip
         axis.set(title=images, xlabel="MAP@R on test classes", ylabel="OPIS (lower: one threshold fits more)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle("Each loss, and where adding TCM moves it", fontsize=10)

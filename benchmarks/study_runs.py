@@ -45,7 +45,8 @@ DESIGNS: dict[str, dict[str, Any]] = {
 }
 _RSK_BATCHES = (64, 128, 256, 512)
 _SIMIX_KS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32)
-_TCM_MARGINS = ((0.9, 0.5), (0.8, 0.3), (0.6, 0.4), (0.5, 0.2))
+_TCM_MARGINS = ((0.9, 0.5), (0.8, 0.3))
+_TCM_WEIGHTS = (0.1,)
 _NOISE = (0.1, 0.2)
 
 
@@ -70,7 +71,7 @@ def dependent_runs(margins: dict[str, dict[str, tuple[float, float]]]) -> list[R
         [run for seed in SEEDS for run in _design_runs(seed)],
         [run for seed in SEEDS for run in _rsk_runs(seed)],
         [run for seed in SEEDS for run in _noise_runs(seed)],
-        [run for seed in SEEDS for run in _margin_runs(seed)],
+        [run for seed in SEEDS for run in _margin_runs(margins, seed)],
     ]
     return [run for part in parts for run in part]
 
@@ -101,12 +102,13 @@ def _tcm_runs(margins: dict[str, dict[str, tuple[float, float]]], seed: int) -> 
     ]
 
 
-def _margin_runs(seed: int) -> list[Run]:
+def _margin_runs(margins: dict[str, dict[str, tuple[float, float]]], seed: int) -> list[Run]:
+    """Other margins and weights of TCM beside multi-similarity, the loss that it cost most."""
     loss = BASE_LOSSES["multi_similarity"]
-    return [
-        _run("omniglot", "margins", f"{positive}-{negative}", with_tcm(loss, (positive, negative)), seed)
-        for positive, negative in _TCM_MARGINS
-    ]
+    chosen = margins["omniglot"]["multi_similarity"]
+    variants = {f"margins {one[0]}, {one[1]}": with_tcm(loss, one) for one in _TCM_MARGINS}
+    variants |= {f"weight {weight}": with_tcm(loss, chosen, weight) for weight in _TCM_WEIGHTS}
+    return [_run("omniglot", "margins", name, variant, seed) for name, variant in variants.items()]
 
 
 def _rsk_runs(seed: int) -> list[Run]:
