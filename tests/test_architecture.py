@@ -22,6 +22,13 @@ FLOORS = {
     "indexer": {"refine", "models"},
     "service": {"indexer", "refine", "models", "calibration"},
 }
+# What of `refine` needs torch to be imported; nothing of `indexer` and `service` does.
+TORCH_IN_REFINE = {
+    "refiner_batches.py",
+    "refiner_export.py",
+    "refiner_network.py",
+    "refiner_training.py",
+}
 TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
 
 WITHOUT_TRAINING_PACKAGES = f"""
@@ -50,6 +57,17 @@ def ours_imported_by(source: str) -> Iterator[str]:
         yield from (top for name in names if (top := name.partition(".")[0]) in FLOORS)
 
 
+def training_packages_imported_by(source: str) -> set[str]:
+    """Packages of the `train` extra that importing a module imports, apart from what it imports in turn."""
+    names: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return {name.partition(".")[0] for name in names} & set(TRAINING_PACKAGES)
+
+
 def asserts_in(source: str) -> list[int]:
     return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
 
@@ -75,6 +93,19 @@ def test_the_check_of_the_floors_sees_an_import_inside_a_function() -> None:
     """Negative control."""
     source = "def run():\n    from service.matcher import Matcher\n    import indexer.build as build\n"
     assert set(ours_imported_by(source)) == {"service", "indexer"}
+
+
+@pytest.mark.parametrize(
+    ("package", "expected"), [("refine", TORCH_IN_REFINE), ("indexer", set()), ("service", set())]
+)
+def test_only_training_files_import_torch(package: str, expected: set[str]) -> None:
+    sources = {path.name: path.read_text(encoding="utf-8") for path in modules_of(package)}
+    assert {name for name, text in sources.items() if training_packages_imported_by(text)} == expected
+
+
+def test_the_check_for_torch_sees_an_import_from_it() -> None:
+    """Negative control."""
+    assert training_packages_imported_by("import numpy\nfrom torch.nn import Linear\n") == {"torch"}
 
 
 def test_serving_and_indexing_need_no_training_package(tmp_path: Path, tiny_bundle: ModelBundle) -> None:

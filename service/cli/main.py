@@ -10,7 +10,20 @@ from pydantic import ValidationError
 from calibration import CalibrationError
 from indexer.errors import IndexerError
 from models.errors import ModelsError
-from service.cli import calibrate, demo, evaluate, export, gallery, index, openapi, search, serve, train
+from refine.errors import RefineError
+from service.cli import (
+    calibrate,
+    demo,
+    evaluate,
+    export,
+    gallery,
+    index,
+    openapi,
+    search,
+    serve,
+    train,
+    train_refiner,
+)
 from service.cli.console import errors
 from service.cli.worker import worker
 from service.errors import ServiceError
@@ -32,11 +45,12 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(serve.serve)
 app.command("worker")(worker)
 app.command("train")(train.train)
+app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(export.export)
 app.command("openapi")(openapi.openapi)
 app.add_typer(gallery.app, name="gallery")
 
-_EXPECTED = (CalibrationError, IndexerError, ModelsError, ServiceError)
+_EXPECTED = (CalibrationError, IndexerError, ModelsError, RefineError, ServiceError)
 
 
 def main() -> None:

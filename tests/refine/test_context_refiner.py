@@ -17,6 +17,7 @@ from models.bundle import ModelBundle
 from refine.config import RefinerConfig
 from refine.context_refiner import ContextRefiner
 from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
+from refine.refiner_step import refine_step
 from refine.refiner_weights import load_weights, save_weights
 
 Contexts = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -61,13 +62,17 @@ def test_a_query_refines_to_the_same_bits_alone_and_in_a_batch(
     np.testing.assert_array_equal(together.attention[-1:], alone.attention)
 
 
+def differs_in_a_batch(refine: Callable[[slice], np.ndarray]) -> bool:
+    """Whether any of 64 rows gets other bits in some batch than alone."""
+    alone = np.concatenate([refine(slice(row, row + 1)) for row in range(64)])
+    return not all(np.array_equal(refine(slice(0, n)), alone[:n]) for n in (2, 3, 7, 16, 33, 64))
+
+
 @pytest.mark.parametrize("dim", [64, 256])
 def test_wide_embeddings_refine_to_the_same_bits_in_every_batch(
-    make_network: Any, make_contexts: Contexts, tmp_path: Path, dim: int
+    make_network: Any, make_contexts: Contexts, dim: int
 ) -> None:
-    """Where a processor's fast paths begin; straight through the steps, without a bundle."""
-    from refine.refiner_step import refine_step
-
+    """Where a processor's fast paths begin; straight through a step, without a bundle."""
     network = make_network(RefinerConfig(n_steps=1), dim=dim)
     (weights,) = network.step_arrays()
     queries, contexts, _ = make_contexts(64, k=8, dim=dim)
@@ -77,17 +82,19 @@ def test_wide_embeddings_refine_to_the_same_bits_in_every_batch(
         rows = queries[part, None]
         return refine_step(weights, network.architecture, rows, contexts[part], there[part])[0]
 
-    alone = np.concatenate([refine(slice(row, row + 1)) for row in range(64)])
-    for n in (2, 3, 7, 16, 33, 64):
-        np.testing.assert_array_equal(refine(slice(0, n)), alone[:n])
+    assert not differs_in_a_batch(refine)
 
 
-def test_a_plain_product_would_depend_on_the_batch() -> None:
-    """Negative control of the two tests above: what BLAS does with a whole batch at once."""
-    rng = np.random.default_rng(0)
-    rows, matrix = (rng.normal(size=shape).astype(np.float32) for shape in ((64, 256), (256, 256)))
-    alone = np.concatenate([rows[row : row + 1] @ matrix for row in range(64)])
-    assert not np.array_equal(rows @ matrix, alone)
+def test_the_check_of_batches_sees_the_last_bit(make_contexts: Contexts) -> None:
+    """Negative control: a step that rounds otherwise in large batches."""
+    queries, _, _ = make_contexts(64)
+
+    def refine(part: slice) -> np.ndarray:
+        rows = queries[part].copy()
+        rows[-1] = np.nextafter(rows[-1], 2.0, dtype=np.float32) if len(rows) > 32 else rows[-1]
+        return rows
+
+    assert differs_in_a_batch(refine)
 
 
 def test_an_item_refines_to_the_same_bits_as_a_query_and_in_a_gallery(

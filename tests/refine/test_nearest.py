@@ -1,0 +1,71 @@
+"""Nearest items and training contexts against a loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.similarity import normalize
+from refine import nearest
+from refine.embedding_set import EmbeddingSet
+from refine.nearest import nearest_items
+from refine.training_contexts import TrainingContexts
+
+
+def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:
+    """Every similarity in float64, sorted as a whole."""
+    lists = []
+    for query, group in zip(queries.astype(float), query_groups, strict=True):
+        allowed = [j for j, other in enumerate(item_groups) if other != group]
+        ranked = sorted(allowed, key=lambda j: (-np.float32(query @ items[j].astype(float)), j))[:k]
+        lists.append(ranked + [-1] * (k - len(ranked)))
+    return lists
+
+
+@pytest.mark.parametrize("k", [1, 4, 40])
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_nearest_items_equal_the_loop(k: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With duplicates, whose order is that of their positions, and in blocks of any size."""
+    monkeypatch.setattr(nearest, "_ROWS", rows)
+    rng = np.random.default_rng(0)
+    items = normalize(rng.normal(size=(30, 6)))
+    items[20:25] = items[3]
+    groups, queries = rng.integers(0, 4, 30), items[rng.permutation(30)[:11]]
+    query_groups = rng.integers(-1, 4, 11)
+    found, similarities = nearest_items(queries, items, k, query_groups=query_groups, item_groups=groups)
+    assert found.tolist() == by_loop(queries, items, k, query_groups, groups)
+    assert ((similarities == -np.inf) == (found < 0)).all()
+
+
+def test_similarities_are_those_of_the_items_found() -> None:
+    items = normalize(np.random.default_rng(0).normal(size=(9, 5)))
+    own = np.arange(9)
+    found, similarities = nearest_items(items, items, 3, query_groups=own, item_groups=own)
+    np.testing.assert_allclose(similarities, np.einsum("nd,nkd->nk", items, items[found]), rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def items() -> EmbeddingSet:
+    rng = np.random.default_rng(1)
+    return EmbeddingSet.of(rng.normal(size=(24, 5)), np.repeat(list("abcdef"), 4), np.repeat([0, 1], 12))
+
+
+def test_contexts_stay_within_their_space_and_leave_out_the_item(items: EmbeddingSet) -> None:
+    nearest_ids = TrainingContexts.find(items, 5).nearest
+    assert (items.spaces[nearest_ids] == items.spaces[:, None]).all()
+    assert not (nearest_ids == np.arange(24)[:, None]).any()
+
+
+def test_contexts_without_mates_hold_no_item_of_the_class(items: EmbeddingSet) -> None:
+    without = TrainingContexts.find(items, 9).without_mates
+    assert (items.spaces[without[:, :8]] == items.spaces[:, None]).all()
+    assert not (items.labels[without[:, :8]] == items.labels[:, None]).any()
+    # A space has 8 items of other classes.
+    assert (without[:, 8] == -1).all()
+
+
+def test_contexts_are_the_nearest_of_their_space(items: EmbeddingSet) -> None:
+    second = items.subset(items.spaces == 1)
+    own = np.arange(12)
+    expected = np.array(by_loop(second.embeddings, second.embeddings, 3, own, own)) + 12
+    assert TrainingContexts.find(items, 3).nearest[12:].tolist() == expected.tolist()
