@@ -140,7 +140,7 @@ def test_gradient_of_the_similarities_equals_the_reference_vectors(vectors: Vect
 
 
 def _similarity_as_written(cosines: torch.Tensor, *, flaw: str = "") -> torch.Tensor:
-    """k 4, a slope of 10 and no slack; every product on its own, gradients by torch."""
+    """With k 4, a slope of 10 and no slack; every product on its own, gradients by torch."""
 
     def neighborhoods(size: int) -> torch.Tensor:
         x = 2 * (cosines - cosines.detach().sort(dim=1, descending=True).values[:, size - 1, None])
