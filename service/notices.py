@@ -57,6 +57,7 @@ class ChangeNotices:
         self._link = link
         self._failures: tuple[type[Exception], ...] = () if link is None else link.failures
         self._poll_seconds = poll_seconds
+        self._is_poll_failing = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="change notices", daemon=True)
 
@@ -72,7 +73,7 @@ class ChangeNotices:
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
-            self._galleries.states()
+            self._poll()
             subscription = self._subscribe()
             if subscription is None:
                 self._stopping.wait(self._poll_seconds)
@@ -102,11 +103,21 @@ class ChangeNotices:
                 if now - polled >= self._poll_seconds:
                     polled = now
                     subscription.ping()
-                    self._galleries.states()
+                    self._poll()
             except self._failures:
                 return
             if now - heard > _SILENT_POLLS * self._poll_seconds:
                 return
+
+    def _poll(self) -> None:
+        try:
+            self._galleries.states()
+            self._is_poll_failing = False
+        except Exception:
+            # Whatever it is, requests meet it too; without this thread they only wait a little longer.
+            if not self._is_poll_failing:
+                logger.exception("galleries cannot be looked at")
+            self._is_poll_failing = True
 
     def _open(self, message: dict[str, Any]) -> None:
         if message["type"] != "message":

@@ -161,7 +161,10 @@ def _open_huey(path: Path, link: RedisLink | None) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
         return SqliteHuey(_NAME, filename=str(path), fsync=True, strict_fifo=True, **options)
     except (OSError, sqlite3.Error) as error:
-        raise JobsUnavailableError(f"jobs cannot be kept in '{path}': {error}") from error
+        raise JobsUnavailableError(
+            f"jobs cannot be kept in '{path}': {error}; a server that only answers searches "
+            "needs none: set VICINAL_RUN_JOBS=false"
+        ) from error
 
 
 def _nobody_runs(job_id: str, attempt: int) -> None:

@@ -1,4 +1,7 @@
-"""Job records: what is known of a job, in a form that every process can read."""
+"""Job records: what is known of a job, in a form that every process can read.
+
+Unknown fields are passed over: while replicas are updated one by one, a newer one may write more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled
 class JobFailure(BaseModel):
     """One file that could not be used, and why."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
     id: str
     path: str
@@ -40,7 +43,7 @@ class JobProgress(BaseModel):
         failures: The first files that cannot be used.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     stage: str | None = None
     stage_done: int = 0
@@ -69,7 +72,7 @@ class Job(BaseModel):
         result: What it made.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     id: str
     kind: str

@@ -70,6 +70,19 @@ def test_without_redis_galleries_are_found_by_polling() -> None:
         wait_until(lambda: galleries.n_polls >= 3)
 
 
+def test_polling_survives_an_error_and_tells_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(OpenedNames):
+        def states(self) -> None:
+            super().states()
+            if self.n_polls <= 3:
+                raise OSError("the disk is gone")
+
+    galleries = Broken()
+    with ChangeNotices(galleries, None, poll_seconds=0.02):
+        wait_until(lambda: galleries.n_polls >= 6)
+    assert [record.getMessage() for record in caplog.records] == ["galleries cannot be looked at"]
+
+
 @pytest.mark.parametrize("way", [("stop", "start"), ("freeze", "thaw")])
 def test_polling_bridges_an_outage_and_notices_come_back(
     link: RedisLink, redis_server: RedisServer, way: tuple[str, str]

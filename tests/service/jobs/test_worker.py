@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from service.errors import JobsUnavailableError
 from service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from tests.service.jobs.conftest import Steps
 
@@ -81,3 +84,19 @@ def test_a_worker_finds_a_job_that_another_left_behind(
     start_worker(steps)
     wait_until(lambda: store.get(job.id).is_final)
     assert (store.get(job.id).state, store.get(job.id).attempt) == ("succeeded", 2)
+
+
+def test_a_worker_leaves_the_signals_to_its_process(
+    steps: Steps, start_worker: Callable[[Steps], JobWorker]
+) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    start_worker(steps)
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_place_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    store = JobStore(JobQueue(tmp_path / "file" / "jobs.db"))
+    with pytest.raises(JobsUnavailableError, match=r"jobs\.db.*VICINAL_RUN_JOBS"):
+        JobWorker(store, {})
