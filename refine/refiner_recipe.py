@@ -100,6 +100,8 @@ def train_refiner(
                 f"the embeddings have {one.dim} dimensions, bundle '{bundle.name}' makes {bundle.dim}: "
                 "embed the images with this bundle"
             )
+    if recipe.datasets and held_out is not None:
+        _check_apart(items, held_out)
     result = (trainer or RefinerTrainer(recipe)).run(items, held_out)
     fields = {
         "sides": result.verdict.sides,
@@ -110,6 +112,16 @@ def train_refiner(
     target = bundle if output is None else ModelBundle.open(shutil.copytree(bundle.path, output))
     finished = export_refiner(result.network, target, fields)
     return TrainedRefiner(finished, result, tuple(_notes(bundle, items, held_out)))
+
+
+def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:
+    # Labels of data sets name the set as well, so that equal ones are the same class.
+    shared = np.intersect1d(items.labels, held_out.labels)
+    if len(shared):
+        raise RefinerTrainingError(
+            f"{len(shared)} classes are trained and validated on, the first is '{shared[0]}': "
+            "give other classes as validation_datasets"
+        )
 
 
 def _training_fields(recipe: RefinerRecipe, result: RefinerTrainingResult) -> dict[str, Any]:

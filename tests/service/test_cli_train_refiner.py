@@ -132,3 +132,12 @@ def test_embeddings_and_data_sets_exclude_each_other(
     recipe.write_text('[[datasets]]\nkind = "folder"\nroot = "photos"\n', encoding="utf-8")
     line = fail("train-refiner", "--bundle", copied, "--data", recipe, "--embeddings", embeddings)
     assert "the recipe has [[datasets]], and --embeddings was given" in line
+
+
+def test_classes_are_not_validated_on_that_were_trained_on(
+    fail: Fail, copied: Path, catalog: Path, tmp_path: Path
+) -> None:
+    recipe, folder = tmp_path / "recipe.toml", f'kind = "folder"\nroot = "{catalog}"\n'
+    recipe.write_text(f"[[datasets]]\n{folder}\n[[validation_datasets]]\n{folder}", encoding="utf-8")
+    line = fail("train-refiner", "--bundle", copied, "--data", recipe, *SMALL)
+    assert "10 classes are trained and validated on" in line
