@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -47,6 +48,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
     """Serve until Ctrl-C or a termination signal; requests under way are finished."""
+    # After its shutdown the server passes the signal on, which must not end the process before a job under
+    # way was left to another worker.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with sharing(app):
             _Server(app, access_log=False).run(sockets=[listener])
