@@ -39,6 +39,7 @@ Sequences = npt.NDArray[np.int64]
 _BUNDLE_KEY = b"vicinal"
 # Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
 _SMALL_FILE_ROWS = 1024
+_MOST_REMOVED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,39 @@ class ItemTable:
         Returns:
             The new version; the given one when there was nothing to merge.
         """
+        # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
+        return self._rewrite(
+            version,
+            CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
+        )
+
+    def drop_removed_rows(self, version: int) -> int:
+        """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
+
+        Returns:
+            The new version; the given one when there was nothing to rewrite.
+        """
+        return self._rewrite(
+            version,
+            CompactionOptions(
+                target_rows_per_fragment=_SMALL_FILE_ROWS,
+                materialize_deletions=True,
+                materialize_deletions_threshold=_MOST_REMOVED_SHARE,
+            ),
+        )
+
+    def _rewrite(self, version: int, options: CompactionOptions) -> int:
         table = self._made_latest(version)
-        # Deleted rows of large files stay until the next index job: rewriting those takes too long here.
+        before = table.version
         try:
-            Compaction.execute(
-                table,
-                CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
-            )
+            Compaction.execute(table, options)
         except (OSError, ValueError) as error:
             raise self._not_written(error) from error
-        merged = self.latest()
-        if merged.version != version:
-            self._sync(merged, range(len(merged.get_fragments())))
-        return int(merged.version)
+        rewritten = self.latest()
+        if rewritten.version == before:
+            return version
+        self._sync(rewritten, range(len(rewritten.get_fragments())))
+        return int(rewritten.version)
 
     def keep(self, name: str, version: int) -> None:
         """Keep a version from being cleaned up, under a name that stands for one version at a time."""
@@ -212,7 +233,7 @@ class ItemTable:
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
         came = [new_files[key] for key in new_files.keys() - old_files.keys()]
-        left = np.setdiff1d(_sequences(old, gone), _sequences(new, came))
+        left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
         condition = f"sequence >= {next_number} OR patch >= {next_number}"
         rows = _read(new, _view_columns(new), condition, came).sort_by("sequence")
         is_new = pc.greater_equal(rows["sequence"], next_number)

@@ -114,7 +114,16 @@ def prune(
         names = {version_tag(version) for version in {*gallery.versions(), *protected}}
         names |= {changes_tag(version) for version in gallery.versions()}
         gallery.table.release(set(gallery.table.kept()) - names)
+        _drop_removed_rows(gallery)
         return Pruning(sorted(gone), freed + gallery.table.clean_up(grace))
+
+
+def _drop_removed_rows(gallery: Gallery) -> None:
+    active = gallery.activation
+    if active is not None:
+        revision = gallery.table.drop_removed_rows(active.revision)
+        if revision != active.revision:
+            gallery.advance(active, revision, active.next_number)
 
 
 def _not_kept(gallery: Gallery, policy: RetentionPolicy) -> set[int]:

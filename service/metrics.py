@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from indexer.view import GalleryView
 from service.answers import Answer
 
 __all__ = ["Metrics"]
@@ -37,6 +38,12 @@ class Metrics:
         self._items = Gauge(
             "vicinal_gallery_items", "Items in a gallery", ["gallery"], registry=self.registry
         )
+        self._staleness = Gauge(
+            "vicinal_gallery_graph_staleness",
+            "Share of the items that changed since the neighbor lists of all items were made",
+            ["gallery"],
+            registry=self.registry,
+        )
         info = Gauge(
             "vicinal_embedder_info",
             "Device and bundle in use",
@@ -45,12 +52,13 @@ class Metrics:
         )
         info.labels(provider, bundle).set(1)
 
-    def record(self, answers: Sequence[Answer], n_items: int) -> None:
-        """Count the answers of one call and the time by stage."""
+    def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
+        """Count the answers of one call and the time by stage, and note the state that was searched."""
         for answer in answers:
             self._answers.labels(answer.gallery, _outcome(answer)).inc()
         if answers:
-            self._items.labels(answers[0].gallery).set(n_items)
+            self._items.labels(answers[0].gallery).set(len(view))
+            self._staleness.labels(answers[0].gallery).set(view.graph_staleness)
             self._observe(answers[0].milliseconds)
 
     def record_problem(self, kind: str) -> None:

@@ -112,7 +112,7 @@ def _search(
         filter=options.filter,
         include_candidates=options.include_candidates,
     )
-    metrics.record(answers, len(matcher.view))
+    metrics.record(answers, matcher.view)
     return answers
 
 

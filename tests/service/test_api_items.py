@@ -256,6 +256,13 @@ def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
     assert len(set(seen)) > 1
 
 
+def test_staleness_is_told_by_the_gallery_and_by_the_metrics(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), picture(51), picture(52), id=["a", "b", "c"])
+    found(client, picture())
+    assert client.get(SHOES).json()["graph_staleness"] == pytest.approx(3 / 63)
+    assert 'vicinal_gallery_graph_staleness{gallery="shoes"} 0.047' in client.get("/metrics").text
+
+
 def test_writing_needs_its_scope(data_dir: Path, make_settings: MakeSettings, picture: Picture) -> None:
     keys = {"reader": ("search",), "writer": ("search", "write")}
     client = TestClient(create_app(make_settings(data_dir, api_keys=keys)))
@@ -277,8 +284,8 @@ def test_enough_changes_are_compacted_in_the_background(
     app = create_app(settings)
     client = TestClient(app)
     before = client.get(SHOES).json()
-    for i in range(4):
-        add(client, picture(50 + i), id=f"new {i}")
+    answers = [add(client, picture(50 + i), id=f"new {i}").status_code for i in range(4)]
+    assert answers == [200] * 4
     app.state.galleries.upkeep.wait()
     after = client.get(SHOES).json()
     assert after["version"] > before["version"]
