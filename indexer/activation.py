@@ -22,8 +22,8 @@ class Activation:
         version: Version whose built files are searched.
         revision: Version of the item table that is searched: the built version with its live changes.
         next_number: Counter of the table's sequences and patches; it only goes up while the token stays.
-        token: New with every activation of a version: a gallery that was deleted and made anew starts at
-            the same versions, and must not be taken for the old one.
+        token: New with every activation by a person or an index job; live changes and compactions keep it.
+            What was begun under one token does not belong under another, even when the numbers are the same.
         revisions: Last revision of every version that was active before, by version.
     """
 
@@ -41,6 +41,10 @@ class Activation:
     def changed(self, revision: int, next_number: int) -> Activation:
         """The same version after a live change."""
         return replace(self, revision=revision, next_number=next_number)
+
+    def compacted(self, version: int) -> Activation:
+        """The same items, searched in a version that was made of some of the live changes."""
+        return replace(self, version=version)
 
     def succeeding(self, before: Activation | None) -> Activation:
         """This activation, with what the one before knew about other versions."""

@@ -317,8 +317,7 @@ class Gallery:
             active = self.activation
             if active is None or active.token != before.token:
                 return False
-            swapped = Activation.of(version, active.next_number, revision=active.revision)
-            self._put_in_force(swapped, active)
+            self._put_in_force(active.compacted(version), active)
             return True
 
     def forget(self, versions: set[int]) -> None:

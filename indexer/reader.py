@@ -72,7 +72,7 @@ class GalleryReader:
 
     def _opened_at(self, activation: Activation) -> _Opened:
         opened = self._opened
-        if opened is not None and opened.activation.token == activation.token:
+        if opened is not None and opened.precedes(activation):
             try:
                 return opened.at(activation)
             except GalleryError:
@@ -102,6 +102,11 @@ class _Opened:
     def as_built(cls, gallery: Gallery, activation: Activation) -> _Opened:
         view = GalleryView.of(gallery.snapshot(activation.version))
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
+
+    def precedes(self, activation: Activation) -> bool:
+        """Whether only live changes lie between."""
+        mine = self.activation
+        return (mine.version, mine.token) == (activation.version, activation.token)
 
     def at(self, activation: Activation) -> _Opened:
         view = self.view

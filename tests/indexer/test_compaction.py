@@ -13,6 +13,7 @@ from indexer.changes import Patch, add_items, patch_items, remove_items
 from indexer.compaction import CompactionPolicy, compact
 from indexer.errors import GalleryBusyError
 from indexer.gallery import Gallery
+from indexer.item_table import ItemTable
 from indexer.neighbor_graph import build_neighbor_graph
 from indexer.reader import GalleryReader
 from indexer.snapshot import write_snapshot
@@ -121,6 +122,25 @@ def test_lists_of_items_added_while_it_ran_name_the_right_neighbors(
         np.concatenate([held.vectors(held.positions([i["id"] for i in items_of(held)])), unit(1, seed=5)])
     ).ids[-1]
     assert listed(reader.view()) == [items_of(held)[i]["id"] for i in expected if i >= 0]
+
+
+def test_a_change_that_is_being_made_while_the_version_is_swapped_gets_in(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun on the old version and acknowledged on the new one."""
+    commit = ItemTable.change
+    other = GalleryReader(Gallery(reader.gallery.path))
+
+    def compact_in_between(*arguments: object) -> int:
+        revision = commit(*arguments)
+        monkeypatch.undo()
+        compact(other)
+        return revision
+
+    monkeypatch.setattr(ItemTable, "change", compact_in_between)
+    add_items(reader, rows(["late"], unit(1, seed=5)), bundle=BUNDLE)
+    for view in (reader.view(), other.view(), GalleryReader(Gallery(reader.gallery.path)).view()):
+        assert (len(view), items_of(view)[-1]["id"], len(view.segment)) == (43, "late", 1)
 
 
 def test_a_version_that_was_activated_meanwhile_stays(
