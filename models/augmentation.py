@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -49,7 +50,11 @@ def training_batches(
         # Without one of its own the loader would draw from the generator of dropout.
         generator=torch.Generator(),
     )
-    yield from loader
+    with warnings.catch_warnings():
+        # Workers are forked, so that they share the pixels; they open no gallery.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        batches = iter(loader)
+    yield from batches
 
 
 class AugmentedImages(Dataset[tuple[Tensor, int]]):
