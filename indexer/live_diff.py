@@ -33,18 +33,11 @@ class LiveDiff:
 
     Attributes:
         outdated: Ids of items that are gone, or are no longer what they were.
-        removed: Those of them that are gone.
         sequences: Sequences of the present rows that are new or changed, ascending.
     """
 
     outdated: list[str]
-    removed: list[str]
     sequences: Sequences
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing happened."""
-        return not self.outdated and not len(self.sequences)
 
 
 def contents_of(gallery: Gallery, activation: Activation | None) -> pa.Table:
@@ -83,6 +76,5 @@ def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
     gone_ids = before.filter(pa.array(is_gone))["id"].to_pylist()
     return LiveDiff(
         outdated=sorted({*gone_ids, *came_ids}),
-        removed=sorted(set(gone_ids) - set(came_ids)),
         sequences=came["sequence"].to_numpy(),
     )

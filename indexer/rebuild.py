@@ -98,7 +98,7 @@ class Rebuild:
             remove_leftovers(self.gallery, but=self.staging.name)
             self.staging.begin(self.embedder.bundle.fingerprint)
             if self.staging.base() is None:
-                self._note_base(self.gallery.activation, left_out=[])
+                self._note_base(self.gallery.activation)
             self._stage_items()
             return self._publish(self._graph())
 
@@ -112,9 +112,9 @@ class Rebuild:
                 return _result(report, is_active=version in activated)
         return None
 
-    def _note_base(self, activation: Activation | None, left_out: list[str]) -> None:
+    def _note_base(self, activation: Activation | None) -> None:
         token, number = (None, 0) if activation is None else (activation.token, activation.next_number)
-        self.staging.note_base(Base(contents_of(self.gallery, activation), token, number, left_out))
+        self.staging.note_base(Base(contents_of(self.gallery, activation), token, number))
 
     def _stage_items(self) -> None:
         staged = set(self.staging.ids())
@@ -149,11 +149,8 @@ class Rebuild:
 
     def _embed(self, items: Sequence[SourceItem], staged: set[str]) -> None:
         """Embed the items that are not staged yet."""
-        base = self.staging.base()
-        left_out = set() if base is None else set(base.left_out)
-        wanted = [item for item in items if item.id not in left_out]
-        todo = [item for item in wanted if item.id not in staged]
-        self._counts = replace(self._counts, total=len(wanted), skipped=len(wanted) - len(todo))
+        todo = [item for item in items if item.id not in staged]
+        self._counts = replace(self._counts, total=len(items), skipped=len(items) - len(todo))
         run = EmbeddingRun(
             self.staging, self.embedder, replace(self.plan.options, resumes=not self.staging.is_empty)
         )
@@ -161,7 +158,7 @@ class Rebuild:
         readable = self._readable(todo)
 
         def report(done: int, _total: int, _failed: int) -> None:
-            self._report("embed", self._counts.skipped + done, len(wanted), done - len(self.failures))
+            self._report("embed", self._counts.skipped + done, len(items), done - len(self.failures))
 
         try:
             run.over(readable, report)
@@ -245,17 +242,22 @@ class Rebuild:
         base = self.staging.base()
         if base is None or active is None:
             return active is None, graph
+        # Always from the state that the first attempt noted, so that taking over twice changes nothing.
         now = contents_of(self.gallery, active)
         changes = None if self._is_indexed_anew(base, active) else live_diff(base, now)
         if changes is None:
             return False, graph
-        if not changes.is_empty:
-            kept = self.staging.drop(changes.outdated)
+        outdated = {*changes.outdated, *self._strangers(now)}
+        if outdated or len(changes.sequences):
+            kept = self.staging.drop(sorted(outdated))
             self._take_over(active, changes.sequences)
-            left_out = sorted({*base.left_out, *changes.removed} - set(now["id"].to_pylist()))
-            self._note_base(active, left_out)
             graph = update_neighbor_graph(graph, kept, self.staging.embeddings())
         return True, graph
+
+    def _strangers(self, now: pa.Table) -> set[str]:
+        """Staged items of earlier attempts that neither the source nor the gallery has any more."""
+        source = {item.id for item in self.plan.items or ()}
+        return set(self.staging.ids()) - source - set(now["id"].to_pylist())
 
     def _is_indexed_anew(self, base: Base, active: Activation) -> bool:
         """Whether something else than live changes and their compaction came since the noted state."""

@@ -2,7 +2,7 @@
 
 <gallery>/staging/<name>/
   lock          held by the one process that builds
-  begun.json    bundle, and the state of the gallery that the job has taken into account
+  begun.json    bundle, and which state the gallery was in when the job began
   base.arrow    the items of that state
   rows.lance    finished rows
 
@@ -42,19 +42,17 @@ _NUMBER = "next_number"
 
 @dataclass(frozen=True)
 class Base:
-    """A state of the gallery that a new version takes into account.
+    """The state of the gallery when a job began; what was changed since is taken over at its end.
 
     Attributes:
         contents: As `live_diff.contents_of` gives them.
         token: Token of its activation; None when there was none.
         next_number: The table's counter.
-        left_out: Ids that were removed since the job began: they stay out, whatever the source holds.
     """
 
     contents: pa.Table
     token: str | None
     next_number: int
-    left_out: list[str]
 
 
 class Staging:
@@ -91,20 +89,19 @@ class Staging:
         self._note(bundle=bundle)
 
     def base(self) -> Base | None:
-        """The state of the gallery that the rows take into account, or None before one was noted."""
+        """The state of the gallery when the job began, or None before it was noted."""
         path = self.path / "base.arrow"
         begun = self._begun()
         if _NUMBER not in begun or not path.is_file():
             return None
-        return Base(pa.feather.read_table(path), begun["token"], int(begun[_NUMBER]), begun["left_out"])
+        return Base(pa.feather.read_table(path), begun["token"], int(begun[_NUMBER]))
 
     def note_base(self, base: Base) -> None:
-        """Note the state of the gallery that the rows take into account from now on."""
+        """Note the state of the gallery when the job began."""
         partial = self.path / "base.arrow.partial"
         pa.feather.write_feather(base.contents, partial)
         partial.replace(self.path / "base.arrow")
-        noted = {"token": base.token, _NUMBER: base.next_number, "left_out": base.left_out}
-        self._note(**{**self._begun(), **noted})
+        self._note(**{**self._begun(), "token": base.token, _NUMBER: base.next_number})
 
     @property
     def is_empty(self) -> bool:

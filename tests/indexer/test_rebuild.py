@@ -264,13 +264,22 @@ def test_live_changes_that_come_meanwhile_are_kept(
     )
 
 
+@pytest.mark.parametrize("own", [False, True])
 def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     gallery: Gallery,
     rebuild: Callable[..., RebuildResult],
     items: list[SourceItem],
+    pictures: Path,
+    embedder: Embedder,
     monkeypatch: pytest.MonkeyPatch,
+    own: bool,
 ) -> None:
+    """Also one that came after the job began, and was already taken over."""
+    new = SourceItem("item 99", pictures / "32.png")
+
     def change() -> None:
+        rows = as_rows([prepare_item(new, embedder)], embedder.embed([new.path]))
+        add_items(GalleryReader(gallery), rows, bundle=embedder.bundle.fingerprint)
         remove_items(GalleryReader(gallery), ["item 2"])
 
     def die(*_: object, **__: object) -> None:
@@ -279,9 +288,21 @@ def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     with monkeypatch.context() as patched:
         patched.setattr(Gallery, "start", die)
         with pytest.raises(DiedError):
-            rebuild(items, once(change, "publish"))
-    rebuild(items)
+            rebuild(None if own else items, once(change, "publish"))
+    assert "item 99" in Staging(gallery, "job").ids()
+    remove_items(GalleryReader(gallery), ["item 99"])
+    rebuild(None if own else items)
     assert set(labels(gallery)) == {item.id for item in items} - {"item 2"}
+
+
+def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    elsewhere = [replace(item, id=f"new {item.id}") for item in items]
+    with pytest.raises(DiedError):
+        rebuild(elsewhere, die_at("neighbors"))
+    rebuild(elsewhere[:12])
+    assert set(labels(gallery)) == {item.id for item in elsewhere[:12]}
 
 
 def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -63,8 +64,11 @@ def test_a_frozen_redis_is_away_until_it_goes_on(
 ) -> None:
     link.ask(lambda client: client.set("name", "before"))
     redis_server.freeze()
+    asked_at = time.monotonic()
     with pytest.raises(RedisAwayError, match=r"(?i)timeout"):
         link.ask(lambda client: client.get("other"))
+    # The time-out is 0.2 s; a client that waits on its own does so for much longer.
+    assert time.monotonic() - asked_at < 20.0
     redis_server.thaw()
     clock.now += RETRY_SECONDS
     # Not the late answer to the question that was given up.
