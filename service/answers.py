@@ -66,7 +66,7 @@ class Answer:
         matches: Candidates whose score reaches the threshold, best first.
         candidates: The best candidates that are no matches; empty unless asked for or undecided.
         version: The built version that was searched.
-        revision: The state of its live changes that was searched; equal to the version when there are none.
+        revision: The state of its live changes that was searched; two answers with one are of one state.
         n_searched: Number of items that could have been matches.
         milliseconds: Time by stage; in a batch, of the whole batch.
     """
