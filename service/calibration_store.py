@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibration import Target
+from service.calibration_evidence import Evidence
 from service.errors import CalibrationRecordError
 from service.pipeline import Pipeline
 
@@ -59,10 +60,13 @@ class CalibrationRecord(BaseModel):
         n_labels: Labels among the queries.
         n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
+        evidence: Intervals and predictions; None when set by hand, and in records of format 1.
+        format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    format_version: Literal[1, 2] = 1
     id: str
     created_at: datetime
     source: Literal["leave_one_out", "queries", "by_hand"]
@@ -81,6 +85,7 @@ class CalibrationRecord(BaseModel):
     n_labels_without_mate: int = 0
     seed: int = 0
     warnings: tuple[str, ...] = ()
+    evidence: Evidence | None = None
 
 
 def new_calibration_id() -> str:

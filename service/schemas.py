@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from service.calibration_evidence import Evidence
 from service.pipeline import RerankChoice
 
 __all__ = [
@@ -169,6 +170,9 @@ class CalibrationBody(_Response):
     target: str | None
     threshold: float
     rates: dict[str, float | None] | None
+    evidence: Evidence | None = Field(
+        description="Intervals of the rates and what they let expect; null for a threshold set by hand."
+    )
 
 
 class GalleryBody(_Response):

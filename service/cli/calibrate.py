@@ -1,7 +1,8 @@
-"""`vicinal calibrate`: find the threshold for a stated error rate."""
+"""`vicinal calibrate`: find the threshold for a stated target."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,10 @@ import typer
 from calibration import CalibrationError, Target
 from indexer.sources import read_source
 from models.embedder import Embedder
-from service.calibration_store import CalibrationRecord, CalibrationStore
+from service.calibration_store import CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
-from service.cli.console import console, print_json, progress_bar
+from service.cli.calibration_text import print_calibration
+from service.cli.console import print_json, progress_bar
 from service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -27,17 +29,29 @@ from service.cli.options import (
 from service.matcher import Matcher
 from service.pipeline import RerankChoice, choose_pipeline
 
-__all__ = ["calibrate", "print_calibration"]
+__all__ = ["calibrate"]
 
 
 def calibrate(
     gallery: GalleryOption,
     target: Annotated[
-        str, typer.Option(help="far=0.001 (pairs accepted wrongly) or fpir=5% (absent queries answered).")
+        str,
+        typer.Option(
+            help="fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 "
+            "(pairs accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst."
+        ),
     ] = "fpir=5%",
     queries: Annotated[
         Path | None,
         typer.Option(help="Labelled queries: class subfolders or a manifest. Default: leave one out."),
+    ] = None,
+    coarse_labels: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="CSV file with the columns label and coarse, to tell near from far queries.",
+        ),
     ] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The pipeline to calibrate.")] = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
@@ -46,7 +60,7 @@ def calibrate(
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Find the one threshold that holds a stated error rate on this gallery."""
+    """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     wanted = Target.parse(target)
     embedder = load_embedder(settings)
@@ -59,7 +73,10 @@ def calibrate(
     )
     with progress_bar() as update:
         record = calibrator.run(
-            labelled, wanted, on_progress=lambda done, total: update("Scoring", done, total)
+            labelled,
+            wanted,
+            coarse_labels=_read_coarse_labels(coarse_labels) if coarse_labels else None,
+            on_progress=lambda done, total: update("Scoring", done, total),
         )
     CalibrationStore(matcher.gallery.calibrations_path).add(record, activate=activate)
     if json_output:
@@ -68,28 +85,12 @@ def calibrate(
         print_calibration(record)
 
 
-def print_calibration(record: CalibrationRecord) -> None:
-    """Say what a calibration found."""
-    console.print(
-        f"Threshold [bold]{record.threshold:.4f}[/] for {record.target} on {record.n_items:,} items "
-        f"({record.pipeline.key}), calibration {record.id}",
-        soft_wrap=True,
-    )
-    rates = record.rates
-    if rates:
-        console.print(
-            f"  FAR {_percent(rates.far)} of {record.n_negative_pairs:,} negative pairs, "
-            f"FRR {_percent(rates.frr)} of {record.n_positive_pairs:,} positive pairs",
-            soft_wrap=True,
-        )
-        console.print(
-            f"  FPIR {_percent(rates.fpir)} of {record.n_without_mate:,} queries without a mate, "
-            f"FNIR {_percent(rates.fnir)} of {record.n_with_mate:,} queries with one, "
-            f"hit rate R@1 {_percent(rates.hit_rate_1)}",
-            soft_wrap=True,
-        )
-    for warning in record.warnings:
-        console.print(f"  note: {warning}", markup=False, soft_wrap=True)
+def _read_coarse_labels(path: Path) -> dict[str, str]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        reader = csv.DictReader(stream)
+        if not {"label", "coarse"} <= set(reader.fieldnames or ()):
+            raise CalibrationError(f"'{path}' has no columns label and coarse: name them in its first line")
+        return {row["label"]: row["coarse"] for row in reader}
 
 
 def _embed(source: Path, embedder: Embedder) -> LabelledQueries:
@@ -104,7 +105,3 @@ def _embed(source: Path, embedder: Embedder) -> LabelledQueries:
             parts.append(embedder.embed([item.path for item in batch]))
             update("Embedding queries", start + len(batch), len(items))
     return LabelledQueries(np.concatenate(parts), np.array([item.label for item in items], dtype=object))
-
-
-def _percent(rate: float | None) -> str:
-    return "not measured" if rate is None else f"{100 * rate:.3g} %"

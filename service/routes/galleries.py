@@ -88,6 +88,7 @@ def _describe(matcher: Matcher) -> GalleryBody:
         target=str(record.target) if record.target else None,
         threshold=record.threshold,
         rates=record.rates.model_dump() if record.rates else None,
+        evidence=record.evidence,
     )
     return GalleryBody(
         name=matcher.gallery.name,

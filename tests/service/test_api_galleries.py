@@ -42,6 +42,9 @@ def test_a_gallery_says_how_it_is_calibrated(client: TestClient) -> None:
     calibration = client.get(SHOES).json()["calibration"]
     assert calibration["target"] == "FPIR 5 %"
     assert calibration["rates"]["fpir"] == pytest.approx(0.05)
+    fpir = calibration["evidence"]["rates"]["fpir"]
+    assert fpir["low"] <= 0.05 <= fpir["high"]
+    assert fpir["n_labels"] == 10
 
 
 def test_the_list_holds_every_gallery(client: TestClient) -> None:

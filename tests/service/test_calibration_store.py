@@ -102,6 +102,17 @@ def test_a_damaged_record_is_an_error_that_names_it(store: CalibrationStore, tex
         store.active(Pipeline())
 
 
+def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore) -> None:
+    """Records written before there was evidence name neither it nor a format."""
+    record = make_record()
+    store.add(record)
+    fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))
+    del fields["format_version"], fields["evidence"]
+    (store.path / "first.json").write_text(json.dumps(fields), encoding="utf-8")
+    assert (store.get("first").format_version, store.get("first").evidence) == (1, None)
+    assert store.get("first") == record
+
+
 def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
     store.add(make_record())
     fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))

@@ -144,7 +144,7 @@ def test_with_the_first_candidates_only_duplicates_would_count_too_low(
     write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of the test above."""
-    monkeypatch.setattr("service.calibrator._MOST_CANDIDATES", 100)
+    monkeypatch.setattr("service.trial_scoring._MOST_CANDIDATES", 100)
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)

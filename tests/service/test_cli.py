@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -80,6 +81,44 @@ def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
     assert record["target"] == {"rate": "far", "value": 0.01}
     assert record["rates"]["far"] <= 0.01
     assert record["source"] == "leave_one_out"
+
+
+def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir: Path) -> None:
+    lines = [line.strip() for line in run("calibrate", "-g", "shoes").stdout.splitlines()]
+    (fpir,) = (line for line in lines if line.startswith("FPIR 5 %"))
+    assert "95 % interval" in fpir
+    assert "of 60 queries without a mate of 10 labels (worth 10 of equal size" in fpir
+    for beginning in ("further labels will show, 95 times in 100, FPIR of: 10 labels 0 % to", "margins for"):
+        assert any(line.startswith(beginning) for line in lines)
+    assert any("10 times the labels" in line and "100 times" in line for line in lines)
+
+
+def test_calibrate_tells_near_from_far_labels(
+    run: Run, data_dir: Path, catalog: Path, tmp_path: Path
+) -> None:
+    """Nine labels of one kind, and one that is alone."""
+    kinds = [
+        (folder.name, "plain" if folder.name == "plain" else "patterned") for folder in catalog.iterdir()
+    ]
+    table = tmp_path / "coarse.csv"
+    with table.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("label", "coarse"), *kinds])
+    record = json.loads(run("calibrate", "-g", "shoes", "--coarse-labels", table, "--json").stdout)
+    evidence = record["evidence"]
+    assert (evidence["near_fpir"]["n_labels"], evidence["far_fpir"]["n_labels"]) == (9, 1)
+
+
+def test_coarse_labels_without_their_columns_are_refused(fail: Fail, data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "coarse.csv").write_text("name,kind\nplain,shoe\n", encoding="utf-8")
+    line = fail("calibrate", "-g", "shoes", "--coarse-labels", tmp_path / "coarse.csv")
+    assert "has no columns label and coarse" in line
+
+
+@pytest.mark.parametrize("target", ["fnir=20%", "frr=30%", "precision=80%", "utility=mean", "utility=worst"])
+def test_calibrate_for_other_targets(run: Run, data_dir: Path, target: str) -> None:
+    record = json.loads(run("calibrate", "-g", "shoes", "--target", target, "--json").stdout)
+    assert record["target"]["rate"] == target.partition("=")[0]
+    assert 0.0 <= record["threshold"] <= 1.0
 
 
 def test_calibrate_with_queries_from_a_folder(run: Run, data_dir: Path, catalog: Path) -> None:
