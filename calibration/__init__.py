@@ -3,7 +3,7 @@
 from calibration.drift import Drift, TopScoreCounts, measure_drift
 from calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
 from calibration.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
-from calibration.intervals import RateInterval, prediction_interval, rate_interval
+from calibration.intervals import RateInterval, prediction_interval, rate_interval, ratio_interval
 from calibration.label_counts import LabelCounts, label_counts
 from calibration.margins import Margins, NegativeSimilarities, cosine_margin
 from calibration.near_far import NearFar, near_far_counts
@@ -43,4 +43,5 @@ __all__ = [
     "opis_floor",
     "prediction_interval",
     "rate_interval",
+    "ratio_interval",
 ]

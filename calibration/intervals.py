@@ -13,7 +13,9 @@ true rate u shows at most k events, and that is the event that an interval at a 
 benchmark covers both.
 
 Taken for granted: the labels are a sample of those to come, their rates follow a beta distribution closely
-enough, and a label's number of trials has nothing to do with its rate.
+enough, and a label's number of trials has nothing to do with its rate. The last does not hold for a
+precision, whose trials are themselves outcomes: a label with many returned matches may be one with many wrong
+ones. `ratio_interval` is for such rates.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from calibration.errors import CalibrationError
 from calibration.label_counts import LabelCounts
 from calibration.rate_posterior import rate_posterior
 
-__all__ = ["RateInterval", "prediction_interval", "rate_interval"]
+__all__ = ["RateInterval", "prediction_interval", "rate_interval", "ratio_interval"]
 
 Floats = npt.NDArray[np.float64]
 _N_DRAWS = 4_000
+_N_RATIO_DRAWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,35 @@ def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInter
     """
     low, high = rate_posterior(counts).quantiles(_tails(confidence))
     return _around(counts.rate, low, high, confidence)
+
+
+def ratio_interval(counts: LabelCounts, *, confidence: float = 0.95, seed: int = 0) -> RateInterval:
+    """Interval of a rate whose trials are outcomes too, such as the returned matches of a precision.
+
+    The variance of the ratio sum x_i / sum n_i over labels, by linearization, says how many independent
+    trials it is worth. That is itself known no better than a chi-squared variable with L - 1 degrees of
+    freedom. The interval is that of Jeffreys for so many trials (Korn and Graubard, 1998, with draws in
+    place of their t quantiles).
+
+    Args:
+        counts: Events and trials by label, one label a trial.
+        confidence: Share of such intervals that hold the true rate, in (0, 1).
+        seed: Seed of the draws.
+
+    Raises:
+        CalibrationError: The confidence is out of range.
+    """
+    tails = _tails(confidence)
+    rng = np.random.default_rng(seed)
+    rate, freedom = counts.rate, max(1.0, counts.effective_labels - 1.0)
+    residuals = counts.events - rate * counts.trials
+    variance = (residuals**2).sum() * (1.0 + 1.0 / freedom) / counts.n_trials**2
+    # Where no label differs from another, each stands for one trial.
+    worth = rate * (1.0 - rate) / variance if variance > 0.0 else counts.effective_labels
+    drawn = np.minimum(worth * rng.chisquare(freedom, _N_RATIO_DRAWS) / freedom, counts.n_trials)
+    rates = rng.beta(rate * drawn + 0.5, (1.0 - rate) * drawn + 0.5)
+    low, high = np.quantile(rates, tails)
+    return _around(rate, low, high, confidence)
 
 
 def prediction_interval(

@@ -6,8 +6,10 @@ means that labels are all alike, rho near 1 that each label has the event always
 of all labels of this kind.
 
 The prior of rho is Beta(1, 2), its mean 1/3: with few labels the data hardly tell alike labels from unlike
-ones, and then the unlike must be reckoned with, or intervals come out far too short. The prior of mu is
-Beta(1/2, 1/2) (Jeffreys). The likelihood is summed over a grid of both, without draws or approximations.
+ones, and then the unlike must be reckoned with, or intervals come out far too short. Where each trial
+stands under two labels, as pairs do, a label's share is a mean over many partners and far from 0 or 1 at the
+usual rates; there the prior falls as 1 / (1 + rho / 10 mu)^2 on top, which ties rho to the rate. The prior
+of mu is Beta(1/2, 1/2) (Jeffreys). The likelihood is summed over a grid of both.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ _RHO = np.concatenate([[5e-8], np.sqrt(_SMALL[1:] * _SMALL[:-1]), (_LARGE[1:] + 
 _EDGES = np.concatenate([[0.0], _SMALL, _LARGE[1:]])
 # Prior mass of the cells: differences of the distribution function 1 - (1 - rho)^2 of Beta(1, 2).
 _LOG_PRIOR = np.log(np.diff(1.0 - (1.0 - _EDGES) ** 2))[:, None]
+_PAIR_SCALE = 10.0
+# Effects of two labels multiply in the tail of a distribution, beyond what the model of sums says.
+_TAIL_ALLOWANCE = 1.3
 # Steps of the logit of mu around that of the measured rate, in units of its standard error.
 _STEPS = np.linspace(-4.5, 4.5, 61)
 _LARGEST_STEP = 1.2
@@ -95,6 +100,9 @@ def rate_posterior(counts: LabelCounts) -> RatePosterior:
     )
     # Jeffreys' prior in mu is sqrt(mu (1 - mu)) in the logit.
     log_prior = 0.5 * np.log(rates * (1.0 - rates)) + np.log(step)
+    if counts.labels_per_trial == 2:
+        scale = _PAIR_SCALE * np.minimum(rates, 1.0 - rates)
+        log_prior = log_prior - 2.0 * np.log1p(_RHO / scale) - np.log(scale)
     joint = log_likelihood + log_prior + _LOG_PRIOR
     weights = np.exp(joint - joint.max())
     if counts.labels_per_trial == 2:
@@ -126,7 +134,7 @@ def _common_error(counts: LabelCounts) -> float:
     the effective number of labels. Between labels, shares differ by (L - 2) / (L - 1) times what effects do.
     """
     n = counts.n_labels
-    return (3.0 + n / counts.effective_labels) * ((n - 1) / max(1, n - 2)) ** 2
+    return _TAIL_ALLOWANCE * (3.0 + n / counts.effective_labels) * ((n - 1) / max(1, n - 2)) ** 2
 
 
 def _log_rising(start: Floats, lengths: npt.NDArray[np.int64]) -> Floats:

@@ -17,13 +17,14 @@ from calibration import (
     near_far_counts,
     prediction_interval,
     rate_interval,
+    ratio_interval,
 )
 from calibration.label_counts import RateName
 from service.trial_scoring import Impostors, Measurement
 
 __all__ = ["Evidence", "LargerGallery", "Prediction", "RateEvidence", "gather_evidence"]
 
-_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir", "precision")
+_ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
 _GALLERY_RATIOS = (10, 100)
 
@@ -90,7 +91,7 @@ class Evidence(_Frozen):
         rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A
             precision is the share of mates in the matches of all queries, those without a mate included; how
             many of these there are among real queries decides what it is worth.
-        predictions: For the rate that the threshold was chosen by.
+        predictions: For the error rate that the threshold was chosen by.
         larger_galleries: FPIR at ten and a hundred times the labels.
         margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
             negative pairs; see `calibration.margins`.
@@ -130,16 +131,17 @@ def gather_evidence(
     Raises:
         CalibrationError: A label has no coarse label.
     """
-    counts = {rate: label_counts(measured.trials, rate, threshold) for rate in _RATES}
+    rates: tuple[RateName, ...] = (*_ERROR_RATES, "precision")
+    counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
     near = far = None
     if coarse_labels is not None:
         kinds = near_far_counts(
             measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
         near, far = (one and _evidence(one) for one in (kinds.near, kinds.far))
-    chosen = None if target.rate == "utility" else counts[target.rate]
+    chosen = next((counts[rate] for rate in _ERROR_RATES if rate == target.rate), None)
     return Evidence(
-        rates={rate: _evidence(one) for rate, one in counts.items() if one},
+        rates={rate: _evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},
         predictions=_predictions(chosen) if chosen else (),
         larger_galleries=_larger_galleries(measured.impostors, threshold),
         margins=measured.margins,
@@ -149,8 +151,8 @@ def gather_evidence(
     )
 
 
-def _evidence(counts: LabelCounts) -> RateEvidence:
-    found = rate_interval(counts)
+def _evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
+    found = ratio_interval(counts) if is_ratio else rate_interval(counts)
     return RateEvidence(
         rate=found.rate,
         low=found.low,

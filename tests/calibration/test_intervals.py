@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, LabelCounts, prediction_interval, rate_interval
+from calibration import CalibrationError, LabelCounts, prediction_interval, rate_interval, ratio_interval
 from calibration.rate_posterior import rate_posterior
 
 Interval = Callable[[LabelCounts, np.random.Generator], tuple[float, float]]
@@ -137,6 +137,35 @@ def test_intervals_of_pairs_hold_the_truth_and_need_both_labels() -> None:
     # The effects of two labels multiply in the tail, which a beta distribution follows less well.
     assert 0.9 <= of_both <= MOST
     assert of_one < 0.85
+
+
+def draw_returned(rng, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mates and others among the returned matches; hard labels return fewer mates and many others."""
+    hardness = rng.standard_normal(n_labels)
+    return rng.poisson(10 * np.exp(-0.3 * hardness)), rng.poisson(2 * np.exp(hardness))
+
+
+def test_intervals_of_a_precision_allow_for_labels_that_return_more_when_they_are_hard() -> None:
+    """Negative control: taken for a rate whose trials were given, it is far off with many labels."""
+    # Means of exp(a z) over standard normal z are exp(a^2 / 2).
+    mates, others = 10 * math.exp(0.045), 2 * math.exp(0.5)
+    truth, hits = mates / (mates + others), {20: [], 500: []}
+    for n_labels, found in hits.items():
+        for repetition in range(REPETITIONS):
+            own, wrong = draw_returned(np.random.default_rng([repetition, n_labels]), n_labels)
+            counts = LabelCounts(own, np.maximum(own + wrong, 1))
+            intervals = ratio_interval(counts), rate_interval(counts)
+            found.append([one.low <= truth <= one.high for one in intervals])
+    assert 0.9 <= np.mean(hits[20], axis=0)[0] <= MOST
+    assert LEAST <= np.mean(hits[500], axis=0)[0] <= MOST
+    assert np.mean(hits[500], axis=0)[1] < 0.85
+
+
+@pytest.mark.parametrize("events", [[0, 0, 0], [9, 9, 9], [3, 3, 3]])
+def test_a_ratio_without_differences_rests_on_its_labels(events) -> None:
+    found = ratio_interval(LabelCounts(np.array(events), np.array([9, 9, 9])))
+    assert 0.0 <= found.low <= found.rate <= found.high <= 1.0
+    assert found.high - found.low > 0.3
 
 
 def slow_posterior(counts: LabelCounts, rho: float, mu: float) -> float:

@@ -100,10 +100,13 @@ def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> No
     assert found.rate >= target.value if target.rate == "precision" else found.rate <= target.value
 
 
-def test_a_utility_has_no_rate_to_predict(snapshot: Snapshot) -> None:
-    record = calibrate(snapshot, Target.parse("utility=worst"))
-    assert record.evidence.predictions == ()
-    assert 0.005 <= record.rates.far <= 0.11
+def test_a_utility_is_sought_in_the_calibration_range(snapshot: Snapshot) -> None:
+    assert 0.005 <= calibrate(snapshot, Target.parse("utility=worst")).rates.far <= 0.11
+
+
+@pytest.mark.parametrize("text", ["utility=worst", "precision=70%"])
+def test_what_is_no_error_rate_is_not_predicted(snapshot: Snapshot, text: str) -> None:
+    assert calibrate(snapshot, Target.parse(text)).evidence.predictions == ()
 
 
 def test_a_record_with_evidence_comes_back_as_it_was_kept(snapshot: Snapshot, tmp_path: Path) -> None:
