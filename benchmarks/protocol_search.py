@@ -21,6 +21,7 @@ import numpy as np
 from protocol_data import Part, extract_part
 from record import percentiles, save_result
 
+from calibration import LabelCounts, rate_interval
 from models.bundle import default_bundle_path
 from service.serving import serving
 from service.settings import Settings
@@ -65,7 +66,7 @@ def search_all(url: str, gallery: str, part: Part, rerank: str, threshold: float
 
 
 def rates(rows: list[dict]) -> dict[str, float]:
-    """Hit rate, FNIR and FPIR, with 95 % intervals from a bootstrap over labels."""
+    """Hit rate, FNIR and FPIR, with 95 % intervals that rest on labels."""
     known = [row for row in rows if row["role"] == "query"]
     absent = [row for row in rows if row["role"] == "absent"]
     return {
@@ -79,16 +80,13 @@ def rates(rows: list[dict]) -> dict[str, float]:
 
 
 def with_interval(rows: list[dict], counts) -> dict[str, float]:
-    """Share of the rows that count, and its interval when whole labels are drawn anew."""
+    """Share of the rows that count, and its 95 % interval for labels like these."""
     by_label: dict[str, list[bool]] = {}
     for row in rows:
         by_label.setdefault(row["label"], []).append(bool(counts(row)))
-    sums = np.array([[sum(values), len(values)] for values in by_label.values()], dtype=float)
-    rng = np.random.default_rng(0)
-    drawn = sums[rng.integers(0, len(sums), (2000, len(sums)))].sum(axis=1)
-    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
-    share = sums[:, 0].sum() / sums[:, 1].sum()
-    return {"value": round(share, 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+    events, trials = np.array([[sum(values), len(values)] for values in by_label.values()]).T
+    found = rate_interval(LabelCounts(events, trials))
+    return {"value": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
 
 
 def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
