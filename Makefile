@@ -29,6 +29,8 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
 	$(BIN)/python benchmarks/rerank_settings.py --data $(DATA)
 	$(BIN)/python benchmarks/protocol_search.py --data $(DATA)
+	$(BIN)/python benchmarks/interval_coverage.py
+	$(BIN)/python benchmarks/gallery_growth.py --data $(DATA)
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json
