@@ -1,8 +1,10 @@
-"""Utility of each class on final scores, and the threshold at which the classes fare best.
+"""Utility of each class over the calibration range, OPIS, and the threshold at which classes fare best.
 
-Zhang et al., "Threshold-Consistent Margin Loss for Open-World Deep Metric Learning" (TCM, ICLR 2024), eq. 1,
-with final scores in place of distances: U_i(t) is the harmonic mean of the share of class i's positive pairs
-that reach t and the share of the negative pairs with a member of class i that do not.
+Zhang et al., "Threshold-Consistent Margin Loss for Open-World Deep Metric Learning" (TCM, ICLR 2024), eq. 1
+to 3, on the pairs of a calibration, in any space in which higher is more alike: final scores s, whose
+distance is 1 - s, or L2 distances d, scored as 1 - d / 2. U_i(t) is the harmonic mean of the share of class
+i's positive pairs that reach t and the share of the negative pairs with a member of class i that do not.
+Thresholds are evenly spaced, and so are their distances: the one is a straight line in the other.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration.errors import CalibrationError
-from calibration.opis import utility
-from calibration.trials import Codes, Trials
+from calibration.opis import epsilon_opis, utility
+from calibration.trials import Codes, TrialLabels, Trials
 
 __all__ = ["ClassUtilities", "class_utilities"]
 
@@ -28,13 +30,43 @@ class ClassUtilities:
 
     Attributes:
         thresholds: (N,) falling scores; the first lies one step inside of the range's upper end.
+        score_range: Scores of the range's ends, the lower (more pairs accepted) first.
+        specificity: (T, N) share of rejected negative pairs of each class.
+        sensitivity: (T, N) share of accepted positive pairs of each class.
         utilities: (T, N) utility of each class with positive and negative pairs, in [0, 1].
         names: (T,) labels of the rows.
+        left_out: Labels with negative pairs only, sorted: they have no sensitivity.
     """
 
     thresholds: Floats
+    score_range: tuple[float, float]
+    specificity: Floats
+    sensitivity: Floats
     utilities: Floats
     names: npt.NDArray[np.object_]
+    left_out: npt.NDArray[np.object_]
+
+    @property
+    def opis(self) -> float:
+        """Mean over thresholds of the variance of the utility across classes, in [0, 0.25] (eq. 2)."""
+        return float(self.utilities.var(axis=0).mean())
+
+    def epsilon_opis(self, epsilon: float = 0.1) -> float:
+        """Mean squared gap between the best and the worst epsilon share of classes, in [0, 1] (eq. 3).
+
+        Args:
+            epsilon: Share of the classes in each group, at most 0.5; at least one class.
+
+        Raises:
+            CalibrationError: `epsilon` is out of range.
+        """
+        if not 0.0 < epsilon <= 0.5:
+            raise CalibrationError(f"epsilon is {epsilon}, expected a share up to 0.5")
+        return epsilon_opis(self.specificity, self.sensitivity, epsilon)
+
+    def worst(self, n: int) -> npt.NDArray[np.int64]:
+        """Rows of the n classes with the lowest mean utility over the range, the worst first."""
+        return np.asarray(np.argsort(self.utilities.mean(axis=1), kind="stable")[:n], dtype=np.int64)
 
     def worst_mean(self, share: float) -> Floats:
         """(N,) mean utility of the worst share of the classes, at least one, ranked anew at each threshold.
@@ -67,23 +99,48 @@ def class_utilities(
     labels = trials.labels
     if labels is None:
         raise CalibrationError("utilities of classes need the labels of the trials")
+    if not trials.n_non_mates:
+        raise CalibrationError("there are no negative pairs, and so no calibration range")
     n = len(labels.names)
-    strict, loose = np.quantile(trials.non_mate_scores, [1.0 - far for far in far_range])
+    strict, loose = (_quantile_from_above(trials, far) for far in far_range)
     rising = loose + (strict - loose) * np.arange(n_thresholds) / n_thresholds
     n_positive = np.bincount(labels.mates, minlength=n)
-    n_negative = sum(
-        (np.bincount(codes, minlength=n) for codes in (labels.non_mate_queries, labels.non_mate_items)),
-        start=np.zeros(n, dtype=np.int64),
-    )
+    n_negative, impostors = _negative_counts(trials, labels, rising)
     kept = (n_positive > 0) & (n_negative > 0)
     if not kept.any():
         raise CalibrationError("no label has both positive and negative pairs: its utility is not defined")
     accepted = _accepted(trials.mate_scores, labels.mates, rising, n)
-    impostors = _accepted(trials.non_mate_scores, labels.non_mate_queries, rising, n)
-    impostors += _accepted(trials.non_mate_scores, labels.non_mate_items, rising, n)
-    sensitivity = accepted[kept] / n_positive[kept, None]
-    specificity = 1.0 - impostors[kept] / n_negative[kept, None]
-    return ClassUtilities(rising[::-1], utility(specificity, sensitivity)[:, ::-1], labels.names[kept])
+    sensitivity = (accepted[kept] / n_positive[kept, None])[:, ::-1]
+    specificity = (1.0 - impostors[kept] / n_negative[kept, None])[:, ::-1]
+    return ClassUtilities(
+        thresholds=rising[::-1],
+        score_range=(loose, strict),
+        specificity=specificity,
+        sensitivity=sensitivity,
+        utilities=utility(specificity, sensitivity),
+        names=labels.names[kept],
+        left_out=np.sort(labels.names[(n_negative > 0) & ~kept]),
+    )
+
+
+def _quantile_from_above(trials: Trials, share: float) -> float:
+    """Linearly interpolated score that the given share of the negative pairs reaches."""
+    position = share * (trials.n_non_mates - 1)
+    rank = int(position)
+    above = trials.non_mate_score_at(rank)
+    below = trials.non_mate_score_at(min(rank + 1, trials.n_non_mates - 1))
+    return above + (below - above) * (position - rank)
+
+
+def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tuple[Counts, Counts]:
+    """(L,) negative pairs with a member of each label, and (L, N) those that reach each threshold."""
+    n, low = len(labels.names), trials.low_pairs
+    total = np.zeros(n, dtype=np.int64) if low is None else low.by_label
+    reaching = np.zeros((n, len(rising)), dtype=np.int64) if low is None else low.reaching(rising)
+    for codes in (labels.non_mate_queries, labels.non_mate_items):
+        total = total + np.bincount(codes, minlength=n)
+        reaching = reaching + _accepted(trials.non_mate_scores, codes, rising, n)
+    return total, reaching
 
 
 def _accepted(scores: Floats, codes: Codes, rising: Floats, n_labels: int) -> Counts:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration.errors import CalibrationError
-from calibration.trials import Codes, Trials
+from calibration.trials import Codes, TrialLabels, Trials
 
 __all__ = ["LabelCounts", "RateName", "label_counts"]
 
@@ -121,8 +121,7 @@ def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCount
     if labels is None:
         raise CalibrationError("counts by label need the labels of the trials")
     if rate == "far":
-        accepted = trials.non_mate_scores >= threshold
-        return LabelCounts.of(accepted, labels.non_mate_queries, labels.non_mate_items)
+        return _accepted_pairs(trials, labels, threshold)
     if rate == "frr":
         return LabelCounts.of(trials.mate_scores < threshold, labels.mates)
     if rate == "fpir":
@@ -131,3 +130,15 @@ def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCount
         return LabelCounts.of(trials.best_mate_scores < threshold, labels.best_mates)
     returned = trials.answer_scores >= threshold
     return LabelCounts.of(trials.answer_is_mate[returned], labels.answers[returned])
+
+
+def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> LabelCounts | None:
+    accepted = trials.non_mate_scores >= threshold
+    codes = (labels.non_mate_queries, labels.non_mate_items)
+    if trials.low_pairs is None:
+        return LabelCounts.of(accepted, *codes)
+    n = len(labels.names)
+    pairs, events = trials.low_pairs.by_label, trials.low_pairs.reaching(threshold)[:, 0]
+    pairs = sum((np.bincount(one, minlength=n) for one in codes), start=pairs)
+    events = sum((np.bincount(one[accepted], minlength=n) for one in codes), start=events)
+    return LabelCounts(events[pairs > 0], pairs[pairs > 0], labels_per_trial=2)

@@ -50,11 +50,17 @@ def operating_curve(trials: Trials, thresholds: npt.ArrayLike | None = None) -> 
     at = np.sort(np.asarray(thresholds, dtype=np.float64))
     return OperatingCurve(
         thresholds=at,
-        far=rate_at_or_above(trials.non_mate_scores, at),
+        far=_false_accept_rate(trials, at),
         frr=1.0 - rate_at_or_above(trials.mate_scores, at),
         fpir=rate_at_or_above(trials.best_scores_without_mate, at),
         fnir=1.0 - rate_at_or_above(trials.best_mate_scores, at),
     )
+
+
+def _false_accept_rate(trials: Trials, thresholds: Floats) -> Floats:
+    if not trials.n_non_mates:
+        return np.full(len(thresholds), np.nan)
+    return np.asarray(trials.n_non_mates_reaching(thresholds) / trials.n_non_mates)
 
 
 def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:

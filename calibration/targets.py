@@ -99,19 +99,21 @@ def choose_threshold(trials: Trials, target: Target) -> float:
         CalibrationError: A utility without labels, or without classes that have one.
     """
     if target.rate == "utility":
-        _check_trials(len(trials.non_mate_scores), _STRICT_FAR, "negative pairs")
+        _check_trials(trials.n_non_mates, _STRICT_FAR, "negative pairs")
         return class_utilities(trials).best_threshold(target.value)
     if target.rate == "precision":
         return _precise_threshold(trials, target)
     scores, what = _scores_of(trials, target)
-    _check_trials(len(scores), target.value, what)
+    low = trials.low_pairs if target.rate == "far" else None
+    n_trials = len(scores) + (low.n if low else 0)
+    _check_trials(n_trials, target.value, what)
     if target.rate in ("far", "fpir"):
-        threshold, reachable, end = lowest_threshold(scores, target.value), scores >= 1.0, "score 1"
+        threshold, reachable, end = lowest_threshold(scores, target.value, low), scores >= 1.0, "score 1"
     else:
         threshold, reachable, end = highest_threshold(scores, target.value), scores < 0.0, "have no score"
     if threshold is None:
         raise UnreachableTargetError(
-            str(target), float(reachable.mean()), "lowest", f"{int(reachable.sum()):,} {what} {end}"
+            str(target), float(reachable.sum() / n_trials), "lowest", f"{int(reachable.sum()):,} {what} {end}"
         )
     return threshold
 

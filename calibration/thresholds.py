@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from calibration.negative_pairs import LowPairs
+
 __all__ = [
     "best_precision",
     "highest_threshold",
@@ -34,14 +36,19 @@ def n_allowed(n_trials: int, rate: float) -> int:
     return allowed
 
 
-def lowest_threshold(scores: Floats, rate: float) -> float | None:
+def lowest_threshold(scores: Floats, rate: float, low: LowPairs | None = None) -> float | None:
     """The lowest threshold that at most the given share of the scores reaches.
 
     Args:
         scores: (n,) at least one.
         rate: Share in [0, 1).
+        low: Further trials, all of lower scores, of which only counts are known; where the threshold lies
+            among them, it is the edge of a bin.
     """
-    rank = len(scores) - 1 - n_allowed(len(scores), rate)
+    allowed = n_allowed(len(scores) + (low.n if low else 0), rate)
+    if low is not None and allowed >= len(scores):
+        return low.lowest_edge(allowed - len(scores))
+    rank = len(scores) - 1 - allowed
     # Every score up to the first one too many must stay below the threshold, ties included.
     threshold = max(_LOWEST, float(np.nextafter(np.partition(scores, rank)[rank], np.inf)))
     return threshold if threshold <= _HIGHEST else None

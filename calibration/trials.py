@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration.errors import CalibrationError
+from calibration.negative_pairs import LowPairs
 
 __all__ = ["TrialLabels", "Trials"]
 
@@ -53,13 +54,14 @@ class Trials:
 
     Attributes:
         mate_scores: Scores of (query, item) pairs of one class; the positive pairs.
-        non_mate_scores: Scores of pairs of different classes; the negative pairs.
+        non_mate_scores: Scores of pairs of different classes; the negative pairs, or the highest of them.
         best_mate_scores: For each query with a mate, its best score with one.
         best_scores_without_mate: For each query without a mate, its best score with anything.
         answer_scores: Scores of the labelled candidates of all queries, with and without a mate: those
             that reach the threshold are what a search returns.
         answer_is_mate: Whether each of these candidates is a mate of its query.
         labels: The labels behind the trials; None where only rates are asked for.
+        low_pairs: Counts of the negative pairs that are not listed; None when all are.
 
     Raises:
         CalibrationError: A score is not a number, or parallel arrays differ in length.
@@ -72,6 +74,7 @@ class Trials:
     answer_scores: Floats = field(default_factory=_no_scores)
     answer_is_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
     labels: TrialLabels | None = None
+    low_pairs: LowPairs | None = None
 
     def __post_init__(self) -> None:
         for name, scores in vars(self).items():
@@ -80,6 +83,35 @@ class Trials:
         _check_length("answer_is_mate", len(self.answer_is_mate), len(self.answer_scores))
         if self.labels is not None:
             self._check_labels(self.labels)
+
+    @property
+    def n_non_mates(self) -> int:
+        """All negative pairs, listed or counted."""
+        return len(self.non_mate_scores) + (self.low_pairs.n if self.low_pairs else 0)
+
+    def n_non_mates_reaching(self, thresholds: Floats) -> npt.NDArray[np.int64]:
+        """(N,) negative pairs that reach each threshold; exact down to the lowest listed score.
+
+        Args:
+            thresholds: (N,) scores.
+        """
+        below = np.searchsorted(np.sort(self.non_mate_scores), thresholds, side="left")
+        reaching = len(self.non_mate_scores) - below
+        if self.low_pairs is not None:
+            reaching += self.low_pairs.reaching(thresholds).sum(axis=0) // 2
+        return np.asarray(reaching, dtype=np.int64)
+
+    def non_mate_score_at(self, rank: int) -> float:
+        """Score of the negative pair with a rank, 0 the highest; if not listed, the lower edge of its bin.
+
+        Args:
+            rank: Below the number of negative pairs.
+        """
+        n_listed = len(self.non_mate_scores)
+        if self.low_pairs is not None and rank >= n_listed:
+            return self.low_pairs.score_at(rank - n_listed)
+        place = n_listed - 1 - rank
+        return float(np.partition(self.non_mate_scores, place)[place])
 
     def _check_labels(self, labels: TrialLabels) -> None:
         for name, codes, scores in (
