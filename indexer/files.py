@@ -17,11 +17,11 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a small file so that after any crash it is the old one or the new one."""
     staging = path.with_name(path.name + ".partial")
-    with staging.open("w", encoding="utf-8") as stream:
-        stream.write(text)
+    with staging.open("wb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
         os.fsync(stream.fileno())
     staging.replace(path)

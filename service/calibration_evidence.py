@@ -22,9 +22,17 @@ from calibration import (
 from calibration.label_counts import RateName
 from service.trial_scoring import Impostors, Measurement
 
-__all__ = ["Evidence", "LargerGallery", "Prediction", "RateEvidence", "gather_evidence"]
+__all__ = [
+    "ERROR_RATES",
+    "Evidence",
+    "LargerGallery",
+    "Prediction",
+    "RateEvidence",
+    "gather_evidence",
+    "rate_evidence",
+]
 
-_ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
+ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
 _GALLERY_RATIOS = (10, 100)
 
@@ -131,17 +139,17 @@ def gather_evidence(
     Raises:
         CalibrationError: A label has no coarse label.
     """
-    rates: tuple[RateName, ...] = (*_ERROR_RATES, "precision")
+    rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
     near = far = None
     if coarse_labels is not None:
         kinds = near_far_counts(
             measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
-        near, far = (one and _evidence(one) for one in (kinds.near, kinds.far))
-    chosen = next((counts[rate] for rate in _ERROR_RATES if rate == target.rate), None)
+        near, far = (one and rate_evidence(one) for one in (kinds.near, kinds.far))
+    chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     return Evidence(
-        rates={rate: _evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},
+        rates={rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},
         predictions=_predictions(chosen) if chosen else (),
         larger_galleries=_larger_galleries(measured.impostors, threshold),
         margins=measured.margins,
@@ -151,7 +159,13 @@ def gather_evidence(
     )
 
 
-def _evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
+def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
+    """Evidence for one rate.
+
+    Args:
+        counts: Its trials by label.
+        is_ratio: Whether their number hangs on the threshold too, as that of a precision does.
+    """
     found = ratio_interval(counts) if is_ratio else rate_interval(counts)
     return RateEvidence(
         rate=found.rate,

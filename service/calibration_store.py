@@ -1,12 +1,14 @@
 """Calibration records of a gallery: immutable files, and which one is active for which pipeline.
 
-<gallery>/calibrations/<id>.json     one record each, never changed
-<gallery>/calibrations/active.json   {pipeline key: id}
+<gallery>/calibrations/<id>.json         one record each, never changed
+<gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.stored_scores`)
+<gallery>/calibrations/active.json       what is in force (`service.calibration_activations`)
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
+import re
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +17,16 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibration import Target
+from indexer.files import write_atomically
+from service.calibration_activations import ACTIVATION_FILES, Activations
 from service.calibration_evidence import Evidence
-from service.errors import CalibrationRecordError
+from service.errors import CalibrationNotFoundError, CalibrationRecordError
 from service.pipeline import Pipeline
+from service.stored_scores import StoredScores
 
 __all__ = ["CalibrationRecord", "CalibrationStore", "Rates", "new_calibration_id"]
+
+_ID = re.compile(r"[\w.-]{1,64}")
 
 
 class Rates(BaseModel):
@@ -61,6 +68,8 @@ class CalibrationRecord(BaseModel):
         n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
         evidence: Intervals and predictions; None when set by hand, and in records of format 1.
+        gallery: Name of the gallery; None in records of earlier releases, which are taken at their place.
+        scores_sha256: Checksum of the stored scores; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
 
@@ -86,6 +95,8 @@ class CalibrationRecord(BaseModel):
     seed: int = 0
     warnings: tuple[str, ...] = ()
     evidence: Evidence | None = None
+    gallery: str | None = None
+    scores_sha256: str | None = None
 
 
 def new_calibration_id() -> str:
@@ -102,20 +113,52 @@ class CalibrationStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.activations = Activations(path)
+        self._last_read: dict[str, tuple[bytes, CalibrationRecord]] = {}
 
-    def add(self, record: CalibrationRecord, *, activate: bool = True) -> None:
-        """Keep a record, and let searches with its pipeline use it."""
+    def add(
+        self, record: CalibrationRecord, scores: StoredScores | None = None, *, activate: bool = True
+    ) -> CalibrationRecord:
+        """Keep a record, and let searches with its pipeline use it.
+
+        Args:
+            record: A record with an id of its own.
+            scores: What it was made from, to try other thresholds on.
+            activate: Whether it is used from the next search on.
+
+        Returns:
+            The record as it is kept: bound to this gallery and to its scores.
+
+        Raises:
+            CalibrationRecordError: There is a record of this id: records are never changed.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        self._file(record.id).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        file = self._file(record.id)
+        if file.exists():
+            raise CalibrationRecordError(f"calibration '{record.id}' exists: records are never changed")
+        bound = {"gallery": record.gallery or self.path.parent.name}
+        if scores is not None:
+            stored = scores.to_bytes()
+            write_atomically(self._scores_file(record.id), stored)
+            bound["scores_sha256"] = hashlib.sha256(stored).hexdigest()
+        kept = record.model_copy(update=bound)
+        # Last, so that a record that is there is complete.
+        write_atomically(file, kept.model_dump_json(indent=2) + "\n")
         if activate:
-            self.activate(record)
+            self.activate(kept)
+        return kept
 
     def activate(self, record: CalibrationRecord) -> None:
         """Let searches with the record's pipeline use it from their next request on."""
-        active = {**self._active_ids(), record.pipeline.key: record.id}
-        staging = self.path / "active.json.partial"
-        staging.write_text(json.dumps(active, indent=2) + "\n", encoding="utf-8")
-        staging.replace(self.path / "active.json")
+        self.activations.activate(record.pipeline.key, record.id)
+
+    def roll_back(self, pipeline: Pipeline) -> CalibrationRecord:
+        """Let searches with a pipeline use the record again that was in force before the present one.
+
+        Raises:
+            RequestError: There was none before.
+        """
+        return self.get(self.activations.roll_back(pipeline.key))
 
     def active(self, pipeline: Pipeline) -> CalibrationRecord | None:
         """The record in use for exactly this pipeline, or None.
@@ -123,8 +166,8 @@ class CalibrationStore:
         Raises:
             CalibrationRecordError: The record is missing or damaged.
         """
-        record_id = self._active_ids().get(pipeline.key)
-        return self.get(record_id) if record_id else None
+        activation = self.activations.active(pipeline.key)
+        return self.get(activation.calibration) if activation else None
 
     def get(self, record_id: str) -> CalibrationRecord:
         """One record.
@@ -133,25 +176,65 @@ class CalibrationStore:
             CalibrationRecordError: It is missing or damaged.
         """
         try:
-            return CalibrationRecord.model_validate_json(self._file(record_id).read_bytes())
+            stored = self._file(record_id).read_bytes()
+            known = self._last_read.get(record_id)
+            # Every search asks for the one in force; reading it is cheap, understanding it is not.
+            if known is not None and known[0] == stored:
+                return known[1]
+            record = CalibrationRecord.model_validate_json(stored)
         except (OSError, ValidationError) as error:
             raise CalibrationRecordError(
                 f"calibration '{record_id}' is missing or damaged: calibrate again"
             ) from error
+        self._last_read[record_id] = stored, record
+        return record
+
+    def find(self, record_id: str) -> CalibrationRecord:
+        """One record that somebody asks for by its id.
+
+        Raises:
+            CalibrationNotFoundError: There is none of this id.
+            CalibrationRecordError: It is damaged.
+        """
+        name = f"{record_id}.json"
+        if not _ID.fullmatch(record_id) or name in ACTIVATION_FILES or not self._file(record_id).is_file():
+            raise CalibrationNotFoundError(
+                f"gallery '{self.path.parent.name}' has no calibration '{record_id}'"
+            )
+        return self.get(record_id)
+
+    def scores(self, record: CalibrationRecord) -> StoredScores | None:
+        """The scores that a record was made from; None where there are none.
+
+        Raises:
+            CalibrationRecordError: They are missing or damaged.
+        """
+        if record.scores_sha256 is None:
+            return None
+        try:
+            stored = self._scores_file(record.id).read_bytes()
+        except OSError as error:
+            raise CalibrationRecordError(
+                f"the scores of calibration '{record.id}' are missing: calibrate again"
+            ) from error
+        if hashlib.sha256(stored).hexdigest() != record.scores_sha256:
+            raise CalibrationRecordError(
+                f"the scores of calibration '{record.id}' are damaged: calibrate again"
+            )
+        return StoredScores.from_bytes(stored)
 
     def history(self) -> list[CalibrationRecord]:
-        """All records, newest first."""
-        ids = [file.stem for file in self.path.glob("*.json") if file.name != "active.json"]
+        """All records, newest first.
+
+        Raises:
+            CalibrationRecordError: One is damaged.
+        """
+        ids = [file.stem for file in self.path.glob("*.json") if file.name not in ACTIVATION_FILES]
         records = [self.get(record_id) for record_id in ids]
         return sorted(records, key=lambda record: (record.created_at, record.id), reverse=True)
 
-    def _active_ids(self) -> dict[str, str]:
-        try:
-            return dict(json.loads((self.path / "active.json").read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return {}
-        except (TypeError, ValueError) as error:
-            raise CalibrationRecordError(f"'{self.path / 'active.json'}' is damaged") from error
-
     def _file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.json"
+
+    def _scores_file(self, record_id: str) -> Path:
+        return self.path / f"{Path(record_id).name}.scores.npz"

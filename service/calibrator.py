@@ -17,6 +17,7 @@ from service.calibration_store import CalibrationRecord, Rates, new_calibration_
 from service.labelled_queries import LabelledQueries
 from service.pipeline import Pipeline
 from service.scorer import Scorer
+from service.stored_scores import StoredScores
 from service.trial_scoring import TrialScoring
 
 __all__ = ["Calibrator", "LabelledQueries"]
@@ -58,6 +59,17 @@ class Calibrator:
         coarse_labels: Mapping[str, str] | None = None,
         on_progress: OnProgress | None = None,
     ) -> CalibrationRecord:
+        """The record of `calibrate` without the scores behind it."""
+        return self.calibrate(queries, target, coarse_labels=coarse_labels, on_progress=on_progress)[0]
+
+    def calibrate(
+        self,
+        queries: LabelledQueries,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[CalibrationRecord, StoredScores]:
         """Score the queries and choose the best threshold that holds the target.
 
         Args:
@@ -65,6 +77,9 @@ class Calibrator:
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
             on_progress: Called with finished and all queries.
+
+        Returns:
+            The record, and the scores that other thresholds can be tried on.
 
         Raises:
             CalibrationError: No labels, one label only, too few trials for the target or none that can
@@ -82,7 +97,7 @@ class Calibrator:
             measured, target, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
         manifest = self.snapshot.manifest
-        return CalibrationRecord(
+        record = CalibrationRecord(
             format_version=2,
             id=new_calibration_id(),
             created_at=datetime.now(UTC),
@@ -104,6 +119,7 @@ class Calibrator:
             seed=self.seed,
             warnings=self._warnings(sampled),
         )
+        return record, StoredScores.of(trials, measured.top_scores)
 
     def _check(self, queries: LabelledQueries) -> None:
         if not self._is_labelled.any():

@@ -88,12 +88,12 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         on_progress=lambda one: on_progress(f"Indexing: {one.stage}", one.done, one.total),
     )
     matcher = Matcher(gallery, embedder, settings.pipeline)
-    record = Calibrator(matcher.snapshot, matcher.pipeline).run(
+    record, scores = Calibrator(matcher.snapshot, matcher.pipeline).calibrate(
         LabelledQueries.leave_one_out(matcher.snapshot),
         TARGET,
         on_progress=lambda done, total: on_progress("Calibrating", done, total),
     )
-    CalibrationStore(gallery.calibrations_path).add(record)
+    record = CalibrationStore(gallery.calibrations_path).add(record, scores)
     return PreparedDemo(folder, catalog, settings, record)
 
 

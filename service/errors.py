@@ -4,6 +4,7 @@ ServiceError
 ├── RequestError (ValueError)        a request cannot be answered as it was asked
 │   └── NothingAddedError            none of several uploaded images could be used
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
+├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
@@ -17,6 +18,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 __all__ = [
+    "CalibrationNotFoundError",
     "CalibrationRecordError",
     "JobConflictError",
     "JobNotFoundError",
@@ -53,6 +55,10 @@ class NothingAddedError(RequestError):
 
 class CalibrationRecordError(ServiceError, ValueError):
     """A stored calibration is missing or damaged."""
+
+
+class CalibrationNotFoundError(ServiceError, LookupError):
+    """There is no calibration of that id."""
 
 
 class RedisAwayError(ServiceError, ConnectionError):

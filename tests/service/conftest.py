@@ -140,9 +140,9 @@ def calibrate() -> Callable[..., str]:
     def run(gallery: Gallery, pipeline: Pipeline | None = None) -> str:
         snapshot = gallery.snapshot()
         calibrator = Calibrator(snapshot, pipeline or Pipeline())
-        record = calibrator.run(LabelledQueries.leave_one_out(snapshot), Target(rate="fpir", value=0.05))
-        CalibrationStore(gallery.calibrations_path).add(record)
-        return record.id
+        target = Target(rate="fpir", value=0.05)
+        record, scores = calibrator.calibrate(LabelledQueries.leave_one_out(snapshot), target)
+        return CalibrationStore(gallery.calibrations_path).add(record, scores).id
 
     return run
 

@@ -110,8 +110,8 @@ def test_what_is_no_error_rate_is_not_predicted(snapshot: Snapshot, text: str) -
 
 
 def test_a_record_with_evidence_comes_back_as_it_was_kept(snapshot: Snapshot, tmp_path: Path) -> None:
-    store, record = CalibrationStore(tmp_path), calibrate(snapshot)
-    store.add(record)
+    store = CalibrationStore(tmp_path)
+    record = store.add(calibrate(snapshot))
     assert store.get(record.id) == record
     assert record.format_version == 2
 

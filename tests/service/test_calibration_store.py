@@ -6,13 +6,15 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from calibration import Target
+from calibration import Target, TrialLabels, Trials
 from service.calibration_store import CalibrationRecord, CalibrationStore, Rates, new_calibration_id
-from service.errors import CalibrationRecordError
+from service.errors import CalibrationNotFoundError, CalibrationRecordError
 from service.pipeline import Pipeline, Rerank
+from service.stored_scores import StoredScores
 
 OFF = Pipeline(rerank=Rerank(method="off"))
 
@@ -41,9 +43,14 @@ def make_record(record_id: str = "first", **changes: object) -> CalibrationRecor
 
 
 def test_a_record_comes_back_as_it_was_kept(store: CalibrationStore) -> None:
-    record = make_record()
+    record = make_record(gallery="shoes")
     store.add(record)
     assert store.get("first") == record
+
+
+def test_a_record_is_bound_to_the_gallery_that_keeps_it(store: CalibrationStore) -> None:
+    kept = store.add(make_record())
+    assert (kept.gallery, store.get("first")) == (store.path.parent.name, kept)
 
 
 def test_the_threshold_is_kept_in_full_precision(store: CalibrationStore) -> None:
@@ -57,8 +64,7 @@ def test_an_empty_store_has_no_active_record(store: CalibrationStore) -> None:
 
 
 def test_a_record_is_in_force_for_its_own_pipeline_only(store: CalibrationStore) -> None:
-    store.add(make_record())
-    assert store.active(Pipeline()) == make_record()
+    assert store.add(make_record()) == store.active(Pipeline())
     assert store.active(OFF) is None
     assert store.active(Pipeline(rerank=Rerank(k=9))) is None
 
@@ -104,13 +110,13 @@ def test_a_damaged_record_is_an_error_that_names_it(store: CalibrationStore, tex
 
 def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore) -> None:
     """Records written before there was evidence name neither it nor a format."""
-    record = make_record()
-    store.add(record)
+    store.add(make_record())
     fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))
-    del fields["format_version"], fields["evidence"]
+    for name in ("format_version", "evidence", "gallery", "scores_sha256"):
+        del fields[name]
     (store.path / "first.json").write_text(json.dumps(fields), encoding="utf-8")
     assert (store.get("first").format_version, store.get("first").evidence) == (1, None)
-    assert store.get("first") == record
+    assert store.get("first") == make_record()
 
 
 def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
@@ -138,6 +144,54 @@ def test_an_id_cannot_reach_outside_of_the_store(store: CalibrationStore, tmp_pa
     (tmp_path / "secret.json").write_text(make_record().model_dump_json(), encoding="utf-8")
     with pytest.raises(CalibrationRecordError):
         store.get("../secret")
+
+
+def test_an_id_is_never_used_again(store: CalibrationStore) -> None:
+    store.add(make_record())
+    with pytest.raises(CalibrationRecordError, match="never changed"):
+        store.add(make_record(threshold=0.9))
+    assert store.get("first").threshold == 1.0 / 3.0
+
+
+@pytest.mark.parametrize("name", ["nowhere", "active", "activations", "../secret", "a/b", "", "x" * 300])
+def test_what_is_no_record_is_not_found(store: CalibrationStore, name: str) -> None:
+    for record_id in ("first", "second"):
+        store.add(make_record(record_id))
+    (store.path.parent / "secret.json").write_text(make_record().model_dump_json(), encoding="utf-8")
+    with pytest.raises(CalibrationNotFoundError, match="has no calibration"):
+        store.find(name)
+
+
+@pytest.fixture
+def scores() -> StoredScores:
+    """Of one query of one label."""
+    one = np.array([0.5])
+    codes = np.zeros(1, np.uint8)
+    labels = TrialLabels(np.array(["a", "b"], dtype=object), codes, codes, codes + 1, codes, codes, codes)
+    return StoredScores.of(Trials(one, one, one, one, one, np.array([True]), labels), one)
+
+
+def test_scores_come_back_with_their_record(store: CalibrationStore, scores: StoredScores) -> None:
+    kept = store.add(make_record(), scores)
+    assert store.scores(store.get("first")).to_bytes() == scores.to_bytes()
+    assert store.history() == [kept]
+
+
+def test_a_record_without_scores_has_none(store: CalibrationStore) -> None:
+    assert store.scores(store.add(make_record())) is None
+
+
+def test_damaged_and_missing_scores_are_an_error_that_names_them(
+    store: CalibrationStore, scores: StoredScores
+) -> None:
+    record = store.add(make_record(), scores)
+    file = store.path / "first.scores.npz"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(CalibrationRecordError, match="scores of calibration 'first' are damaged"):
+        store.scores(record)
+    file.unlink()
+    with pytest.raises(CalibrationRecordError, match="scores of calibration 'first' are missing"):
+        store.scores(record)
 
 
 def test_records_cannot_be_changed() -> None:

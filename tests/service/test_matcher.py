@@ -19,7 +19,7 @@ from indexer.sources import read_source
 from models.bundle import ModelBundle
 from models.embedder import Embedder
 from models.errors import EmbeddingError
-from service.calibration_store import CalibrationRecord, CalibrationStore
+from service.calibration_store import CalibrationRecord, CalibrationStore, new_calibration_id
 from service.errors import RequestError
 from service.matcher import Answer, Matcher
 from service.pipeline import Pipeline, Rerank
@@ -38,7 +38,7 @@ def by_hand(matcher: Matcher, threshold: float, pipeline: Pipeline | None = None
     """Put a threshold that was set by hand in force."""
     manifest = matcher.snapshot.manifest
     record = CalibrationRecord(
-        id="by-hand",
+        id=new_calibration_id(),
         created_at=datetime.now(UTC),
         source="by_hand",
         target=None,
