@@ -34,6 +34,7 @@ class ClassUtilities:
         specificity: (T, N) share of rejected negative pairs of each class.
         sensitivity: (T, N) share of accepted positive pairs of each class.
         utilities: (T, N) utility of each class with positive and negative pairs, in [0, 1].
+        codes: (T,) number of each row's label in the trials.
         names: (T,) labels of the rows.
         left_out: Labels with negative pairs only, sorted: they have no sensitivity.
     """
@@ -43,6 +44,7 @@ class ClassUtilities:
     specificity: Floats
     sensitivity: Floats
     utilities: Floats
+    codes: Counts
     names: npt.NDArray[np.object_]
     left_out: npt.NDArray[np.object_]
 
@@ -118,6 +120,7 @@ def class_utilities(
         specificity=specificity,
         sensitivity=sensitivity,
         utilities=utility(specificity, sensitivity),
+        codes=np.flatnonzero(kept),
         names=labels.names[kept],
         left_out=np.sort(labels.names[(n_negative > 0) & ~kept]),
     )

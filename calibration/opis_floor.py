@@ -37,6 +37,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from calibration.equal_classes import image_correlation, mean_product, normal_quantiles
 from calibration.errors import CalibrationError
 from calibration.image_rates import ImageRates, measure_images
 from calibration.opis import Opis, epsilon_opis, opis_of, utility
@@ -51,7 +52,6 @@ _BLOCK = 2**20
 _MOST_IMAGES = 300
 # The part of an acceptance's variance that can be ascribed to differences of the classes.
 _MOST_BETWEEN = 0.95
-_CORRELATIONS = np.linspace(0.0, 0.5, 501)[:-1]
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def opis_floor(
     rates = measure_images(embeddings, labels, far_range, n_thresholds)
     measured = opis_of(rates, epsilon)
     sensitivity = rates.sensitivity.mean(axis=0)
-    cuts = _normal_quantiles(sensitivity)
-    correlation = _image_correlation(_shared_covariance(rates, sensitivity), cuts)
+    cuts = normal_quantiles(sensitivity)
+    correlation = image_correlation(_shared_covariance(rates, sensitivity), cuts)
     rng = np.random.default_rng(seed)
     draws = np.empty((n_repetitions, 2))
     for row in draws:
@@ -131,12 +131,6 @@ def opis_floor(
         dealt = _deal_specificities(rng, rates)
         row[:] = utility(dealt, drawn).var(axis=0).mean(), epsilon_opis(dealt, drawn, epsilon)
     return OpisFloor(measured, draws[:, 0], draws[:, 1], correlation)
-
-
-def _normal_quantiles(shares: Floats) -> Floats:
-    normal = NormalDist()
-    ends = {0.0: -np.inf, 1.0: np.inf}
-    return np.array([ends[p] if p in ends else normal.inv_cdf(p) for p in shares.tolist()])
 
 
 def _shared_covariance(rates: ImageRates, sensitivity: Floats) -> Floats:
@@ -160,30 +154,9 @@ def _shared_covariance(rates: ImageRates, sensitivity: Floats) -> Floats:
     apart = (accepted**2 - accepted - sharing) / (triples * (n - 3) / 4)
     weights = n / n.sum()
     shared = (weights * (with_image - apart)).sum(axis=0)
-    between = (weights * apart).sum(axis=0) - _mean_product(2 * accepted / (n * (n - 1)), weights)
+    between = (weights * apart).sum(axis=0) - mean_product(2 * accepted / (n * (n - 1)), weights)
     within = variance - np.clip(between, 0.0, _MOST_BETWEEN * variance)
     return shared * np.divide(variance, within, out=np.ones_like(within), where=within > 0.0)
-
-
-def _mean_product(rates: Floats, weights: Floats) -> Floats:
-    """Weighted mean of the product of two different classes' rates (T, N); of the square with one class."""
-    if len(rates) < 2:
-        return (rates**2).sum(axis=0)
-    total, squares = (weights * rates).sum(axis=0), ((weights * rates) ** 2).sum(axis=0)
-    return (total**2 - squares) / (1.0 - (weights**2).sum())
-
-
-def _image_correlation(covariance: Floats, cuts: Floats) -> float:
-    """The rho at which two pairs that share an image have the given covariance, averaged over the cuts.
-
-    The derivative of P(z_1 <= c, z_2 <= c) with respect to the correlation is the bivariate normal density
-    at (c, c) (Plackett, 1954), integrated here by the trapezoidal rule.
-    """
-    r = _CORRELATIONS[:, None]
-    density = np.exp(-(cuts**2) / (1.0 + r)) / (2.0 * np.pi * np.sqrt(1.0 - r**2))
-    steps = (density[1:] + density[:-1]) / 2.0 * np.diff(r, axis=0)
-    by_correlation = np.concatenate([[0.0], steps.mean(axis=1).cumsum()])
-    return float(np.interp(covariance.mean(), by_correlation, _CORRELATIONS))
 
 
 def _draw_sensitivities(rng: np.random.Generator, sizes: Sizes, cuts: Floats, correlation: float) -> Floats:

@@ -57,7 +57,7 @@ def test_unequal_classes_lie_clearly_above(sizes: list[int]) -> None:
 
 def test_pairs_taken_for_independent_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a floor that forgets that pairs share images is far too low."""
-    monkeypatch.setattr(floor_module, "_image_correlation", lambda _covariance, _cuts: 0.0)
+    monkeypatch.setattr(floor_module, "image_correlation", lambda _covariance, _cuts: 0.0)
     floor = opis_floor(*classes_alike(SIZES["twenties"], seed=1), n_repetitions=30)
     assert min(spreads_above(floor)) > 5.0
 
@@ -127,7 +127,7 @@ def test_the_covariance_of_pairs_that_share_an_image_equals_the_slow_loop() -> N
 def test_the_correlation_is_recovered_where_its_covariance_is_known(rho: float) -> None:
     """Sheppard (1899): two normal variables fall below their means together with 1/4 + arcsin(rho) / 2 pi."""
     covariance = np.array([math.asin(rho) / (2 * math.pi)])
-    assert floor_module._image_correlation(covariance, np.zeros(1)) == pytest.approx(rho, abs=1e-5)
+    assert floor_module.image_correlation(covariance, np.zeros(1)) == pytest.approx(rho, abs=1e-5)
 
 
 def test_drawn_classes_have_hoeffdings_variance() -> None:
