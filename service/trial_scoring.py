@@ -1,19 +1,34 @@
-"""Trial scoring: the scores that the matcher gives to labelled queries, with the labels behind them."""
+"""Trial scoring: the scores that the matcher gives to labelled queries, with the labels behind them.
+
+What counts: every pair of a query and a labelled item, but for the query's own item and, with groups, the
+items of its group (`service.pair_scoring`); among all items as neighbors and candidates, those without a
+label included. In leave-one-out a pair counts once in each direction, because its scores differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from calibration import Margins, NegativeSimilarities, TrialLabels, Trials
+from calibration import Margins, TrialLabels, Trials
+from calibration.negative_pairs import ListedPairs
 from indexer.snapshot import Snapshot
-from models.similarity import FloatArray
 from service.labelled_queries import LabelledQueries
-from service.scorer import ScoredCandidates, Scorer, similarity_score
+from service.pair_scoring import (
+    GalleryLabels,
+    InitialSpace,
+    PairScores,
+    PairScoring,
+    QueryMates,
+    Space,
+)
+from service.photo_groups import PhotoGroups
+from service.scorer import ScoredCandidates, Scorer
 
 __all__ = ["Impostors", "Measurement", "TrialScoring"]
 
@@ -38,11 +53,15 @@ class Impostors:
         scores: (Q, w) final scores, -inf for padding.
         groups: (Q, w) number of each candidate's label; items without a label have a number of their own.
         n_groups: Labels that each query could reach, items without a label counted like labels.
+        best_items: (Q,) position of the best candidate, -1 without candidates.
+        queries: (Q,) row of each query.
     """
 
     scores: Floats
     groups: Positions
     n_groups: int
+    best_items: Positions
+    queries: Positions
 
     def n_reached(self, threshold: float) -> Positions:
         """(Q,) labels with a candidate that reaches the threshold."""
@@ -61,6 +80,9 @@ class Measurement:
         top_scores: (n,) best score of each query, its own label in the gallery where it has one.
         impostors: Candidates of the queries without a mate.
         margins: Margins on the cosine similarity that the negative pairs imply; None without such pairs.
+        pairs: Scores of all pairs, in every space.
+        query_codes: (n,) label of each query, as in `trials.labels`.
+        mates: Best mate of each query.
     """
 
     trials: Trials
@@ -68,21 +90,33 @@ class Measurement:
     top_scores: Floats
     impostors: Impostors
     margins: Margins | None
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Scores of some queries; see `Trials`, `TrialLabels` and `Impostors`."""
-
-    mates: Floats
-    mate_codes: Codes
-    non_mates: Floats
+    pairs: PairScores
     query_codes: Codes
-    item_codes: Codes
-    best_mates: Floats
-    hits: Bools
-    has_mate: Bools
-    candidates: _Candidates
+    mates: QueryMates
+
+    def trials_in(self, space: str) -> Trials:
+        """The pairs alone, scored in one space; see `PairScores`."""
+        none, no_codes = np.empty(0), self.query_codes[:0]
+        labels = self.trials.labels
+        if labels is None or space == "final":
+            return self.trials
+        listed = self.pairs.non_mates[space]
+        return Trials(
+            mate_scores=self.pairs.mate_scores[space],
+            non_mate_scores=listed.scores,
+            best_mate_scores=none,
+            best_scores_without_mate=none,
+            labels=TrialLabels(
+                names=labels.names,
+                mates=labels.mates,
+                non_mate_queries=self.query_codes[listed.queries],
+                non_mate_items=listed.item_labels,
+                best_mates=no_codes,
+                without_mate=no_codes,
+                answers=no_codes,
+            ),
+            low_pairs=listed.low,
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +125,7 @@ class _Candidates:
 
     scores: Floats
     groups: Positions
+    best_items: Positions
     answer_scores: Floats
     answer_is_mate: Bools
     answer_codes: Codes
@@ -107,22 +142,29 @@ class TrialScoring:
         snapshot: The gallery version.
         scorer: Scorer of the pipeline on it.
         names: Sorted labels of the gallery and of all queries.
+        groups: Groups of the items, when queries name theirs.
     """
 
-    def __init__(self, snapshot: Snapshot, scorer: Scorer, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        scorer: Scorer,
+        names: Sequence[str],
+        *,
+        groups: PhotoGroups | None = None,
+    ) -> None:
         self.snapshot = snapshot
         self.scorer = scorer
+        self.groups = groups
         self._names = np.array(names, dtype=object)
         self._numbers = {name: number for number, name in enumerate(names)}
-        self._type = np.min_scalar_type(len(names))
         labels = snapshot.labels
-        self._is_labelled = np.array([label is not None for label in labels], dtype=bool)
+        is_labelled = np.array([label is not None for label in labels], dtype=bool)
         # Each item without a label gets a number beyond those of the labels.
-        spare = len(names) + np.cumsum(~self._is_labelled) - 1
-        self._groups = np.array(
-            [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)], dtype=np.int64
-        )
-        self._similarities = NegativeSimilarities()
+        spare = len(names) + np.cumsum(~is_labelled) - 1
+        numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
+        self._labels = GalleryLabels(np.array(numbers, dtype=np.int64), len(names))
+        self._of_label = _positions_by_value(self._labels.groups, len(names))
 
     def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
         """Score every query, once with its label in the gallery and, where all have mates, once without.
@@ -131,120 +173,128 @@ class TrialScoring:
             queries: Leave-one-out queries, or labelled ones from outside.
             on_progress: Called with finished and all queries.
         """
-        self._similarities = NegativeSimilarities()
-        n = len(queries.labels)
-        parts = []
+        n, codes = len(queries.labels), self._codes(queries.labels)
+        spaces: list[Space] = [InitialSpace(queries.embeddings, self.snapshot.embeddings)]
+        weight = self.scorer.pipeline.rerank.context_weight
+        pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
+        first, parts = [], []
         for rows in _chunks(n):
-            parts.append(self._measure_chunk(queries, rows))
+            own = self._own(queries, rows)
+            scored = self._score(queries, rows, own)
+            parts.append(pairs.add(rows, scored, own))
+            first.append(self._candidates(scored, codes[rows]))
             on_progress(rows.stop, n)
-        has_mate = np.concatenate([part.has_mate for part in parts])
-        first = [part.candidates for part in parts]
-        answers, without, chosen = first, first, ~has_mate
-        is_taken_out = queries.positions is not None or bool(has_mate.all())
+        mates = QueryMates(
+            *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
+        )
+        answers, without, chosen = first, first, ~mates.has_mate
+        is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
         if is_taken_out:
-            without = [self._measure_without_label(queries, rows) for rows in _chunks(n)]
+            without = [self._without_label(queries, rows, codes) for rows in _chunks(n)]
             answers, chosen = first + without, np.ones(n, dtype=bool)
-        hits = np.concatenate([part.hits for part in parts])
+        impostors = Impostors(
+            _stack([one.scores for one in without], np.float64(-np.inf))[chosen],
+            _stack([one.groups for one in without], np.int64(-1))[chosen],
+            len(np.unique(self._labels.groups)) - is_taken_out,
+            np.concatenate([one.best_items for one in without])[chosen],
+            np.flatnonzero(chosen),
+        )
+        collected = pairs.collected()
+        hits = self._hits(first, codes)[mates.has_mate]
         return Measurement(
-            trials=self._trials(queries, parts, answers, (without, chosen)),
+            trials=self._trials(codes, collected, mates, answers, impostors),
             hit_rate_1=float(hits.mean()) if len(hits) else None,
             top_scores=np.maximum(np.concatenate([one.best for one in first]), 0.0),
-            impostors=Impostors(
-                _stack([one.scores for one in without], np.float64(-np.inf))[chosen],
-                _stack([one.groups for one in without], np.int64(-1))[chosen],
-                len(np.unique(self._groups)) - is_taken_out,
-            ),
-            margins=self._similarities.margins(),
+            impostors=impostors,
+            margins=collected.margins,
+            pairs=collected,
+            query_codes=codes,
+            mates=mates,
         )
 
     def _trials(
         self,
-        queries: LabelledQueries,
-        parts: Sequence[_Part],
+        codes: Codes,
+        pairs: PairScores,
+        mates: QueryMates,
         answers: Sequence[_Candidates],
-        without: tuple[Sequence[_Candidates], Bools],
+        impostors: Impostors,
     ) -> Trials:
-        codes = self._codes(queries.labels)
-        has_mate = np.concatenate([part.has_mate for part in parts])
-        best = np.concatenate([one.best for one in without[0]])[without[1]]
+        listed: ListedPairs = pairs.non_mates["final"]
+        best = impostors.scores[:, 0]
         return Trials(
-            mate_scores=np.concatenate([part.mates for part in parts]),
-            non_mate_scores=np.concatenate([part.non_mates for part in parts]),
-            best_mate_scores=np.concatenate([part.best_mates for part in parts]),
+            mate_scores=pairs.mate_scores["final"],
+            non_mate_scores=listed.scores,
+            best_mate_scores=mates.best_scores[mates.has_mate],
             # A label that fills the whole gallery leaves nothing to be drawn to.
             best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
             answer_scores=np.concatenate([one.answer_scores for one in answers]),
             answer_is_mate=np.concatenate([one.answer_is_mate for one in answers]),
             labels=TrialLabels(
                 names=self._names,
-                mates=np.concatenate([part.mate_codes for part in parts]),
-                non_mate_queries=np.concatenate([part.query_codes for part in parts]),
-                non_mate_items=np.concatenate([part.item_codes for part in parts]),
-                best_mates=codes[has_mate],
-                without_mate=codes[without[1]],
+                mates=codes[pairs.mate_queries],
+                non_mate_queries=codes[listed.queries],
+                non_mate_items=listed.item_labels,
+                best_mates=codes[mates.has_mate],
+                without_mate=codes[impostors.queries],
                 answers=np.concatenate([one.answer_codes for one in answers]),
             ),
+            low_pairs=listed.low,
         )
 
-    def _measure_chunk(self, queries: LabelledQueries, rows: slice) -> _Part:
-        embeddings, codes = queries.embeddings[rows], self._codes(queries.labels[rows])
-        own = None if queries.positions is None else [np.array([p]) for p in queries.positions[rows]]
-        scored = self.scorer.score(embeddings, _N_CANDIDATES, excluded=own)
+    def _own(self, queries: LabelledQueries, rows: slice) -> list[Positions]:
+        """For each query its own item and those of its group."""
+        own = [np.empty(0, np.int64)] * (rows.stop - rows.start)
+        if queries.positions is not None:
+            own = [np.array([position]) for position in queries.positions[rows]]
+        if self.groups is None or queries.groups is None:
+            return own
+        members = [self.groups.members(name) for name in queries.groups[rows]]
+        return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+
+    def _score(self, queries: LabelledQueries, rows: slice, own: list[Positions]) -> ScoredCandidates:
+        scored = self.scorer.score(queries.embeddings[rows], _N_CANDIDATES, excluded=own)
         if (scored.contextual[:, -1] > 0.0).any():
             # The last candidate still shares neighbors, as among many duplicates: so may the next items.
-            scored = self.scorer.score(embeddings, _MOST_CANDIDATES, excluded=own)
-        counts = np.broadcast_to(self._is_labelled, (len(codes), len(self._groups))).copy()
-        if queries.positions is not None:
-            counts[np.arange(len(codes)), queries.positions[rows]] = False
-        is_mate = (codes[:, None] == self._groups) & counts
-        is_negative = counts & ~is_mate
-        similarities = np.clip(embeddings @ np.asarray(self.snapshot.embeddings).T, -1.0, 1.0)
-        self._similarities.add(similarities[is_negative])
-        scores = self._all_scores(similarities, scored)
-        has_mate = is_mate.any(axis=1)
-        negative_rows, negative_items = np.nonzero(is_negative)
-        return _Part(
-            mates=scores[is_mate],
-            mate_codes=codes[np.nonzero(is_mate)[0]],
-            non_mates=scores[is_negative],
-            query_codes=codes[negative_rows],
-            item_codes=self._groups[negative_items].astype(self._type),
-            best_mates=np.where(is_mate, scores, -np.inf).max(axis=1)[has_mate],
-            hits=is_mate[np.flatnonzero(has_mate), scored.positions[has_mate, 0]],
-            has_mate=has_mate,
-            candidates=self._candidates(scored, codes),
-        )
+            scored = self.scorer.score(queries.embeddings[rows], _MOST_CANDIDATES, excluded=own)
+        return scored
 
-    def _measure_without_label(self, queries: LabelledQueries, rows: slice) -> _Candidates:
+    def _without_label(self, queries: LabelledQueries, rows: slice, codes: Codes) -> _Candidates:
         """Candidates of some queries, each searched for with its label taken out of the gallery."""
-        codes = self._codes(queries.labels[rows])
-        gone = [np.flatnonzero(self._groups == code) for code in codes]
-        return self._candidates(
-            self.scorer.score(queries.embeddings[rows], _N_CANDIDATES, excluded=gone), codes
-        )
+        gone = [
+            np.union1d(self._of_label[code], own)
+            for code, own in zip(codes[rows], self._own(queries, rows), strict=True)
+        ]
+        scored = self.scorer.score(queries.embeddings[rows], _N_CANDIDATES, excluded=gone)
+        return self._candidates(scored, codes[rows])
 
     def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
-        groups = np.where(scored.positions >= 0, self._groups[scored.positions], -1)
+        groups = np.where(scored.positions >= 0, self._labels.groups[scored.positions], -1)
         counted = groups[:, :_N_CANDIDATES]
         is_answer = (counted >= 0) & (counted < len(self._names))
         rows = np.nonzero(is_answer)[0]
         return _Candidates(
             scores=scored.scores,
             groups=groups,
+            best_items=scored.positions[:, 0],
             answer_scores=scored.scores[:, :_N_CANDIDATES][is_answer],
             answer_is_mate=counted[is_answer] == codes[rows],
             answer_codes=codes[rows],
         )
 
-    def _all_scores(self, similarities: FloatArray, scored: ScoredCandidates) -> Floats:
-        """(B, n) final score of every item: items that are no candidates share no neighbor."""
-        scores = similarity_score(similarities, self.scorer.pipeline.rerank.context_weight)
-        rows, columns = np.nonzero(scored.positions >= 0)
-        scores[rows, scored.positions[rows, columns]] = scored.scores[rows, columns]
-        return scores
+    def _hits(self, candidates: Sequence[_Candidates], codes: Codes) -> Bools:
+        """(n,) whether the best candidate has the query's label."""
+        return np.concatenate([one.groups[:, 0] for one in candidates]) == codes
 
     def _codes(self, labels: npt.NDArray[np.object_]) -> Codes:
-        return np.array([self._numbers[label] for label in labels], dtype=self._type)
+        return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
+
+
+def _positions_by_value(values: Positions, n: int) -> list[Positions]:
+    """Ascending positions of each of the values 0 to n - 1."""
+    order = np.argsort(values, kind="stable")
+    edges = np.searchsorted(values[order], np.arange(n + 1))
+    return [order[start:stop] for start, stop in pairwise(edges)]
 
 
 def _chunks(n: int) -> Iterator[slice]:

@@ -134,5 +134,6 @@ def test_margins_are_quantiles_of_the_negative_similarities(snapshot: Snapshot) 
 def test_a_label_with_several_candidates_is_one_label() -> None:
     scores = np.array([[0.9, 0.8, 0.7], [0.9, 0.2, -np.inf]])
     groups = np.array([[4, 4, 1], [0, 4, -1]])
-    assert Impostors(scores, groups, 5).n_reached(0.6).tolist() == [2, 1]
-    assert Impostors(scores, groups, 5).n_reached(0.95).tolist() == [0, 0]
+    impostors = Impostors(scores, groups, 5, np.array([7, 8]), np.arange(2))
+    assert impostors.n_reached(0.6).tolist() == [2, 1]
+    assert impostors.n_reached(0.95).tolist() == [0, 0]
