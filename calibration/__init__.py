@@ -1,7 +1,13 @@
 """Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
 
 from calibration.drift import Drift, TopScoreCounts, measure_drift
-from calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from calibration.errors import (
+    CalibrationError,
+    NotEnoughTrialsError,
+    OneLabelError,
+    UnlabelledGalleryError,
+    UnreachableTargetError,
+)
 from calibration.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
 from calibration.intervals import RateInterval, prediction_interval, rate_interval, ratio_interval
 from calibration.label_counts import LabelCounts, label_counts
@@ -22,6 +28,7 @@ __all__ = [
     "NearFar",
     "NegativeSimilarities",
     "NotEnoughTrialsError",
+    "OneLabelError",
     "OperatingCurve",
     "Opis",
     "OpisFloor",
@@ -30,6 +37,7 @@ __all__ = [
     "TopScoreCounts",
     "TrialLabels",
     "Trials",
+    "UnlabelledGalleryError",
     "UnreachableTargetError",
     "choose_threshold",
     "cosine_margin",

@@ -1,17 +1,33 @@
 """Errors of the calibration package.
 
 CalibrationError (ValueError)
+├── UnlabelledGalleryError   no item has a label
+├── OneLabelError            all images carry one label, so that there are no negative pairs
 ├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
 └── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
 """
 
 from __future__ import annotations
 
-__all__ = ["CalibrationError", "NotEnoughTrialsError", "UnreachableTargetError"]
+__all__ = [
+    "CalibrationError",
+    "NotEnoughTrialsError",
+    "OneLabelError",
+    "UnlabelledGalleryError",
+    "UnreachableTargetError",
+]
 
 
 class CalibrationError(ValueError):
     """A calibration cannot be made of these scores, or a target cannot be reached."""
+
+
+class UnlabelledGalleryError(CalibrationError):
+    """No item has a label."""
+
+
+class OneLabelError(CalibrationError):
+    """All images carry one label, so that there are no negative pairs."""
 
 
 class NotEnoughTrialsError(CalibrationError):
@@ -33,6 +49,8 @@ class NotEnoughTrialsError(CalibrationError):
         self.rate = rate
         self.n_trials = n_trials
         self.needed = needed
+        # What a program reads beside the sentence.
+        self.members = {"rate": rate, "n_trials": n_trials, "needed": needed, "trials": what}
 
 
 class UnreachableTargetError(CalibrationError):
@@ -52,3 +70,4 @@ class UnreachableTargetError(CalibrationError):
         )
         self.target = target
         self.reachable = reachable
+        self.members = {"target": target, "reachable": reachable, "bound": bound}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 __all__ = ["Answer", "Candidate", "Threshold"]
@@ -22,6 +23,7 @@ class Threshold:
         state: `true`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
             has changed; `none`: given by hand, or not there.
         reason: Why the state is not `true`.
+        since: When the calibration was put in force; None where that is not known.
     """
 
     value: float | None = None
@@ -30,6 +32,7 @@ class Threshold:
     calibration: str | None = None
     state: CalibrationState = "none"
     reason: str | None = None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Answer:
 
     Attributes:
         no_match: True when nothing reaches the threshold; None when there is no threshold to decide by.
+        top_score: Best score of all; None where nothing could be compared.
         matches: Candidates whose score reaches the threshold, best first.
         candidates: The best candidates that are no matches; empty unless asked for or undecided.
         version: The built version that was searched.
@@ -72,6 +76,7 @@ class Answer:
     """
 
     no_match: bool | None
+    top_score: float | None
     matches: list[Candidate]
     candidates: list[Candidate]
     threshold: Threshold

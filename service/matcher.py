@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -174,23 +174,51 @@ class Matcher:
         milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         return selection
 
+    def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
+        """What a search without further options is decided by.
+
+        Args:
+            pipeline: The pipeline of the search; the service's when None.
+
+        Raises:
+            CalibrationRecordError: The calibration in force is missing or damaged.
+        """
+        return self._threshold(pipeline or self.pipeline, None, None)
+
+    def threshold_of(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
+        """What a search is decided by when a record is in force; no value when it must not be used."""
+        bundle = self.snapshot.manifest.bundle
+        if record.gallery not in (None, self.gallery.name):
+            return Threshold(
+                reason=f"calibration {record.id} was made for gallery '{record.gallery}': calibrate this one"
+            )
+        if record.bundle != bundle:
+            return Threshold(
+                reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
+                f"{bundle}: calibrate again"
+            )
+        stale = self._staleness(record, selection)
+        if record.source == "by_hand":
+            by_hand = "the threshold was set by hand"
+            reason = f"{by_hand}; {stale}" if stale else by_hand
+            return Threshold(record.threshold, "by_hand", calibration=record.id, reason=reason)
+        return Threshold(
+            value=record.threshold,
+            source="calibration",
+            target=str(record.target) if record.target else None,
+            calibration=record.id,
+            state="stale" if stale else "true",
+            reason=stale,
+        )
+
     def _threshold(self, pipeline: Pipeline, given: float | None, selection: Selection | None) -> Threshold:
         if given is not None:
             return Threshold(given, "request", reason="the threshold was given with the request")
-        record = self.calibrations.active(pipeline)
-        if record is None:
+        activation = self.calibrations.activations.active(pipeline.key)
+        if activation is None:
             return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
-        if record.bundle != self.snapshot.manifest.bundle:
-            return Threshold(reason=f"calibration {record.id} was made with bundle {record.bundle}")
-        stale = self._staleness(record, selection)
-        return Threshold(
-            value=record.threshold,
-            source="by_hand" if record.source == "by_hand" else "calibration",
-            target=str(record.target) if record.target else None,
-            calibration=record.id,
-            state="none" if record.source == "by_hand" else "stale" if stale else "true",
-            reason="the threshold was set by hand" if record.source == "by_hand" else stale,
-        )
+        found = self.threshold_of(self.calibrations.get(activation.calibration), selection)
+        return replace(found, since=activation.at)
 
     def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
         share = self._share_changed_since(record.version)
@@ -238,6 +266,7 @@ class Matcher:
         manifest = self.snapshot.manifest
         return Answer(
             no_match=None if threshold is None else n_matches == 0,
+            top_score=float(scored.scores[row, 0]) if n_valid else None,
             matches=found[:n_shown],
             candidates=found[n_shown:],
             threshold=call.threshold,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from calibration import (
+    CalibrationError,
+    NotEnoughTrialsError,
+    OneLabelError,
+    UnlabelledGalleryError,
+    UnreachableTargetError,
+)
 from indexer.errors import (
     BundleMismatchError,
     FilterError,
@@ -16,6 +24,7 @@ from indexer.errors import (
     GalleryError,
     GalleryNotFoundError,
     ItemNotFoundError,
+    SourceError,
     VersionNotFoundError,
 )
 from models.errors import (
@@ -27,6 +36,7 @@ from models.errors import (
     UnsupportedFormatError,
 )
 from service.errors import (
+    CalibrationNotFoundError,
     CalibrationRecordError,
     JobConflictError,
     JobNotFoundError,
@@ -36,7 +46,14 @@ from service.errors import (
     TooManyRequestsError,
 )
 
-__all__ = ["PROBLEM_TYPE_PREFIX", "PROBLEMS", "install_problem_handlers", "problem", "problem_type"]
+__all__ = [
+    "PROBLEM_TYPE_PREFIX",
+    "PROBLEMS",
+    "install_problem_handlers",
+    "problem",
+    "problem_members",
+    "problem_type",
+]
 
 PROBLEM_TYPE_PREFIX = "urn:vicinal:problem:"
 logger = logging.getLogger(__name__)
@@ -57,11 +74,18 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (GalleryNotFoundError, 404, "gallery-not-found"),
     (BundleMismatchError, 409, "bundle-mismatch"),
     (GalleryBusyError, 409, "gallery-busy"),
+    (UnlabelledGalleryError, 422, "calibration-unlabelled"),
+    (OneLabelError, 422, "calibration-one-label"),
+    (NotEnoughTrialsError, 422, "calibration-too-few-trials"),
+    (UnreachableTargetError, 422, "calibration-unreachable"),
+    (CalibrationError, 422, "calibration-impossible"),
+    (CalibrationNotFoundError, 404, "calibration-not-found"),
     (CalibrationRecordError, 500, "calibration-damaged"),
     (TooManyRequestsError, 429, "too-many-requests"),
     (JobNotFoundError, 404, "job-not-found"),
     (JobConflictError, 409, "job-conflict"),
     (JobsUnavailableError, 503, "jobs-unavailable"),
+    (SourceError, 422, "source-unusable"),
     (GalleryError, 500, "gallery-damaged"),
 )
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
@@ -92,6 +116,11 @@ def problem_type(error: Exception) -> str:
     return PROBLEM_TYPE_PREFIX + kind
 
 
+def problem_members(error: Exception) -> dict[str, Any]:
+    """Members of a problem document beyond the standard ones."""
+    return dict(getattr(error, "members", {}))
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Answer every error of an application with a problem document."""
     for error_class, status, kind in PROBLEMS:
@@ -105,7 +134,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 def _handler(status: int, kind: str):  # type: ignore[no-untyped-def]  # Starlette's handler type is private
     def answer(request: Request, error: Exception) -> JSONResponse:
         request.app.state.metrics.record_problem(kind)
-        document = problem(status, kind, str(error), **getattr(error, "members", {}))
+        document = problem(status, kind, str(error), **problem_members(error))
         document.headers.update(getattr(error, "headers", {}))
         return document
 

@@ -205,6 +205,10 @@ class GalleryStateBody(_Response):
 
     name: str
     problem: str | None
+    calibration: Literal["true", "stale", "none"] = Field(
+        "none", description="Whether the threshold of searches without further options is calibrated."
+    )
+    calibration_reason: str | None = Field(None, description="Why it is not `true`.")
 
 
 class RedisBody(_Response):

@@ -69,6 +69,8 @@ class Job(BaseModel):
         attempt: How often it was begun; more than once when a worker died.
         worker: Who works on it, or did last.
         problem: Why it failed.
+        problem_type: Stable type of that problem, as an answer would carry it.
+        problem_members: What else a program can read of it.
         result: What it made.
     """
 
@@ -85,6 +87,8 @@ class Job(BaseModel):
     worker: str | None = None
     progress: JobProgress = JobProgress()
     problem: str | None = None
+    problem_type: str | None = None
+    problem_members: dict[str, Any] = Field(default_factory=dict)
     result: dict[str, Any] | None = None
     created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     updated_at: datetime = Field(default_factory=lambda: datetime.now(UTC))

@@ -16,6 +16,7 @@ from service.jobs.context import JobContext
 from service.jobs.heartbeat import Heartbeat
 from service.jobs.records import Job
 from service.jobs.store import JobStore
+from service.problems import problem_members, problem_type
 
 __all__ = ["JobKind", "JobRunner"]
 
@@ -113,11 +114,21 @@ class JobRunner:
         except JobStoppedError as stop:
             self._stopped(context.job, stop)
         except _EXPECTED as error:
-            self._end(context.job, {"state": "failed", "problem": " ".join(str(error).split())})
-        except Exception:
+            self._end(
+                context.job,
+                {
+                    "state": "failed",
+                    "problem": " ".join(str(error).split()),
+                    "problem_type": problem_type(error),
+                    "problem_members": problem_members(error),
+                },
+            )
+        except Exception as error:
             logger.exception("job %s failed unexpectedly", context.job.id)
             problem = "an unexpected error; the worker's log has the details"
-            self._end(context.job, {"state": "failed", "problem": problem})
+            self._end(
+                context.job, {"state": "failed", "problem": problem, "problem_type": problem_type(error)}
+            )
 
     def _stopped(self, job: Job, stop: JobStoppedError) -> None:
         if stop.why == "cancelled":

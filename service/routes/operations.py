@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from service.open_galleries import OpenGalleries
+from indexer.errors import IndexerError
+from service.errors import CalibrationRecordError
+from service.open_galleries import GalleryState, OpenGalleries
 from service.redis_link import RedisLink
 from service.routes.context import GalleriesDependency, MetricsDependency, RedisDependency
 from service.schemas import GalleryStateBody, ReadinessBody, RedisBody
@@ -38,13 +40,26 @@ def metrics(metrics: MetricsDependency) -> Response:
 
 
 def _readiness(galleries: OpenGalleries, redis: RedisLink | None) -> ReadinessBody:
-    states = galleries.states()
+    states = [_state(galleries, state) for state in galleries.states()]
     reasons = [state.problem for state in states if state.problem]
     return ReadinessBody(
         ready=not reasons,
         reasons=reasons,
         bundle=galleries.embedder.bundle.fingerprint,
         provider=galleries.embedder.provider,
-        galleries=[GalleryStateBody(name=state.name, problem=state.problem) for state in states],
+        galleries=states,
         redis=None if redis is None else RedisBody.model_validate(redis.state),
+    )
+
+
+def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
+    if state.problem:
+        return GalleryStateBody(name=state.name, problem=state.problem)
+    try:
+        threshold = galleries.matcher(state.name).threshold()
+    except (IndexerError, CalibrationRecordError) as error:
+        # A damaged calibration fails every search of its gallery.
+        return GalleryStateBody(name=state.name, problem=str(error))
+    return GalleryStateBody(
+        name=state.name, problem=None, calibration=threshold.state, calibration_reason=threshold.reason
     )

@@ -42,7 +42,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "reasons": [],
         "bundle": tiny_bundle.fingerprint,
         "provider": "CPUExecutionProvider",
-        "galleries": [{"name": "shoes", "problem": None}],
+        "galleries": [{"name": "shoes", "problem": None, "calibration": "true", "calibration_reason": None}],
         "redis": None,
     }
 
