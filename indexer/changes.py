@@ -168,7 +168,7 @@ def _commit(
         revision = gallery.table.merge_small_files(revision)
     gallery.advance(activation, revision, next_number)
     if revision % _CHANGES_BETWEEN_CLEANING == 0:
-        gallery.table.clean_up(READER_GRACE)
+        gallery.clean_up(READER_GRACE)
     return revision
 
 

@@ -7,7 +7,7 @@ version as they stood beside the old one.
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from indexer.activation import Activation
 from indexer.errors import GalleryBusyError
+from indexer.files import storing
 from indexer.graph_update import update_neighbor_graph
 from indexer.neighbor_graph import NeighborGraph
 from indexer.reader import GalleryReader
@@ -89,11 +91,14 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> 
     """
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():
-        activation, view = reader.active()
+        activation, view = _kept(reader)
         if not view.n_changes:
             return None
         version = view.revision
-        with tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder:
+        with (
+            storing(f"a compacted version of gallery '{gallery.name}'"),
+            tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder,
+        ):
             rows = _rows_of(view, Path(folder), on_progress)
             manifest = view.snapshot.manifest
             fields = {
@@ -109,12 +114,20 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> 
         now = datetime.now(UTC).isoformat(timespec="seconds")
         gallery.save_report(version, {"kind": "compaction", **asdict(done), "created_at": now})
         if not gallery.swap(activation, version):
-            shutil.rmtree(gallery.snapshot_path(version))
+            gallery.forget({version})
             raise GalleryBusyError(
                 f"another version of gallery '{gallery.name}' was activated while it was compacted: "
                 "it stays as it is"
             )
     return done
+
+
+def _kept(reader: GalleryReader) -> tuple[Activation, GalleryView]:
+    """What is searched; its rows stay whatever comes."""
+    while True:
+        activation, view = reader.active()
+        if not view.n_changes or reader.gallery.keep_rows(activation):
+            return activation, view
 
 
 def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress | None) -> SnapshotRows:
@@ -137,6 +150,9 @@ def _gathered(view: GalleryView, live: npt.NDArray[np.int64], path: Path) -> Flo
     if not len(live):
         return np.empty(shape, np.float32)
     gathered: FloatArray = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    with path.open("r+b") as stream:
+        # A disk that is full must say so now: a write through the map would end the process.
+        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
     for start in range(0, len(live), _BLOCK):
         gathered[start : start + _BLOCK] = view.vectors(live[start : start + _BLOCK])
     return gathered

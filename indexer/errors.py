@@ -8,6 +8,7 @@ IndexerError
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryBusyError                 another job holds the gallery
+│   ├── StorageError                     the disk refuses: full, read-only or broken
 │   └── FilterError                      a filter is no expression over the items
 └── BuildError (RuntimeError)            an index job gave up
 """
@@ -24,6 +25,7 @@ __all__ = [
     "IndexerError",
     "ItemNotFoundError",
     "SourceError",
+    "StorageError",
     "VersionNotFoundError",
 ]
 
@@ -78,6 +80,10 @@ class BundleMismatchError(GalleryError):
 
 class GalleryBusyError(GalleryError):
     """Another job holds the gallery; the same call can succeed later."""
+
+
+class StorageError(GalleryError):
+    """The disk refuses to take something: it is full, read-only or broken; what was there before stays."""
 
 
 class FilterError(GalleryError):

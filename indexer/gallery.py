@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,9 +34,10 @@ from indexer.errors import (
     GalleryError,
     GalleryNotFoundError,
     ItemNotFoundError,
+    StorageError,
     VersionNotFoundError,
 )
-from indexer.files import write_atomically
+from indexer.files import storing, sync_path, write_atomically
 from indexer.item_table import ItemTable
 from indexer.locks import file_lock
 from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
@@ -132,8 +135,11 @@ class Gallery:
             raise self._no_version(chosen)
         try:
             return Snapshot.open(self.snapshot_path(chosen))
-        except GalleryError:
-            return self.repair(chosen)
+        except GalleryError as damage:
+            try:
+                return self.repair(chosen)
+            except StorageError as error:
+                raise StorageError(f"{damage}, and it cannot be made again: {error}") from error
 
     def repair(self, version: int) -> Snapshot:
         """Make the derived files of a version again.
@@ -192,7 +198,13 @@ class Gallery:
             GalleryBusyError: Another job is writing or compacting.
         """
         with self.compacting(), self.writing():
-            shutil.rmtree(self.path)
+            # Out of the way in one step, so that no crash leaves half of it.
+            gone = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}.deleted")
+            with storing(f"gallery '{self.name}'"):
+                self.path.rename(gone)
+                sync_path(gone.parent)
+        for folder in gone.parent.glob(".*.deleted"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def writing(self, *, patience: float = 0.0) -> Iterator[None]:
@@ -204,7 +216,7 @@ class Gallery:
         Raises:
             GalleryBusyError: Another job is writing.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make_folder(self.path)
         busy = f"gallery '{self.name}' is being written by another job: wait for it"
         with file_lock(self.path / "writer.lock", busy, patience=patience):
             yield
@@ -216,7 +228,7 @@ class Gallery:
         Raises:
             GalleryBusyError: Another job is compacting.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make_folder(self.path)
         busy = f"gallery '{self.name}' is being compacted by another job: wait for it"
         with file_lock(self.path / "compaction.lock", busy):
             yield
@@ -235,6 +247,35 @@ class Gallery:
         """Commit further rows; nothing is visible to searches before `publish`."""
         self.table.append(rows)
 
+    def keep_rows(self, activation: Activation) -> bool:
+        """Keep the rows of what is searched, before a version is made of them.
+
+        Returns:
+            Whether it is still searched; otherwise nothing was done.
+        """
+        with self._pointer():
+            # Rows of what is searched are never cleaned up, and others cannot be any more after this.
+            is_active = self.activation == activation
+            if is_active:
+                self.table.keep(version_tag(activation.revision), activation.revision)
+        return is_active
+
+    def clean_up(self, grace: timedelta) -> int:
+        """Remove rows that neither a version nor what is searched needs; only a writer may do it.
+
+        Args:
+            grace: Revisions younger than this stay for readers that have them open.
+
+        Returns:
+            Bytes freed.
+        """
+        with self._pointer():
+            active = self.activation
+            if active is not None:
+                # Commits that never came into force may follow it, so that it need not be the newest.
+                self.table.keep(changes_tag(active.version), active.revision)
+        return self.table.clean_up(grace)
+
     def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
         """Make the appended rows a version.
 
@@ -244,9 +285,10 @@ class Gallery:
             activate: Let searches use it, from their next request on.
         """
         version = self.table.add_graph(graph)
+        # First, so that there is never a version whose rows can be cleaned up.
+        self.table.keep(version_tag(version), version)
         snapshot = self._derive(version, index=index, graph=graph)
         if not activate:
-            self.table.keep(version_tag(version), version)
             return snapshot
         with self._pointer():
             self._put_in_force(Activation.of(version, snapshot.manifest.next_number), self.activation)
@@ -280,7 +322,8 @@ class Gallery:
             VersionNotFoundError: There is no such version.
         """
         with self._pointer():
-            if version not in self.versions():
+            # Also one whose files are just being made again.
+            if version not in self._known_versions():
                 raise self._no_version(version)
             active = self.activation
             known = {} if active is None else {**active.revisions, active.version: active.revision}
@@ -334,7 +377,7 @@ class Gallery:
 
     def save_report(self, version: int, report: dict[str, Any]) -> None:
         """Keep what the index job found beside the version."""
-        self._report_path(version).parent.mkdir(exist_ok=True)
+        self._make_folder(self._report_path(version).parent)
         write_atomically(self._report_path(version), json.dumps(report, indent=2) + "\n")
 
     def pending_embeddings(self) -> FloatArray:
@@ -345,6 +388,10 @@ class Gallery:
     def snapshot_path(self, version: int) -> Path:
         """Folder of the derived files of a version."""
         return self.path / "versions" / str(version)
+
+    def _make_folder(self, path: Path) -> None:
+        with storing(f"gallery '{self.name}'"):
+            path.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def _pointer(self) -> Iterator[None]:

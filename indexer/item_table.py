@@ -13,7 +13,8 @@ those at or above its counter. Lance may rewrite its files at any time without c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from lance.fragment import write_fragments
 from lance.optimize import Compaction, CompactionOptions
 
 from indexer.arrays import as_fixed_lists
-from indexer.errors import FilterError, GalleryError
+from indexer.errors import FilterError, GalleryError, StorageError
 from indexer.files import sync_path
 from indexer.neighbor_graph import NeighborGraph
 
@@ -96,7 +97,8 @@ class ItemTable:
             "neighbor_similarities": as_fixed_lists(graph.similarities),
         }
         columns = pa.table(lists)
-        table.add_columns(columns.to_reader() if len(columns) else columns.schema)
+        with self._committing():
+            table.add_columns(columns.to_reader() if len(columns) else columns.schema)
         self._sync(table, range(len(table.get_fragments())))
         return int(table.version)
 
@@ -114,18 +116,16 @@ class ItemTable:
             The new version.
 
         Raises:
-            GalleryError: The disk refuses.
+            StorageError: The disk refuses.
         """
         table = self._made_latest(version)
-        try:
+        with self._committing():
             updated, emptied = _without(table, removed)
             added = [] if rows is None else write_fragments(_stored(rows), table, mode="append")
             operation = lance.LanceOperation.Update(
                 removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=added
             )
             changed = lance.LanceDataset.commit(table.uri, operation, read_version=table.version)
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
         touched = {fragment.id for fragment in updated}
         ids = [fragment.fragment_id for fragment in changed.get_fragments()]
         # New fragments stand at the end.
@@ -163,10 +163,8 @@ class ItemTable:
     def _rewrite(self, version: int, options: CompactionOptions) -> int:
         table = self._made_latest(version)
         before = table.version
-        try:
+        with self._committing():
             Compaction.execute(table, options)
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
         rewritten = self.latest()
         if rewritten.version == before:
             return version
@@ -176,19 +174,18 @@ class ItemTable:
     def keep(self, name: str, version: int) -> None:
         """Keep a version from being cleaned up, under a name that stands for one version at a time."""
         tags = self.latest().tags
-        try:
+        with self._committing():
             if name in tags.list():
                 tags.update(name, version)
             else:
                 tags.create(name, version)
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
 
     def release(self, names: Iterable[str]) -> None:
         """Give up versions that were kept under some names."""
         tags = self.latest().tags
-        for name in sorted(set(names) & set(tags.list())):
-            tags.delete(name)
+        with self._committing():
+            for name in sorted(set(names) & set(tags.list())):
+                tags.delete(name)
 
     def kept(self) -> dict[str, int]:
         """Versions that are kept, by name."""
@@ -200,13 +197,11 @@ class ItemTable:
         Returns:
             Bytes freed.
         """
-        try:
+        with self._committing():
             # Whoever holds the writer's lock knows that no unfinished file belongs to anyone else.
             removed = self.latest().cleanup_old_versions(
                 older_than=older_than, delete_unverified=True, error_if_tagged_old_versions=False
             )
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
         return int(removed.bytes_removed)
 
     def files(self, version: int) -> dict[str, int]:
@@ -310,20 +305,22 @@ class ItemTable:
         table = self.latest()
         if table.version == version:
             return table
-        try:
+        with self._committing():
             self.at(version).restore()
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
         return self.latest()
 
     def _write(self, rows: pa.Table, mode: str) -> None:
-        try:
+        with self._committing():
             lance.write_dataset(rows, str(self.path), mode=mode)
-        except (OSError, ValueError) as error:
-            raise self._not_written(error) from error
 
-    def _not_written(self, error: Exception) -> GalleryError:
-        return GalleryError(f"gallery '{self.gallery}' cannot be written: {error}")
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        try:
+            yield
+        except GalleryError:
+            raise
+        except (OSError, ValueError) as error:
+            raise StorageError(f"gallery '{self.gallery}' cannot be written: {_reason(error)}") from error
 
     def _sync(self, table: Any, places: Iterable[int]) -> None:
         """Bring a commit to the disk itself, which Lance leaves to the system."""
@@ -333,8 +330,9 @@ class ItemTable:
             metadata, deletions = fragments[place].metadata, fragments[place].deletion_file()
             files += [self.path / "data" / one.path for one in metadata.files]
             files += [self.path / deletions] if deletions else []
-        for path in [*files, *{file.parent for file in files}]:
-            sync_path(path)
+        with self._committing():
+            for path in [*files, *{file.parent for file in files}]:
+                sync_path(path)
 
 
 def _numbered(rows: pa.Table, first: int) -> pa.Table:

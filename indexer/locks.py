@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indexer.errors import GalleryBusyError
+from indexer.files import storing
 
 __all__ = ["file_lock"]
 
@@ -26,9 +27,12 @@ def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]
 
     Raises:
         GalleryBusyError: Another one still holds it.
+        StorageError: The file cannot be opened for writing.
     """
     deadline = time.monotonic() + patience
-    with path.open("a") as stream:
+    with storing(f"lock file '{path}'"):
+        opened = path.open("a")
+    with opened as stream:
         while not _taken(stream.fileno()):
             if time.monotonic() >= deadline:
                 raise GalleryBusyError(busy)

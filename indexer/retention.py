@@ -115,7 +115,7 @@ def prune(
         names |= {changes_tag(version) for version in gallery.versions()}
         gallery.table.release(set(gallery.table.kept()) - names)
         _drop_removed_rows(gallery)
-        return Pruning(sorted(gone), freed + gallery.table.clean_up(grace))
+        return Pruning(sorted(gone), freed + gallery.clean_up(grace))
 
 
 def _drop_removed_rows(gallery: Gallery) -> None:

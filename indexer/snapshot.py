@@ -22,6 +22,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +34,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from indexer.errors import GalleryError
-from indexer.files import sync_path
+from indexer.files import storing, sync_path
 from indexer.neighbor_graph import NeighborGraph
 from indexer.seals import FileSeal, is_checked_since_boot, is_intact, is_whole, note_checked, seal_of
 from indexer.vector_index import FaissIndex, VectorIndex
@@ -210,18 +211,25 @@ def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[s
         rows: What the version holds.
         index: Factory string of the vector index, or `auto`.
         fields: `version`, `bundle`, `bundle_name` and `next_number` of the manifest.
+
+    Raises:
+        StorageError: The disk refuses.
     """
-    # A name of its own: two processes may find the same version damaged at the same time.
-    staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    staging.mkdir(parents=True)
-    _remove_leftovers(path.parent)
+    # Names of their own: two processes may find the same version damaged at the same time.
+    token = secrets.token_hex(4)
+    staging, damaged = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
     try:
-        _write_files(staging, rows, index, fields)
-        shutil.rmtree(path, ignore_errors=True)
-        staging.rename(path)
-        sync_path(path.parent)
+        with storing(f"version '{path}'"):
+            staging.mkdir(parents=True)
+            _remove_leftovers(path.parent)
+            _write_files(staging, rows, index, fields)
+            if path.exists():
+                path.rename(damaged)
+            staging.rename(path)
+            sync_path(path.parent)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        for folder in (staging, damaged):
+            shutil.rmtree(folder, ignore_errors=True)
     return Snapshot.open(path)
 
 
@@ -266,8 +274,10 @@ def _unlike(path: Path, manifest: SnapshotManifest, fits: Callable[[Path, FileSe
 def _remove_leftovers(folder: Path) -> None:
     """Remove what a killed job left half written, and spare what another one may still be writing."""
     for staging in folder.glob("*.partial"):
-        if time.time() - staging.stat().st_mtime > _LEFTOVER_SECONDS:
-            shutil.rmtree(staging, ignore_errors=True)
+        # Another process may be removing the same ones.
+        with suppress(FileNotFoundError):
+            if time.time() - staging.stat().st_mtime > _LEFTOVER_SECONDS:
+                shutil.rmtree(staging, ignore_errors=True)
 
 
 def _map(path: Path, name: str) -> npt.NDArray[Any]:

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.feather
 
 from indexer.arrays import as_matrix
-from indexer.errors import GalleryError
-from indexer.files import write_atomically
+from indexer.errors import GalleryError, StorageError
+from indexer.files import storing, write_atomically
 from indexer.gallery import Gallery
 from indexer.locks import file_lock
 from models.similarity import FloatArray
@@ -75,7 +75,8 @@ class Staging:
         Raises:
             GalleryBusyError: Another process builds them.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        with storing(f"staged rows of gallery '{self.gallery.name}'"):
+            self.path.mkdir(parents=True, exist_ok=True)
         busy = f"job '{self.name}' on gallery '{self.gallery.name}' is being worked on by another process"
         with file_lock(self.path / "lock", busy):
             yield
@@ -99,14 +100,15 @@ class Staging:
     def note_base(self, base: Base) -> None:
         """Note the state of the gallery when the job began."""
         partial = self.path / "base.arrow.partial"
-        pa.feather.write_feather(base.contents, partial)
-        partial.replace(self.path / "base.arrow")
+        with storing(f"staged rows of gallery '{self.gallery.name}'"):
+            pa.feather.write_feather(base.contents, partial)
+            partial.replace(self.path / "base.arrow")
         self._note(**{**self._begun(), "token": base.token, _NUMBER: base.next_number})
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no rows."""
-        return not self._rows_path.exists() or self._rows().count_rows() == 0
+        return not self._is_begun or self._rows().count_rows() == 0
 
     def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
         """Commit the first rows."""
@@ -117,7 +119,8 @@ class Staging:
         """Commit further rows.
 
         Raises:
-            GalleryError: They cannot be written, for example because the gallery was deleted.
+            GalleryError: The gallery was deleted.
+            StorageError: The disk refuses.
         """
         self._commit(rows)
 
@@ -164,19 +167,24 @@ class Staging:
         try:
             return lance.dataset(str(self._rows_path))
         except (OSError, ValueError) as error:
-            raise self._unusable("read", error) from error
+            raise GalleryError(self._unusable("read", error)) from error
 
     def _commit(self, rows: pa.Table) -> None:
         if not (self.path / "begun.json").is_file():
             raise GalleryError(f"gallery '{self.gallery.name}' was deleted while it was indexed")
-        mode = "append" if self._rows_path.exists() else "create"
+        mode = "append" if self._is_begun else "create"
         try:
             lance.write_dataset(rows, str(self._rows_path), mode=mode)
         except (OSError, ValueError) as error:
-            raise self._unusable("written", error) from error
+            raise StorageError(self._unusable("written", error)) from error
 
-    def _unusable(self, verb: str, error: Exception) -> GalleryError:
-        return GalleryError(f"staged rows of gallery '{self.gallery.name}' cannot be {verb}: {error}")
+    @property
+    def _is_begun(self) -> bool:
+        """Whether anything was committed; a first commit that was cut short leaves files, but no version."""
+        return any((self._rows_path / "_versions").glob("*.manifest"))
+
+    def _unusable(self, verb: str, error: Exception) -> str:
+        return f"staged rows of gallery '{self.gallery.name}' cannot be {verb}: {error}"
 
     def _begun(self) -> dict[str, Any]:
         try:

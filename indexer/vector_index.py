@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from indexer.errors import GalleryError
+from indexer.errors import GalleryError, StorageError
 from models.errors import MissingPackageError
 from models.similarity import FloatArray
 
@@ -127,8 +127,18 @@ class FaissIndex:
             raise GalleryError(f"index file '{path}' cannot be read") from error
 
     def save(self, path: Path) -> None:
-        """Write the index to one file."""
-        self._faiss.write_index(self._index, str(path))
+        """Write the index to one file.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        try:
+            self._faiss.write_index(self._index, str(path))
+            # Faiss does not notice when the last bytes find no room.
+            FaissIndex.open(path, self._spec)
+        except (GalleryError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise StorageError(f"index file '{path}' cannot be written: {reason}") from error
 
     @property
     def can_select(self) -> bool:

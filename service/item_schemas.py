@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 __all__ = [
     "AddedItemBody",
     "AdditionBody",
+    "DeletionBody",
     "ItemBody",
+    "ItemDeletion",
     "ItemPageBody",
     "ItemPatch",
     "RefusedImageBody",
@@ -82,6 +84,22 @@ class AdditionBody(_Response):
     refused: list[RefusedImageBody]
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")
+
+
+class ItemDeletion(BaseModel):
+    """Items that shall be gone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ids: list[str] = Field(min_length=1, max_length=10_000, description="Ids of items that are there.")
+
+
+class DeletionBody(_Response):
+    """What became of a deletion."""
+
+    removed: int = Field(description="Items that are gone; an id that was sent twice counts once.")
+    n_items: int = Field(description="Items in the gallery now.")
+    revision: int = Field(description="State of the gallery without them; searches see it from now on.")
 
 
 class VersionBody(_Response):

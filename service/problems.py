@@ -25,6 +25,7 @@ from indexer.errors import (
     GalleryNotFoundError,
     ItemNotFoundError,
     SourceError,
+    StorageError,
     VersionNotFoundError,
 )
 from models.errors import (
@@ -86,6 +87,7 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (JobConflictError, 409, "job-conflict"),
     (JobsUnavailableError, 503, "jobs-unavailable"),
     (SourceError, 422, "source-unusable"),
+    (StorageError, 507, "storage-failed"),
     (GalleryError, 500, "gallery-damaged"),
 )
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}

@@ -19,7 +19,9 @@ from service.errors import NothingAddedError, RequestError
 from service.item_schemas import (
     AddedItemBody,
     AdditionBody,
+    DeletionBody,
     ItemBody,
+    ItemDeletion,
     ItemPageBody,
     ItemPatch,
     RefusedImageBody,
@@ -114,6 +116,16 @@ async def add_item_images(
         n_items=len(view),
         revision=view.revision,
     )
+
+
+@writing_router.post("/delete")
+def delete_items(gallery: str, body: ItemDeletion, galleries: GalleriesDependency) -> DeletionBody:
+    """Remove several items in one change: all of them, or none when one is not there."""
+    reader = galleries.reader(gallery)
+    change = remove_items(reader, body.ids)
+    galleries.changed(gallery)
+    view = galleries.matcher(gallery).view
+    return DeletionBody(removed=change.n_removed, n_items=len(view), revision=view.revision)
 
 
 @writing_router.patch("/{item_id:path}")

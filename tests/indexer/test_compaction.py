@@ -11,7 +11,7 @@ import pytest
 from indexer import compaction
 from indexer.changes import Patch, add_items, patch_items, remove_items
 from indexer.compaction import CompactionPolicy, compact
-from indexer.errors import GalleryBusyError
+from indexer.errors import GalleryBusyError, StorageError
 from indexer.gallery import Gallery
 from indexer.item_table import ItemTable
 from indexer.neighbor_graph import build_neighbor_graph
@@ -173,7 +173,7 @@ def test_a_failure_leaves_the_gallery_as_it_was(
         raise OSError("disk full")
 
     monkeypatch.setattr(compaction, "write_snapshot", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="disk full"):
         compact(reader)
     assert (items_of(reader.view()), reader.gallery.versions()) == (before, versions)
     assert not list((reader.gallery.path / "versions").glob("*.partial"))

@@ -13,6 +13,7 @@ from indexer.changes import add_items, remove_items
 from indexer.compaction import compact
 from indexer.errors import GalleryBusyError, GalleryNotFoundError
 from indexer.gallery import Gallery
+from indexer.neighbor_graph import build_neighbor_graph
 from indexer.reader import GalleryReader
 from indexer.retention import RetentionPolicy, describe_versions, prune
 from models.similarity import FloatArray
@@ -211,3 +212,56 @@ def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows
     assert ids_of(live_gallery) == expected
     assert [item["id"] for _, item in reader.view().page(None, 100)] == expected
     assert live_gallery.thumbnail(reader.view().revision, "a") == bytes([5]) * 200_000
+
+
+@pytest.fixture
+def changed(live_gallery: Gallery) -> Gallery:
+    """Forty items less one, whose removal is in no built version."""
+    remove_items(GalleryReader(live_gallery), ["3"])
+    return live_gallery
+
+
+def test_an_index_job_that_died_costs_no_live_change(changed: Gallery, rows: Rows, unit: Unit) -> None:
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
+
+
+def test_a_version_that_waits_to_be_activated_costs_no_live_change(
+    changed: Gallery, rows: Rows, unit: Unit
+) -> None:
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
+
+
+@pytest.mark.parametrize("step", ["swap", "save_report"])
+def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
+    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(Gallery, step, die)
+    with pytest.raises(KeyboardInterrupt):
+        compact(GalleryReader(changed))
+    monkeypatch.undo()
+    add_items(GalleryReader(changed), rows(["later"], unit(1, seed=3)), bundle=BUNDLE)
+    prune(changed, RetentionPolicy(), grace=AT_ONCE)
+    assert [one.n_items for one in describe_versions(changed)] == [39, 40]
+    changed.activate(changed.versions()[-1])
+    assert len(ids_of(changed)) == 39
+
+
+def test_a_job_that_died_before_its_version_was_there_leaves_none(
+    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gallery, "_derive", die)
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    with pytest.raises(KeyboardInterrupt):
+        changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert (changed.versions(), set(changed.table.kept().values())) == ([changed.active_version], {2, 3})
+
+
+def die(*_arguments: object, **_keywords: object) -> None:
+    """Stands for the end of the process."""
+    raise KeyboardInterrupt

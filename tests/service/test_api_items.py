@@ -291,3 +291,28 @@ def test_enough_changes_are_compacted_in_the_background(
     assert after["version"] > before["version"]
     assert after["n_items"] == 64
     assert found(client, picture(52))[0]["id"] == "new 2"
+
+
+def test_several_items_are_removed_in_one_change(client: TestClient) -> None:
+    before = client.get(SHOES).json()
+    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "x_y/view 1.png"]}).json()
+    assert (answer["removed"], answer["n_items"]) == (2, before["n_items"] - 2)
+    assert answer["revision"] == before["revision"] + 1
+    assert client.get(f"{ITEMS}/plain/view 0.png").status_code == 404
+
+
+def test_of_several_items_all_are_removed_or_none(client: TestClient) -> None:
+    before = n_items(client)
+    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "nobody"]})
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:item-not-found")
+    assert n_items(client) == before
+
+
+def test_nothing_cannot_be_removed(client: TestClient) -> None:
+    assert client.post(f"{ITEMS}/delete", json={"ids": []}).status_code == 422
+
+
+def test_an_item_may_be_called_delete(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), id="delete")
+    assert client.delete(f"{ITEMS}/delete").status_code == 204
+    assert client.get(f"{ITEMS}/delete").status_code == 404
