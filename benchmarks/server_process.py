@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import httpx
 
 from service.serving import listen
 
-__all__ = ["server_process"]
+__all__ = ["memory_of", "running_server", "server_process"]
 
 
 @contextmanager
@@ -23,16 +24,38 @@ def server_process(data_dir: Path, bundle: Path) -> Iterator[str]:
     Yields:
         The server's base URL.
     """
+    with running_server(data_dir, bundle) as (url, _):
+        yield url
+
+
+@contextmanager
+def running_server(
+    data_dir: Path, bundle: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, int]]:
+    """The same with variables added to the environment.
+
+    Yields:
+        The server's base URL and the id of its process.
+    """
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "service", "serve", "--port", str(port), "--data-dir", str(data_dir)]
-    with subprocess.Popen([*command, "--bundle", str(bundle)]) as server:
+    variables = {**os.environ, **(environment or {})}
+    with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables) as server:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_until_alive(url)
-            yield url
+            yield url, server.pid
         finally:
             server.terminate()
+
+
+def memory_of(pid: int | str) -> dict[str, float]:
+    """Resident memory of a process in MiB: its own, and pages of mapped files."""
+    names = {"RssAnon": "anonymous", "RssFile": "file"}
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return {name: round(int(found[field].split()[0]) / 1024, 1) for field, name in names.items()}
 
 
 def _wait_until_alive(url: str, seconds: float = 60.0) -> None:

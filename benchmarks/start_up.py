@@ -4,9 +4,9 @@ Two kinds of process: `open` loads the bundle, opens the gallery and searches on
 `serve` is `vicinal serve`, asked over HTTP as soon as it answers. Each is measured as the gallery was built
 and with live changes on top, and each with its files in the page cache (`warm`) and after they were dropped
 from it (`cold`, as far as the system lets a process do that). `cpu` is the processor time of the whole
-process, its end included, which other work on the machine does not lengthen. `memory` is what the process
-holds after its first answer: `anonymous` is its own, `file` are pages of mapped files, which the system takes
-back when it needs them.
+process, its end included, which other work on the machine does not lengthen. `anonymous` and `file` are its
+resident memory in MiB after the first answer: its own, and pages of mapped files, which the system takes back
+when it needs them.
 
 The neighbor graph is not the exact one, which takes hours at this size, but that of `cell_graph.py`;
 everything else is made as an index job makes it.
@@ -34,7 +34,7 @@ from cell_graph import cell_graph
 from index_recall import clustered_vectors
 from query_stages import N_LABELS, write_bundle
 from record import save_result
-from server_process import server_process
+from server_process import memory_of, running_server
 
 from indexer.arrays import as_fixed_lists
 from indexer.changes import add_items, remove_items
@@ -68,6 +68,8 @@ lap("gallery")
 query = np.random.default_rng(1).normal(size=(1, embedder.bundle.dim))
 found = Matcher(Gallery(sys.argv[1]), embedder, view=view).search(embeddings=query, threshold=0.5)
 lap("first search")
+fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+laps["anonymous"], laps["file"] = (int(fields[one].split()[0]) / 1024 for one in ("RssAnon", "RssFile"))
 print(json.dumps(laps))
 """
 
@@ -150,12 +152,12 @@ def time_serve(settings: Settings, dim: int) -> dict[str, float]:
     query = np.random.default_rng(1).normal(size=dim).tolist()
     started = time.perf_counter()
     # The server is polled ten times a second, which a start can seem longer by.
-    with server_process(settings.data_dir, settings.bundle) as url:
+    with running_server(settings.data_dir, settings.bundle) as (url, pid):
         alive = time.perf_counter() - started
         body = {"embedding": query, "threshold": 0.5}
         httpx.post(f"{url}/v1/galleries/{NAME}/search", json=body, timeout=60).raise_for_status()
         answered = time.perf_counter() - started
-    return {"alive": round(alive, 3), "first answer": round(answered, 3)}
+        return {"alive": round(alive, 3), "first answer": round(answered, 3), **memory_of(pid)}
 
 
 def measure(settings: Settings, bundle: ModelBundle, repeats: int) -> dict[str, list[dict[str, float]]]:
@@ -212,7 +214,12 @@ def main() -> None:
         "dim": manifest.dim,
         "index": manifest.index,
         "live_changes": {"added": N_ADDED, "removed": N_REMOVED},
+        "neighbor_graph": "cell by cell, see benchmarks/cell_graph.py; an index job makes the exact one",
         "build_seconds": build_seconds,
+        "derived_bytes": {
+            file.name: file.stat().st_size
+            for file in sorted(gallery.snapshot_path(manifest.version).iterdir())
+        },
         "seconds": measured,
         "slowest_warm_seconds": slowest,
         "bound_seconds": BOUND_SECONDS,

@@ -69,6 +69,10 @@ def live_diff(base: Base, now: pa.Table) -> LiveDiff | None:
         same[name].combine_chunks() != old[name].combine_chunks() for name in ("sequence", "id", "added_at")
     ):
         return None
+    patches, old_patches = (table["patch"].to_numpy() for table in (old, same))
+    if (patches != old_patches)[patches < next_number].any():
+        # Whoever went back to an earlier version took a patch back.
+        return None
     is_changed = (sequences >= next_number) | (now["patch"].to_numpy() >= next_number)
     is_gone = ~np.isin(old_sequences, sequences)
     came = now.filter(pa.array(is_changed))

@@ -23,7 +23,7 @@ from indexer.errors import BuildError, GalleryBusyError
 from indexer.gallery import Gallery
 from indexer.graph_update import update_neighbor_graph
 from indexer.item_table import Sequences
-from indexer.live_diff import contents_of, live_diff
+from indexer.live_diff import LiveDiff, contents_of, live_diff
 from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
 from indexer.rebuild_plan import RebuildPlan, RebuildProgress, RebuildResult
 from indexer.sources import SourceItem
@@ -97,6 +97,9 @@ class Rebuild:
                 return finished
             remove_leftovers(self.gallery, but=self.staging.name)
             self.staging.begin(self.embedder.bundle.fingerprint)
+            if self.plan.items is None and not self._goes_on():
+                # Rows of what was searched then and of what is searched now must not become one version.
+                self.staging.begin_anew(self.embedder.bundle.fingerprint)
             if self.staging.base() is None:
                 self._note_base(self.gallery.activation)
             self._stage_items()
@@ -244,7 +247,7 @@ class Rebuild:
             return active is None, graph
         # Always from the state that the first attempt noted, so that taking over twice changes nothing.
         now = contents_of(self.gallery, active)
-        changes = None if self._is_indexed_anew(base, active) else live_diff(base, now)
+        changes = self._changes(base, active, now)
         if changes is None:
             return False, graph
         outdated = {*changes.outdated, *self._strangers(now)}
@@ -253,6 +256,16 @@ class Rebuild:
             self._take_over(active, changes.sequences)
             graph = update_neighbor_graph(graph, kept, self.staging.embeddings())
         return True, graph
+
+    def _goes_on(self) -> bool:
+        """Whether the items that an earlier attempt began with are still searched, but for live changes."""
+        base, active = self.staging.base(), self.gallery.activation
+        if base is None or active is None:
+            return base is None
+        return self._changes(base, active, contents_of(self.gallery, active)) is not None
+
+    def _changes(self, base: Base, active: Activation, now: pa.Table) -> LiveDiff | None:
+        return None if self._is_indexed_anew(base, active) else live_diff(base, now)
 
     def _strangers(self, now: pa.Table) -> set[str]:
         """Staged items of earlier attempts that neither the source nor the gallery has any more."""

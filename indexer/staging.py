@@ -83,8 +83,11 @@ class Staging:
 
     def begin(self, bundle: str) -> None:
         """Go on with the rows of an earlier attempt, or begin anew when those are of another bundle."""
-        if self._begun().get(_BUNDLE) == bundle:
-            return
+        if self._begun().get(_BUNDLE) != bundle:
+            self.begin_anew(bundle)
+
+    def begin_anew(self, bundle: str) -> None:
+        """Begin without what earlier attempts have staged."""
         shutil.rmtree(self._rows_path, ignore_errors=True)
         (self.path / "base.arrow").unlink(missing_ok=True)
         self._note(bundle=bundle)

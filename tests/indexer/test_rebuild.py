@@ -454,3 +454,50 @@ def test_items_of_a_gallery_that_was_made_anew_are_not_taken_for_live_changes(
     result = Rebuild(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
     assert not result.is_active
     assert set(labels(new)) == {item.id for item in items[10:]}
+
+
+@pytest.fixture
+def rolled_back(gallery: Gallery) -> Callable[[], object]:
+    """Goes back to a compacted version that has neither a removal nor a patch that came after it."""
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 1"])
+    compact(reader)
+    version = gallery.versions()[-1]
+    patch_items(reader, {"item 3": Patch(label="patched")})
+    remove_items(reader, ["item 2"])
+    compact(reader)
+    return lambda: gallery.activate(version, as_built=True)
+
+
+def test_an_attempt_after_a_roll_back_mixes_nothing(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], rolled_back: Callable[[], object]
+) -> None:
+    with pytest.raises(DiedError):
+        rebuild(None, die_at("neighbors"))
+    rolled_back()
+    before = labels(gallery)
+    assert rebuild(None).is_active
+    assert labels(gallery) == before
+    assert ("item 2" in before, before["item 3"]) == (True, "label 3")
+
+
+def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult]
+) -> None:
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 1"])
+    compact(reader)
+    version = gallery.versions()[-1]
+    patch_items(reader, {"item 3": Patch(label="patched")})
+    result = rebuild(None, once(lambda: gallery.activate(version, as_built=True), "neighbors"))
+    assert (result.is_active, labels(gallery)["item 3"]) == (False, "label 3")
+
+
+def test_a_first_commit_that_was_cut_short_is_made_again(
+    gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., RebuildResult]
+) -> None:
+    """Lance writes rows before the version that holds them."""
+    data = gallery.path / "staging" / "job" / "rows.lance" / "data"
+    data.mkdir(parents=True)
+    (data / "half.lance").write_bytes(b"half")
+    assert rebuild(items).is_active
