@@ -107,9 +107,12 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> 
                 "bundle_name": manifest.bundle_name,
                 "next_number": view.next_number,
             }
-            made = write_snapshot(
+            snapshot = write_snapshot(
                 gallery.snapshot_path(version), rows, index=_index_kind(view), fields=fields
-            ).manifest
+            )
+        if gallery.refinement is not None:
+            gallery.refinement.apply(snapshot)
+        made = snapshot.manifest
         done = Compaction(version, made.n_items, made.index, round(time.monotonic() - started, 3))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         gallery.save_report(version, {"kind": "compaction", **asdict(done), "created_at": now})

@@ -7,6 +7,7 @@ IndexerError
 │   │   └── VersionNotFoundError             the gallery has no such version
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
+│   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
 │   ├── StorageError                     the disk refuses: full, read-only or broken
 │   └── FilterError                      a filter is no expression over the items
@@ -22,6 +23,7 @@ __all__ = [
     "GalleryBusyError",
     "GalleryError",
     "GalleryNotFoundError",
+    "GalleryNotRefinedError",
     "IndexerError",
     "ItemNotFoundError",
     "SourceError",
@@ -76,6 +78,19 @@ class BundleMismatchError(GalleryError):
         self.gallery = gallery
         self.expected = expected
         self.actual = actual
+
+
+class GalleryNotRefinedError(GalleryError):
+    """A version holds no items that were refined with the refiner and the steps that were asked for."""
+
+    def __init__(self, gallery: str, version: int, wanted: str, found: list[str]) -> None:
+        held = " and ".join(found) if found else "none at all"
+        super().__init__(
+            f"version {version} of gallery '{gallery}' holds no items refined by {wanted}, but {held}: "
+            f"run `vicinal gallery refine {gallery}`, or index it again"
+        )
+        self.gallery = gallery
+        self.version = version
 
 
 class GalleryBusyError(GalleryError):

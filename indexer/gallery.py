@@ -41,6 +41,7 @@ from indexer.files import storing, sync_path, write_atomically
 from indexer.item_table import ItemTable
 from indexer.locks import file_lock
 from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
+from indexer.refined_snapshot import RefinementPlan, refined_folders
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from models.similarity import FloatArray
 
@@ -56,26 +57,28 @@ class Gallery:
 
     Args:
         path: The directory; its name is the gallery's name.
+        refinement: How the items of versions made from now on are refined; None leaves them as they are.
 
     Raises:
         GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
         self.path = Path(path)
+        self.refinement = refinement
         if not GALLERY_NAME.fullmatch(self.path.name):
             raise GalleryError(
                 f"'{self.path.name}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
             )
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """Open a gallery that was indexed.
+    def open(cls, path: Path | str, *, refinement: RefinementPlan | None = None) -> Self:
+        """Open a gallery that was indexed; see the class for the arguments.
 
         Raises:
             GalleryNotFoundError: There is none at this path.
         """
-        gallery = cls(path)
+        gallery = cls(path, refinement=refinement)
         if gallery.active_version is None:
             raise GalleryNotFoundError(
                 f"there is no gallery '{gallery.name}': "
@@ -420,7 +423,7 @@ class Gallery:
         known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
         items = rows.select(ITEM_COLUMNS)
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
-        return write_snapshot(
+        snapshot = write_snapshot(
             self.snapshot_path(version),
             SnapshotRows(items, sequences, embeddings, known),
             index=index,
@@ -429,7 +432,12 @@ class Gallery:
                 "next_number": table.next_number(version),
                 **table.identity(version),
             },
+            # They follow from the same rows, whatever became of the other files.
+            kept=refined_folders(self.snapshot_path(version), whole=True),
         )
+        if self.refinement is not None:
+            self.refinement.apply(snapshot)
+        return snapshot
 
     def _known_graph(self, version: int, sequences: npt.NDArray[np.int64]) -> NeighborGraph | None:
         """The version's neighbor graph, from its own intact files or from the index job's columns."""

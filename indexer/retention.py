@@ -178,4 +178,4 @@ def _table_files(gallery: Gallery, versions: set[int]) -> dict[str, int]:
 
 
 def _folder_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob("*"))
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

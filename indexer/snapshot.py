@@ -18,6 +18,7 @@ All of it is derived from the version's rows in the gallery table and can be mad
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import time
@@ -203,7 +204,9 @@ def intact_graph(path: Path) -> NeighborGraph | None:
     return NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
 
 
-def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any]) -> Snapshot:
+def write_snapshot(
+    path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any], kept: Sequence[Path] = ()
+) -> Snapshot:
     """Write all files of a version, so that it appears at `path` whole or not at all.
 
     Args:
@@ -211,6 +214,7 @@ def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[s
         rows: What the version holds.
         index: Factory string of the vector index, or `auto`.
         fields: `version`, `bundle`, `bundle_name` and `next_number` of the manifest.
+        kept: Folders in an existing directory that stay as they are.
 
     Raises:
         StorageError: The disk refuses.
@@ -223,6 +227,9 @@ def write_snapshot(path: Path, rows: SnapshotRows, *, index: str, fields: dict[s
             staging.mkdir(parents=True)
             _remove_leftovers(path.parent)
             _write_files(staging, rows, index, fields)
+            for folder in kept:
+                # Links, so that a crash leaves them where they are.
+                shutil.copytree(folder, staging / folder.name, copy_function=os.link)
             if path.exists():
                 path.rename(damaged)
             staging.rename(path)

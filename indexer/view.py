@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexer.arrays import places_of
 from indexer.segment import Segment, SegmentBuilder
 from indexer.selection import Selection, nearest_among
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, items_at
@@ -248,8 +249,8 @@ class GalleryView:
 
     def positions_of_sequences(self, sequences: npt.NDArray[np.int64]) -> Positions:
         """Positions of rows, dead or not, -1 where there is none; of the shape of the sequences."""
-        built = _places(self.snapshot.sequences, sequences)
-        added = _places(self.segment.sequences, sequences)
+        built = places_of(self.snapshot.sequences, sequences)
+        added = places_of(self.segment.sequences, sequences)
         return np.where(built >= 0, built, np.where(added >= 0, added + len(self.snapshot), -1))
 
     def position(self, item_id: str) -> int:
@@ -281,7 +282,7 @@ class GalleryView:
         if not self.n_changes:
             return self.snapshot.items(positions)
         asked, n_built = np.asarray(positions, dtype=np.int64), len(self.snapshot)
-        patched = _places(self.patches.positions, asked)
+        patched = places_of(self.patches.positions, asked)
         rows: list[dict[str, Any]] = [{}] * len(asked)
         for table, local, inside in (
             (self.patches.items, patched, patched >= 0),
@@ -324,11 +325,3 @@ def _knn(query: FloatArray, vectors: FloatArray, n: int) -> Positions:
     faiss = import_faiss()
     found: Positions = faiss.knn(query, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1][0]
     return found
-
-
-def _places(ascending: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where values stand in an ascending array, -1 where they do not."""
-    if not len(ascending):
-        return np.full(np.shape(values), -1, dtype=np.int64)
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.where(ascending[places] == values, places, -1)

@@ -76,6 +76,11 @@ class ContextRefiner:
         return self.manifest.architecture
 
     @property
+    def fingerprint(self) -> str:
+        """Identity of everything that a refined embedding depends on, apart from the embeddings."""
+        return self.manifest.fingerprint
+
+    @property
     def n_steps(self) -> int:
         """Steps T."""
         return self.architecture.n_steps

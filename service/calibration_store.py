@@ -2,6 +2,7 @@
 
 <gallery>/calibrations/<id>.json         one record each, never changed
 <gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.stored_scores`)
+<gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`service.calibration_details`)
 <gallery>/calibrations/active.json       what is in force (`service.calibration_activations`)
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -19,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from calibration import Target
 from indexer.files import write_atomically
 from service.calibration_activations import ACTIVATION_FILES, Activations
+from service.calibration_details import CalibrationDetails
 from service.calibration_evidence import Evidence
 from service.errors import CalibrationNotFoundError, CalibrationRecordError
 from service.pipeline import Pipeline
@@ -117,13 +120,19 @@ class CalibrationStore:
         self._last_read: dict[str, tuple[bytes, CalibrationRecord]] = {}
 
     def add(
-        self, record: CalibrationRecord, scores: StoredScores | None = None, *, activate: bool = True
+        self,
+        record: CalibrationRecord,
+        scores: StoredScores | None = None,
+        details: CalibrationDetails | None = None,
+        *,
+        activate: bool = True,
     ) -> CalibrationRecord:
         """Keep a record, and let searches with its pipeline use it.
 
         Args:
             record: A record with an id of its own.
             scores: What it was made from, to try other thresholds on.
+            details: What a report is drawn from.
             activate: Whether it is used from the next search on.
 
         Returns:
@@ -141,6 +150,8 @@ class CalibrationStore:
             stored = scores.to_bytes()
             write_atomically(self._scores_file(record.id), stored)
             bound["scores_sha256"] = hashlib.sha256(stored).hexdigest()
+        if details is not None:
+            write_atomically(self._details_file(record.id), details.to_bytes())
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
         write_atomically(file, kept.model_dump_json(indent=2) + "\n")
@@ -168,6 +179,17 @@ class CalibrationStore:
         """
         activation = self.activations.active(pipeline.key)
         return self.get(activation.calibration) if activation else None
+
+    def active_with_other_refiner(self, pipeline: Pipeline) -> CalibrationRecord | None:
+        """A record in use for a pipeline that differs in nothing but its refiner, or None.
+
+        Raises:
+            CalibrationRecordError: A record is missing or damaged.
+        """
+        if pipeline.refine.sides == "off":
+            return None
+        others = (self.get(one.calibration) for one in self.activations.all().values())
+        return next((one for one in others if one.pipeline.is_of_other_refiner(pipeline)), None)
 
     def get(self, record_id: str) -> CalibrationRecord:
         """One record.
@@ -223,6 +245,21 @@ class CalibrationStore:
             )
         return StoredScores.from_bytes(stored)
 
+    def details(self, record: CalibrationRecord) -> CalibrationDetails | None:
+        """The details of a record; None where there are none.
+
+        Raises:
+            CalibrationRecordError: They are damaged.
+        """
+        try:
+            return CalibrationDetails.from_bytes(self._details_file(record.id).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, EOFError, zlib.error, ValidationError) as error:
+            raise CalibrationRecordError(
+                f"the details of calibration '{record.id}' are damaged: calibrate again"
+            ) from error
+
     def history(self) -> list[CalibrationRecord]:
         """All records, newest first.
 
@@ -235,6 +272,9 @@ class CalibrationStore:
 
     def _file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.json"
+
+    def _details_file(self, record_id: str) -> Path:
+        return self.path / f"{Path(record_id).name}.evidence.json.gz"
 
     def _scores_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.scores.npz"

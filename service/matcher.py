@@ -18,10 +18,12 @@ from indexer.view import GalleryView
 from models.decoding import ImageSource
 from models.embedder import Embedder
 from models.similarity import FloatArray, as_embeddings
+from refine.context_refiner import ContextRefiner
 from service.answers import Answer, Candidate, Threshold
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.errors import RequestError
-from service.pipeline import Pipeline, RerankChoice, choose_pipeline
+from service.pipeline import Pipeline, RefineChoice, RerankChoice, choose_pipeline, service_pipeline
+from service.refinement import Refinement, open_refinement
 from service.scorer import ScoredCandidates, Scorer
 
 __all__ = ["Matcher"]
@@ -52,8 +54,9 @@ class Matcher:
     Args:
         gallery: The gallery.
         embedder: Embedder of the service's bundle.
-        pipeline: What `auto` stands for.
+        pipeline: What `auto` stands for; by default what the bundle's validation decided.
         view: The state to search; the present one when None.
+        refiner: Refiner of the bundle, where it is open already.
 
     Raises:
         BundleMismatchError: The gallery was embedded with another bundle.
@@ -66,10 +69,13 @@ class Matcher:
         pipeline: Pipeline | None = None,
         *,
         view: GalleryView | None = None,
+        refiner: ContextRefiner | None = None,
     ) -> None:
         self.gallery = gallery
         self.embedder = embedder
-        self.pipeline = pipeline or Pipeline()
+        self.pipeline = pipeline or service_pipeline(Pipeline(), embedder.bundle)
+        self._refiner = refiner
+        self._refinements: dict[tuple[bool, int], Refinement | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
         self.calibrations = CalibrationStore(gallery.calibrations_path)
         self._n_common: dict[int, tuple[int, int] | None] = {}
@@ -85,10 +91,33 @@ class Matcher:
 
     def at(self, view: GalleryView) -> Matcher:
         """A matcher for another state of the gallery, which keeps what the built version is known for."""
-        matcher = Matcher(self.gallery, self.embedder, self.pipeline, view=view)
+        matcher = Matcher(self.gallery, self.embedder, self.pipeline, view=view, refiner=self._refiner)
         if view.snapshot is self.snapshot:
             matcher._n_common = self._n_common
+            matcher._refinements = self._refinements
         return matcher
+
+    @property
+    def refiner(self) -> ContextRefiner | None:
+        """Refiner of the bundle, opened when it is first needed; None where it has none."""
+        if self._refiner is None and self.embedder.bundle.manifest.refiner is not None:
+            self._refiner = ContextRefiner(self.embedder.bundle)
+        return self._refiner
+
+    def refinement(self, pipeline: Pipeline) -> Refinement | None:
+        """What a pipeline refines with on this version, None when it refines nothing.
+
+        Raises:
+            GalleryNotRefinedError: The version's items were never refined so.
+        """
+        refine = pipeline.refine
+        if refine.sides == "off":
+            return None
+        key = refine.of_gallery, refine.steps
+        if key not in self._refinements:
+            opened = open_refinement(pipeline, self.refiner, self.gallery.name, self.snapshot)
+            self._refinements[key] = opened
+        return self._refinements[key]
 
     def search(
         self,
@@ -98,6 +127,8 @@ class Matcher:
         item_ids: Sequence[str] | None = None,
         limit: int = 10,
         threshold: float | None = None,
+        refine: RefineChoice = "auto",
+        steps: int | None = None,
         rerank: RerankChoice = "auto",
         filter: str | None = None,
         include_candidates: bool = False,
@@ -110,6 +141,8 @@ class Matcher:
             item_ids: Items of the gallery; each is searched for as if it were not in it.
             limit: Most matches, and most candidates, an answer holds.
             threshold: Score to decide by, in [0, 1], in place of the calibrated one.
+            refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
+            steps: Steps of the refiner; by default those of the service's pipeline, or all.
             rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
             filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
                 `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
@@ -125,13 +158,21 @@ class Matcher:
             EmbeddingError: An embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
             FilterError: The filter cannot be used.
+            RefinerNotFoundError: Refinement was asked for, and the bundle has no refiner.
+            RefinementError: The refiner has fewer steps.
+            GalleryNotRefinedError: The gallery's items were never refined so.
         """
         _check_options(limit, threshold, [images, embeddings, item_ids])
         milliseconds: dict[str, float] = {}
-        queries, excluded = self._queries(images, embeddings, item_ids, milliseconds)
+        bundle = self.embedder.bundle
+        pipeline = choose_pipeline(self.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
+        scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
+        queries, items = self._queries(images, embeddings, item_ids, milliseconds)
+        excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
         selection = self._timed_selection(filter, milliseconds)
-        scorer = Scorer(self.view, choose_pipeline(self.pipeline, rerank))
-        scored = scorer.score(queries, max(limit, _N_CANDIDATES), excluded=excluded, selection=selection)
+        scored = scorer.score(
+            queries, max(limit, _N_CANDIDATES), excluded=excluded, selection=selection, items=items
+        )
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
         decided_by = self._threshold(scorer.pipeline, threshold, selection)
@@ -147,10 +188,11 @@ class Matcher:
         embeddings: npt.ArrayLike | None,
         item_ids: Sequence[str] | None,
         milliseconds: dict[str, float],
-    ) -> tuple[FloatArray, list[npt.NDArray[np.int64]] | None]:
+    ) -> tuple[FloatArray, npt.NDArray[np.int64] | None]:
+        """(B, d) initial embeddings, and (B,) positions of those that are items."""
         if item_ids is not None:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
-            return self.view.vectors(positions), [positions[i : i + 1] for i in range(len(positions))]
+            return self.view.vectors(positions), positions
         if embeddings is not None:
             return as_embeddings(embeddings, self.snapshot.manifest.dim), None
         return self.embedder.embed_queries(images or (), milliseconds), None
@@ -216,9 +258,20 @@ class Matcher:
             return Threshold(given, "request", reason="the threshold was given with the request")
         activation = self.calibrations.activations.active(pipeline.key)
         if activation is None:
-            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
+            return self._no_calibration(pipeline)
         found = self.threshold_of(self.calibrations.get(activation.calibration), selection)
         return replace(found, since=activation.at)
+
+    def _no_calibration(self, pipeline: Pipeline) -> Threshold:
+        other = self.calibrations.active_with_other_refiner(pipeline)
+        if other is None:
+            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
+        return Threshold(
+            calibration=other.id,
+            state="stale",
+            reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
+            f"this is refiner {pipeline.refine.refiner}: calibrate again",
+        )
 
     def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
         share = self._share_changed_since(record.version)
@@ -291,7 +344,7 @@ class Matcher:
                 rank=column + 1,
                 score=float(scored.scores[row, column]),
                 similarity=float(scored.similarities[row, column]),
-                initial_similarity=float(scored.similarities[row, column]),
+                initial_similarity=float(scored.initial_similarities[row, column]),
                 contextual_similarity=float(scored.contextual[row, column]) if is_contextual else None,
                 margin=None if threshold is None else float(scored.scores[row, column]) - threshold,
             )

@@ -4,16 +4,64 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from indexer.neighbor_graph import N_NEIGHBORS
+from models.bundle import ModelBundle
+from models.refiner_manifest import Sides
+from refine.errors import RefinementError, RefinerNotFoundError
 from refine.k_reciprocal import DEFAULT_K1
 from service.errors import RequestError
 
-__all__ = ["Pipeline", "Rerank", "RerankChoice", "RerankMethod", "choose_pipeline"]
+__all__ = [
+    "Pipeline",
+    "Refine",
+    "RefineChoice",
+    "Rerank",
+    "RerankChoice",
+    "RerankMethod",
+    "choose_pipeline",
+    "service_pipeline",
+]
+
+RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 
 RerankMethod = Literal["off", "contextual", "k_reciprocal"]
 RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
+
+
+class Refine(BaseModel):
+    """Refinement of embeddings by the bundle's refiner, in front of the search.
+
+    Attributes:
+        sides: `gallery`: the query as it is, among the refined items; `query`: the refined query, among the
+            items as they are; `both`; `off`.
+        steps: Steps of the refiner; 0 when off.
+        refiner: Fingerprint of the refiner; empty when off.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sides: Sides = "off"
+    steps: int = Field(0, ge=0)
+    refiner: str = ""
+
+    @model_validator(mode="after")
+    def _names_a_refiner(self) -> Refine:
+        is_off = self.sides == "off"
+        if is_off != (self.steps == 0) or is_off != (self.refiner == ""):
+            raise ValueError(f"refine {self.sides} with {self.steps} steps of refiner '{self.refiner}'")
+        return self
+
+    @property
+    def of_gallery(self) -> bool:
+        """Whether the items are refined."""
+        return self.sides in ("gallery", "both")
+
+    @property
+    def of_query(self) -> bool:
+        """Whether the query is refined."""
+        return self.sides in ("query", "both")
 
 
 class Rerank(BaseModel):
@@ -74,11 +122,19 @@ class Pipeline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    refine: Refine = Refine()
     rerank: Rerank = Rerank()
 
     @property
     def key(self) -> str:
         """Text that is equal for pipelines that score alike, and only for those."""
+        refine = self.refine
+        if refine.sides == "off":
+            return self._rerank_key
+        return f"refine={refine.sides} steps={refine.steps} refiner={refine.refiner} {self._rerank_key}"
+
+    @property
+    def _rerank_key(self) -> str:
         rerank = self.rerank
         if rerank.method == "off":
             return "rerank=off"
@@ -86,19 +142,87 @@ class Pipeline(BaseModel):
             return f"rerank=k_reciprocal k1={rerank.k1} k2={rerank.k2} lam={rerank.lam!r}"
         return f"rerank={rerank.method} k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}"
 
+    def is_of_other_refiner(self, other: Pipeline) -> bool:
+        """Whether nothing but the refiner is different."""
+        refiner = {"refiner": other.refine.refiner}
+        alike = self.model_copy(update={"refine": self.refine.model_copy(update=refiner)})
+        return self.key != other.key and alike.key == other.key
 
-def choose_pipeline(default: Pipeline, rerank: str) -> Pipeline:
+
+def service_pipeline(
+    given: Pipeline, bundle: ModelBundle, *, refine: str = "auto", steps: int | None = None
+) -> Pipeline:
+    """The pipeline of a service, which `auto` stands for in its calls.
+
+    Args:
+        given: Settings of the re-ranking. Where they name none, a bundle that is refined as its validation
+            decided is also re-ranked as that decided.
+        bundle: The service's bundle.
+        refine: Sides; `auto` follows the bundle's validation, and is off without a refiner.
+        steps: Steps of the refiner; None for all.
+
+    Raises:
+        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
+        RefinementError: The refiner has fewer steps.
+    """
+    manifest = bundle.manifest.refiner
+    decided: Sides = manifest.sides if manifest else "off"
+    sides = decided if refine == "auto" else refine
+    chosen = _refine(bundle, sides, None if sides == "off" else steps)
+    rerank = given.rerank
+    if manifest and chosen.sides == decided and "rerank" not in given.model_fields_set:
+        rerank = Rerank.model_validate({**rerank.model_dump(), "method": manifest.rerank})
+    return Pipeline(refine=chosen, rerank=rerank)
+
+
+def choose_pipeline(
+    default: Pipeline,
+    rerank: str,
+    *,
+    refine: str = "auto",
+    steps: int | None = None,
+    bundle: ModelBundle | None = None,
+) -> Pipeline:
     """The pipeline of one call.
 
     Args:
         default: The service's pipeline, which `auto` stands for.
         rerank: `auto`, `off`, `contextual` or `k_reciprocal`.
+        refine: `auto`, `off`, `gallery`, `query` or `both`.
+        steps: Steps of the refiner; None for those of the default, or all.
+        bundle: The service's bundle; without one nothing but the default can be refined.
 
     Raises:
-        RequestError: There is no such method.
+        RequestError: There is no such method, or no such sides.
+        RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
+        RefinementError: The refiner has fewer steps.
     """
-    if rerank == "auto" or rerank == default.rerank.method:
-        return default
+    chosen = default.refine
+    if steps is not None or refine not in ("auto", chosen.sides):
+        sides = chosen.sides if refine == "auto" else refine
+        chosen = _refine(bundle, sides, chosen.steps or None if steps is None else steps)
+    if rerank in ("auto", default.rerank.method):
+        return default if chosen == default.refine else Pipeline(refine=chosen, rerank=default.rerank)
     if rerank in get_args(RerankMethod):
-        return Pipeline.model_validate({"rerank": {**default.rerank.model_dump(), "method": rerank}})
+        method = Rerank.model_validate({**default.rerank.model_dump(), "method": rerank})
+        return Pipeline(refine=chosen, rerank=method)
     raise RequestError(f"rerank is '{rerank}', expected auto, off, contextual or k_reciprocal")
+
+
+def _refine(bundle: ModelBundle | None, sides: str, steps: int | None) -> Refine:
+    if sides not in get_args(Sides):
+        raise RequestError(f"refine is '{sides}', expected auto, off, gallery, query or both")
+    if sides == "off":
+        if steps is not None:
+            raise RequestError(f"steps is {steps}, but nothing is refined: name the sides with refine")
+        return Refine()
+    if bundle is None or bundle.manifest.refiner is None:
+        raise RefinerNotFoundError(bundle.name if bundle else "none")
+    manifest = bundle.manifest.refiner
+    n_steps = manifest.architecture.n_steps
+    if steps is not None and not 1 <= steps <= n_steps:
+        raise RefinementError(
+            f"the refiner of bundle '{bundle.name}' has {n_steps} steps, got {steps}: use 1 to {n_steps}"
+        )
+    chosen = {"sides": sides, "steps": steps or n_steps, "refiner": manifest.fingerprint}
+    return Refine.model_validate(chosen)

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.contexts import query_context
 from indexer.selection import Selection
 from indexer.snapshot import Snapshot
 from indexer.view import GalleryView
 from models.similarity import FloatArray, exact_similarities
-from refine.k_reciprocal import ReciprocalGraph, k_reciprocal_scores
-from refine.reranking import contextual_scores, kth_similarities, neighborhood_radius
+from refine.errors import RefinementError
+from refine.k_reciprocal import k_reciprocal_scores
+from refine.reranking import contextual_scores, neighborhood_radius
 from service.pipeline import Pipeline
+from service.refinement import Refinement
+from service.search_space import InitialSpace, RefinedItemSpace, SearchSpace
 
 __all__ = ["ScoredCandidates", "Scorer", "similarity_score"]
 
@@ -43,16 +46,20 @@ class ScoredCandidates:
     Attributes:
         positions: (B, n) positions in the gallery, -1 for padding.
         scores: (B, n) final scores in [0, 1], -inf for padding.
-        similarities: (B, n) exact cosine similarities, -inf for padding.
+        similarities: (B, n) exact cosine similarities of the embeddings that were matched, -inf for padding.
         contextual: (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard
             similarities of the encodings; zeros when re-ranking is off.
-        seconds: Time by stage: search, rescore, rerank.
+        initial_similarities: (B, n) the same of the embeddings before refinement.
+        queries: (B, d) the embeddings that were searched for: refined where the pipeline says so.
+        seconds: Time by stage: refine, search, rescore, rerank.
     """
 
     positions: Positions
     scores: Floats
     similarities: FloatArray
     contextual: Floats
+    initial_similarities: FloatArray
+    queries: FloatArray
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -92,11 +99,19 @@ class Scorer:
     Args:
         gallery: The gallery's view, or a version as it was built.
         pipeline: How scores are made.
+        refinement: What the pipeline refines with; None where it refines nothing.
+
+    Raises:
+        RefinementError: The pipeline refines, and the refinement is none or not for these sides.
     """
 
-    def __init__(self, gallery: GalleryView | Snapshot, pipeline: Pipeline) -> None:
+    def __init__(
+        self, gallery: GalleryView | Snapshot, pipeline: Pipeline, refinement: Refinement | None = None
+    ) -> None:
         self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
         self.pipeline = pipeline
+        self.refinement = refinement
+        self._space = self._space_of_items()
 
     def score(
         self,
@@ -105,8 +120,9 @@ class Scorer:
         *,
         excluded: Sequence[Positions] | None = None,
         selection: Selection | None = None,
+        items: Positions | None = None,
     ) -> ScoredCandidates:
-        """Fetch, re-score and re-rank the candidates of each query.
+        """Refine each query, and fetch, re-score and re-rank its candidates.
 
         A query scores the same alone and in any batch, and an item the same with any selection.
 
@@ -116,19 +132,75 @@ class Scorer:
             excluded: For each query, positions that count as not in the gallery: neither candidates nor
                 neighbors of candidates. For a query that is an item of the gallery, its own position.
             selection: The items that may be candidates. The others stay in the gallery: neighborhoods are
-                those of all items, so that a score keeps its meaning.
+                those of all items, so that a score keeps its meaning. So are the contexts of the queries.
+            items: (B,) positions of queries that are items of the gallery, which are to be excluded then.
+                They are refined with the neighbors in their lists, as they were for the gallery.
         """
         everyone = [_NOBODY] * len(queries) if excluded is None else list(excluded)
         limits = _Limits(n_candidates, selection)
+        started = time.perf_counter()
+        matched = self._matched(queries, everyone, items)
+        spent = time.perf_counter() - started
         chunks = [
             self._score_chunk(
-                queries[start : start + _CHUNK],
+                matched[start : start + _CHUNK],
                 everyone[start : start + _CHUNK],
                 limits,
             )
             for start in range(0, len(queries), _CHUNK)
         ]
-        return _concatenate(chunks, n_candidates)
+        scored = _concatenate(chunks, n_candidates)
+        if self.pipeline.refine.sides == "off":
+            return scored
+        return replace(
+            scored,
+            initial_similarities=self._initial_similarities(queries, scored.positions),
+            seconds={"refine": spent, **scored.seconds} if self.pipeline.refine.of_query else scored.seconds,
+        )
+
+    def similarities(self, scored: ScoredCandidates, excluded: Sequence[Positions] | None) -> FloatArray:
+        """(B, n) cosine similarity of the matched embeddings of every item, not only of candidates.
+
+        Args:
+            scored: What `score` gave.
+            excluded: What it was given.
+        """
+        everyone = [_NOBODY] * len(scored.queries) if excluded is None else list(excluded)
+        return self._space.similarities(scored.queries, everyone)
+
+    def _space_of_items(self) -> SearchSpace:
+        refine, given = self.pipeline.refine, self.refinement
+        if refine.sides != "off" and (given is None or (refine.of_gallery and given.space is None)):
+            raise RefinementError(
+                f"pipeline '{self.pipeline.key}' refines, and no refiner was opened for it"
+            )
+        if given is not None and given.space is not None and refine.of_gallery:
+            return RefinedItemSpace(given.space.view(self.view))
+        return InitialSpace(self.view)
+
+    def _matched(self, queries: FloatArray, excluded: list[Positions], items: Positions | None) -> FloatArray:
+        """(B, d) the embeddings to search for."""
+        if self.refinement is None or not self.pipeline.refine.of_query or not len(queries):
+            return queries
+        k = self.refinement.refiner.n_neighbors
+        contexts = np.stack(
+            [
+                query_context(self.view, query, k, out, None if items is None else int(items[row]))
+                for row, (query, out) in enumerate(zip(queries, excluded, strict=True))
+            ]
+        )
+        steps = self.refinement.refiner.refine(
+            queries, self.view.vectors(contexts), contexts >= 0, n_steps=self.pipeline.refine.steps
+        )
+        return np.ascontiguousarray(steps[:, -1])
+
+    def _initial_similarities(self, queries: FloatArray, positions: Positions) -> FloatArray:
+        similarities = np.full(positions.shape, -np.inf, np.float32)
+        for start in range(0, len(queries), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            similarities[part] = exact_similarities(queries[part], self.view.vectors(positions[part]))
+        similarities[positions < 0] = -np.inf
+        return similarities
 
     def _score_chunk(
         self, queries: FloatArray, excluded: list[Positions], limits: _Limits
@@ -183,11 +255,9 @@ class Scorer:
         selection: Selection | None = None,
     ) -> _Nearest:
         """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
-        view = self.view
-        n_fetched = max(1, min(len(view), n_wanted + max(len(out) for out in excluded)))
-        found = view.nearest(queries, n_fetched, selection)
+        found = self._space.nearest(queries, n_wanted, excluded, selection)
         clock.lap("search")
-        embeddings = view.vectors(found)
+        embeddings = self._space.vectors(found, excluded)
         similarities = exact_similarities(queries, embeddings)
         out = np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
         similarities[out | (found < 0)] = -np.inf
@@ -226,6 +296,8 @@ class Scorer:
             scores=np.take_along_axis(scores, order, axis=1),
             similarities=np.take_along_axis(similarities, order, axis=1),
             contextual=np.take_along_axis(contextual, order, axis=1),
+            initial_similarities=np.take_along_axis(similarities, order, axis=1),
+            queries=nearest.queries,
             seconds=clock.seconds,
         )
         clock.lap("rerank")
@@ -238,35 +310,14 @@ class Scorer:
             scores = similarity_score(similarities)
             return scores, np.zeros_like(scores)
         if rerank.method == "k_reciprocal":
-            graphs = [self._reciprocal_graph.without(out) for out in excluded]
+            graphs = self._space.reciprocal_graphs(rerank.k1, excluded)
             return k_reciprocal_scores(
                 nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
             )
-        kth = self._kth_similarities(positions, excluded)
+        kth = self._space.kth_similarities(positions, excluded, rerank.k)
         return contextual_scores(
             similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
         )
-
-    @cached_property
-    def _reciprocal_graph(self) -> ReciprocalGraph:
-        view, k1 = self.view, self.pipeline.rerank.k1
-        snapshot = view.snapshot
-        # Items that were removed live on in the stored encodings of their neighbors.
-        fits = snapshot.manifest.encodings_k1 == k1 and view.n_kept == len(snapshot)
-        has_gone = len(view.dead) > 0 or len(view.segment) > 0
-        return ReciprocalGraph(
-            view, view.n_positions, k1, snapshot.encodings if fits else None, has_gone=has_gone
-        )
-
-    def _kth_similarities(self, positions: Positions, excluded: list[Positions]) -> FloatArray:
-        lists = self.view.neighbor_similarities(positions)
-        removed = None
-        # Lists of added items can name items that were gone before this view was opened.
-        if self.view.n_changes or any(len(out) for out in excluded):
-            ids = self.view.neighbor_positions(positions)
-            removed = np.stack([np.isin(row, out) for row, out in zip(ids, excluded, strict=True)])
-            removed |= ids < 0
-        return kth_similarities(lists, self.pipeline.rerank.k, removed)
 
 
 def similarity_score(similarities: npt.ArrayLike, beta: float = 0.0) -> Floats:
@@ -313,7 +364,12 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
 def _row(scored: ScoredCandidates, i: int) -> ScoredCandidates:
     one = slice(i, i + 1)
     return ScoredCandidates(
-        scored.positions[one], scored.scores[one], scored.similarities[one], scored.contextual[one]
+        scored.positions[one],
+        scored.scores[one],
+        scored.similarities[one],
+        scored.contextual[one],
+        scored.initial_similarities[one],
+        scored.queries[one],
     )
 
 
@@ -330,6 +386,10 @@ def _concatenate(
         scores=_stack([part.scores for part in parts], width, np.float64(-np.inf)),
         similarities=_stack([part.similarities for part in parts], width, np.float32(-np.inf)),
         contextual=_stack([part.contextual for part in parts], width, np.float64(0.0)),
+        initial_similarities=_stack(
+            [part.initial_similarities for part in parts], width, np.float32(-np.inf)
+        ),
+        queries=np.concatenate([part.queries for part in parts]) if parts else np.empty((0, 0), np.float32),
         seconds=total,
     )
 

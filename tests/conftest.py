@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 # torch 2.15 crashes in the weight gradient of 1 x 1 convolutions over maps of a few pixels when several
 # threads share it (oneDNN with AVX-512, float32); the tests' networks are that small. One thread is also
 # faster for them. It must be set before numpy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from models.bundle import BACKBONE_FILE, ModelBundle
+from models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from refine.refiner_weights import parameter_shapes, save_weights
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TINY_SIDE = 32
@@ -60,6 +64,39 @@ def write_tiny_bundle(path: Path, *, name: str = "tiny", dim: int = TINY_DIM, se
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> ModelBundle:
     return write_tiny_bundle(tmp_path_factory.mktemp("bundles") / "tiny")
+
+
+def add_refiner(
+    bundle: ModelBundle, *, seed: int = 0, sides: str = "both", rerank: str = "off"
+) -> ModelBundle:
+    """Give a bundle a refiner with random weights, which moves embeddings far."""
+    architecture = RefinerArchitecture(
+        dim=bundle.dim, n_steps=3, n_neighbors=4, n_heads=2, form="attention_mlp", expansion=True
+    )
+    rng = np.random.default_rng(seed)
+    shapes = parameter_shapes(architecture)
+    steps = [{name: 0.3 * rng.normal(size=shape) for name, shape in shapes.items()} for _ in range(3)]
+    save_weights(bundle.path / REFINER_WEIGHTS_FILE, steps, architecture)
+    (bundle.path / REFINER_FILE).write_bytes(b"a placeholder: searches read the weights alone")
+    return bundle.with_refiner({"architecture": architecture, "sides": sides, "rerank": rerank})
+
+
+@pytest.fixture(scope="session")
+def with_refiner(
+    tiny_bundle: ModelBundle, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ModelBundle]:
+    """A copy of the tiny bundle with a refiner; keywords are those of `add_refiner`."""
+
+    def copy(**options: object) -> ModelBundle:
+        path = shutil.copytree(tiny_bundle.path, tmp_path_factory.mktemp("with-refiner") / "tiny")
+        return add_refiner(ModelBundle.open(path), **options)
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def refiner_bundle(with_refiner: Callable[..., ModelBundle]) -> ModelBundle:
+    return with_refiner()
 
 
 @pytest.fixture(scope="session")

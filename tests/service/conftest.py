@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sys
@@ -194,7 +195,11 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
     """Writes a snapshot of given embeddings, labels, and ids `0`, `1` and so on."""
 
     def write(
-        embeddings: FloatArray, labels: Sequence[str | None] | None = None, index: str = "auto"
+        embeddings: FloatArray,
+        labels: Sequence[str | None] | None = None,
+        index: str = "auto",
+        bundle: str = "synthetic",
+        metadata: Sequence[dict[str, object]] | None = None,
     ) -> Snapshot:
         n = len(embeddings)
         items = pa.table(
@@ -202,14 +207,14 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
                 "id": pa.array([str(i) for i in range(n)], pa.string()),
                 "label": pa.array(labels or [None] * n, pa.string()),
                 "uri": pa.array([f"{i}.png" for i in range(n)], pa.string()),
-                "metadata": pa.array(["{}"] * n, pa.string()),
+                "metadata": pa.array([json.dumps(one) for one in metadata or [{}] * n], pa.string()),
             }
         )
         return write_snapshot(
             tmp_path_factory.mktemp("snapshots") / "1",
             SnapshotRows(items, np.arange(n), embeddings, build_neighbor_graph(embeddings)),
             index=index,
-            fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic", "next_number": n},
+            fields={"version": 1, "bundle": bundle, "bundle_name": "synthetic", "next_number": n},
         )
 
     return write
