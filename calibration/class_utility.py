@@ -18,10 +18,14 @@ from calibration.errors import CalibrationError
 from calibration.opis import epsilon_opis, utility
 from calibration.trials import Codes, TrialLabels, Trials
 
-__all__ = ["ClassUtilities", "class_utilities"]
+__all__ = ["ClassUtilities", "NoUtilityError", "class_utilities"]
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+
+
+class NoUtilityError(CalibrationError):
+    """No label has both positive and negative pairs."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,14 @@ def class_utilities(
         n_thresholds: Number N of thresholds.
 
     Raises:
-        CalibrationError: The trials carry no labels, or no label has positive and negative pairs.
+        CalibrationError: The trials carry no labels.
+        NoUtilityError: No label has positive and negative pairs.
     """
     labels = trials.labels
     if labels is None:
         raise CalibrationError("utilities of classes need the labels of the trials")
     if not trials.n_non_mates:
-        raise CalibrationError("there are no negative pairs, and so no calibration range")
+        raise NoUtilityError("there are no negative pairs, and so no calibration range")
     n = len(labels.names)
     strict, loose = (_quantile_from_above(trials, far) for far in far_range)
     rising = loose + (strict - loose) * np.arange(n_thresholds) / n_thresholds
@@ -110,7 +115,7 @@ def class_utilities(
     n_negative, impostors = _negative_counts(trials, labels, rising)
     kept = (n_positive > 0) & (n_negative > 0)
     if not kept.any():
-        raise CalibrationError("no label has both positive and negative pairs: its utility is not defined")
+        raise NoUtilityError("no label has both positive and negative pairs: its utility is not defined")
     accepted = _accepted(trials.mate_scores, labels.mates, rising, n)
     sensitivity = (accepted[kept] / n_positive[kept, None])[:, ::-1]
     specificity = (1.0 - impostors[kept] / n_negative[kept, None])[:, ::-1]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from models.similarity import FloatArray
 
-__all__ = ["SIGNATURE_SIDE", "Hygiene", "examine"]
+__all__ = ["SIGNATURE_SIDE", "Hygiene", "are_same_pictures", "examine"]
 
 SIGNATURE_SIDE = 16
 # A pair must be close in the embedding to be compared at all, and almost the same picture to count.
@@ -86,6 +86,16 @@ def examine(
     )
 
 
+def are_same_pictures(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Whether pictures are almost the same, pair by pair.
+
+    Args:
+        first: (n, 768) uint8, 16 x 16 RGB thumbnails.
+        second: (n, 768) the same of the others.
+    """
+    return np.asarray(_correlation(first, second) >= _SAME_PICTURE)
+
+
 def _exact_pairs(contents: Sequence[bytes]) -> list[tuple[int, int]]:
     groups: dict[bytes, list[int]] = defaultdict(list)
     for position, content in enumerate(contents):
@@ -101,7 +111,7 @@ def _near_pairs(
     pairs = np.unique(np.sort(np.stack([rows, others], axis=1), axis=1), axis=0)
     for start in range(0, len(pairs), _CHUNK):
         chunk = pairs[start : start + _CHUNK]
-        same = _correlation(signatures[chunk[:, 0]], signatures[chunk[:, 1]]) >= _SAME_PICTURE
+        same = are_same_pictures(signatures[chunk[:, 0]], signatures[chunk[:, 1]])
         yield from ((int(a), int(b)) for a, b in chunk[same])
 
 

@@ -20,11 +20,13 @@ from calibration import (
     ratio_interval,
 )
 from calibration.label_counts import RateName
+from service.opis_evidence import ClassEvidence, OpisEvidence, SpaceOpis, worst_classes
 from service.trial_scoring import Impostors, Measurement
 
 __all__ = [
     "ERROR_RATES",
     "Evidence",
+    "Grouping",
     "LargerGallery",
     "Prediction",
     "RateEvidence",
@@ -92,6 +94,27 @@ class LargerGallery(_Frozen):
     independent: float
 
 
+class Grouping(_Frozen):
+    """Photos that were never each other's mates, candidates or context, and what that changed.
+
+    Attributes:
+        column: Metadata column that names the group.
+        n_groups: Groups of the gallery; an item without a value is one of its own.
+        n_without_group: Items without a value.
+        ungrouped_threshold: The threshold that the target would have got without groups; None if none
+            holds it.
+        promised: The rates that would have been promised for it: measured without groups. Also `hit_rate_1`.
+        shown: The rates that it shows with groups; the difference is the optimism of going without.
+    """
+
+    column: str
+    n_groups: int
+    n_without_group: int
+    ungrouped_threshold: float | None
+    promised: dict[str, float]
+    shown: dict[str, float]
+
+
 class Evidence(_Frozen):
     """What a calibration's rates rest on.
 
@@ -106,6 +129,12 @@ class Evidence(_Frozen):
         near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
             labels or such queries.
         far_fpir: FPIR of the other queries without a mate.
+        opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
+            ones where the pipeline refines, and `final` scores.
+        worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
+        grouping: Photos that were kept apart by group; None without groups.
+        near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
+            where that was not looked at.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
     """
@@ -116,6 +145,10 @@ class Evidence(_Frozen):
     margins: Margins | None = None
     near_fpir: RateEvidence | None = None
     far_fpir: RateEvidence | None = None
+    opis: dict[str, OpisEvidence] = Field(default_factory=dict)
+    worst_classes: tuple[ClassEvidence, ...] = ()
+    grouping: Grouping | None = None
+    near_duplicates: float | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
 
 
@@ -126,6 +159,7 @@ def gather_evidence(
     *,
     gallery_labels: frozenset[str] = frozenset(),
     coarse_labels: Mapping[str, str] | None = None,
+    opis: Mapping[str, SpaceOpis] | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold.
 
@@ -135,6 +169,7 @@ def gather_evidence(
         threshold: Lowest accepted score.
         gallery_labels: Labels of the gallery; used with coarse labels only.
         coarse_labels: Coarse label of each label, to tell near from far queries.
+        opis: OPIS by space.
 
     Raises:
         CalibrationError: A label has no coarse label.
@@ -155,6 +190,8 @@ def gather_evidence(
         margins=measured.margins,
         near_fpir=near,
         far_fpir=far,
+        opis={space: one.evidence for space, one in (opis or {}).items()},
+        worst_classes=worst_classes(opis["final"].utilities) if opis else (),
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
     )
 

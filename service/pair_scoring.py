@@ -112,6 +112,7 @@ class PairScores:
         mate_scores: By space, and `final`: (M,) score of each positive pair; in a space of embeddings
             1 - d / 2 with the L2 distance d.
         non_mates: By the same names: the negative pairs.
+        n_negatives: (Q,) negative pairs of each query.
         margins: Margins on the cosine similarity in the last space; None without negative pairs.
     """
 
@@ -119,6 +120,7 @@ class PairScores:
     mate_items: Positions
     mate_scores: dict[str, Floats]
     non_mates: dict[str, ListedPairs]
+    n_negatives: Positions
     margins: Margins | None
 
 
@@ -146,6 +148,7 @@ class PairScoring:
         }
         self._mates: dict[str, list[Floats]] = {name: [] for name in self._negatives}
         self._mate_places: list[tuple[Positions, Positions]] = []
+        self._n_negatives = np.zeros(len(codes), dtype=np.int64)
         self._similarities = NegativeSimilarities()
 
     def add(self, rows: slice, scored: ScoredCandidates, excluded: Sequence[Positions]) -> QueryMates:
@@ -165,6 +168,7 @@ class PairScoring:
             scores = self._score(rows, columns, (is_mate, is_negative))
             _take_over(scores, scored, columns)
             self._keep("final", rows, columns, (scores, is_mate, is_negative))
+            self._n_negatives[rows] += is_negative.sum(axis=1)
             queries, items = np.nonzero(is_mate)
             self._mate_places.append((queries + rows.start, items + columns.start))
             _update(best, np.where(is_mate, scores, -np.inf), columns)
@@ -178,6 +182,7 @@ class PairScoring:
             mate_items=items,
             mate_scores={name: np.concatenate(parts) for name, parts in self._mates.items()},
             non_mates={name: pairs.collected() for name, pairs in self._negatives.items()},
+            n_negatives=self._n_negatives,
             margins=self._similarities.margins(),
         )
 

@@ -82,6 +82,7 @@ class Measurement:
         margins: Margins on the cosine similarity that the negative pairs imply; None without such pairs.
         pairs: Scores of all pairs, in every space.
         query_codes: (n,) label of each query, as in `trials.labels`.
+        query_images: (n,) number of each query's image: its position, or one beyond those of the items.
         mates: Best mate of each query.
     """
 
@@ -92,7 +93,14 @@ class Measurement:
     margins: Margins | None
     pairs: PairScores
     query_codes: Codes
+    query_images: Positions
     mates: QueryMates
+
+    @property
+    def labels_without_mate(self) -> npt.NDArray[np.object_]:
+        """(Q,) label of each query without a mate."""
+        labels = self.trials.labels
+        return np.empty(0, dtype=object) if labels is None else labels.names[labels.without_mate]
 
     def trials_in(self, space: str) -> Trials:
         """The pairs alone, scored in one space; see `PairScores`."""
@@ -209,6 +217,9 @@ class TrialScoring:
             margins=collected.margins,
             pairs=collected,
             query_codes=codes,
+            query_images=len(self.snapshot) + np.arange(n)
+            if queries.positions is None
+            else queries.positions,
             mates=mates,
         )
 

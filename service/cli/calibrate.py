@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
 from calibration import CalibrationError, Target
-from indexer.sources import read_source
+from indexer.snapshot import Snapshot
+from indexer.sources import SourceItem, read_source
 from models.embedder import Embedder
 from service.calibration_store import CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
@@ -26,7 +28,10 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
+from service.coarse_labels import coarse_labels_by_column, read_coarse_labels
 from service.matcher import Matcher
+from service.near_duplicates import picture_comparison
+from service.photo_groups import PhotoGroups, group_name
 from service.pipeline import RerankChoice, choose_pipeline
 
 __all__ = ["calibrate"]
@@ -53,6 +58,15 @@ def calibrate(
             help="CSV file with the columns label and coarse, to tell near from far queries.",
         ),
     ] = None,
+    coarse_by: Annotated[
+        str | None, typer.Option(help="The same by a metadata column that holds the coarse label.")
+    ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Metadata column of the visit or session: photos of one are never each other's mates."
+        ),
+    ] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The pipeline to calibrate.")] = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
@@ -65,43 +79,69 @@ def calibrate(
     wanted = Target.parse(target)
     embedder = load_embedder(settings)
     matcher = Matcher(open_gallery(settings, gallery), embedder, settings.pipeline)
-    labelled = (
-        LabelledQueries.leave_one_out(matcher.snapshot) if queries is None else _embed(queries, embedder)
-    )
+    snapshot = matcher.snapshot
+    groups = PhotoGroups.of(snapshot, group_by) if group_by else None
+    items = _read_queries(queries) if queries else []
+    coarse = _coarse_labels(snapshot, coarse_labels, coarse_by, items)
+    labelled = _embed(items, embedder, group_by) if items else LabelledQueries.leave_one_out(snapshot, groups)
     calibrator = Calibrator(
-        matcher.snapshot, choose_pipeline(settings.pipeline, rerank), max_queries=max_queries
+        snapshot,
+        choose_pipeline(settings.pipeline, rerank),
+        max_queries=max_queries,
+        groups=groups,
+        same_pictures=picture_comparison(matcher.gallery, snapshot),
     )
     with progress_bar() as update:
-        record = calibrator.run(
+        found = calibrator.measure(
             labelled,
             wanted,
-            coarse_labels=_read_coarse_labels(coarse_labels) if coarse_labels else None,
+            coarse_labels=coarse,
             on_progress=lambda done, total: update("Scoring", done, total),
         )
-    CalibrationStore(matcher.gallery.calibrations_path).add(record, activate=activate)
+    record = CalibrationStore(matcher.gallery.calibrations_path).add(
+        found.record, found.scores, found.details, activate=activate
+    )
     if json_output:
         print_json(json.loads(record.model_dump_json()))
     else:
         print_calibration(record)
 
 
-def _read_coarse_labels(path: Path) -> dict[str, str]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        if not {"label", "coarse"} <= set(reader.fieldnames or ()):
-            raise CalibrationError(f"'{path}' has no columns label and coarse: name them in its first line")
-        return {row["label"]: row["coarse"] for row in reader}
+def _coarse_labels(
+    snapshot: Snapshot, path: Path | None, column: str | None, items: list[SourceItem]
+) -> dict[str, str] | None:
+    if path is not None and column is not None:
+        raise CalibrationError("coarse labels come from a file or from a metadata column: name one of them")
+    if path is not None:
+        return read_coarse_labels(path)
+    if column is None:
+        return None
+    further = ((item.label, item.metadata) for item in items if item.label is not None)
+    return coarse_labels_by_column(snapshot, column, further)
 
 
-def _embed(source: Path, embedder: Embedder) -> LabelledQueries:
+def _read_queries(source: Path) -> list[SourceItem]:
     items = read_source(source)
     unlabelled = sum(item.label is None for item in items)
     if unlabelled:
         raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label")
+    return items
+
+
+def _embed(items: list[SourceItem], embedder: Embedder, group_by: str | None) -> LabelledQueries:
     parts = []
     with progress_bar() as update:
         for start in range(0, len(items), embedder.batch_size):
             batch = items[start : start + embedder.batch_size]
             parts.append(embedder.embed([item.path for item in batch]))
             update("Embedding queries", start + len(batch), len(items))
-    return LabelledQueries(np.concatenate(parts), np.array([item.label for item in items], dtype=object))
+    return LabelledQueries(
+        np.concatenate(parts),
+        _texts(item.label for item in items),
+        ids=_texts(item.id for item in items),
+        groups=_texts(group_name(item.metadata.get(group_by)) for item in items) if group_by else None,
+    )
+
+
+def _texts(values: Iterable[str | None]) -> npt.NDArray[np.object_]:
+    return np.array(list(values), dtype=object)

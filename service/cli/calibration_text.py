@@ -10,6 +10,8 @@ from service.cli.console import console
 
 __all__ = ["print_calibration"]
 
+_SPACES = {"initial": "the embeddings", "refined": "the refined embeddings", "final": "final scores"}
+_RATE_NAMES = {"hit_rate_1": "R@1"}
 _TRIALS = {
     "far": "negative pairs",
     "frr": "positive pairs",
@@ -35,6 +37,8 @@ def _lines(record: CalibrationRecord) -> Iterator[str]:
         yield from _rates(record.evidence)
         if record.rates and record.rates.hit_rate_1 is not None:
             yield f"hit rate R@1 {_percent(record.rates.hit_rate_1)}, whatever the threshold"
+        yield from _classes(record.evidence)
+        yield from _grouping(record.evidence)
         yield from _expectations(record, record.evidence)
     for warning in record.warnings:
         yield f"note: {warning}"
@@ -78,6 +82,36 @@ def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str
             f"margins for training with TCM: m+ {evidence.margins.positive:.3f}, "
             f"m- {evidence.margins.negative:.3f}"
         )
+
+
+def _classes(evidence: Evidence) -> Iterator[str]:
+    for space, found in evidence.opis.items():
+        floor = ""
+        if found.floor is not None:
+            floor = f", where equal classes would show {found.floor:.2g} and {found.epsilon_floor:.2g}"
+        yield (
+            f"OPIS of {_SPACES[space]} {found.opis:.2g}, 10 %-OPIS {found.epsilon_opis:.2g}{floor} "
+            f"({found.n_classes:,} labels)"
+        )
+    if evidence.worst_classes:
+        named = ", ".join(f"{one.label} {one.mean_utility:.2f}" for one in evidence.worst_classes)
+        yield f"labels with the lowest utility over the calibration range: {named}"
+
+
+def _grouping(evidence: Evidence) -> Iterator[str]:
+    found = evidence.grouping
+    if found is None:
+        return
+    yield f"photos of one {found.column} kept apart: {found.n_groups:,} groups"
+    names = [name for name in ("far", "frr", "fpir", "fnir", "hit_rate_1") if name in found.promised]
+    promises = ", ".join(
+        f"{_RATE_NAMES.get(name, name.upper())} {_percent(found.promised[name])} promised, "
+        f"{_percent(found.shown[name])} shown"
+        for name in names
+        if name in found.shown
+    )
+    threshold = "" if found.ungrouped_threshold is None else f" (threshold {found.ungrouped_threshold:.4f})"
+    yield f"optimism without groups{threshold}: {promises}"
 
 
 def _shown(rate: str) -> str:

@@ -1,0 +1,103 @@
+"""Memory and time of a calibration of 100,000 items, every negative pair counted.
+
+Synthetic embeddings: normal noise around normal centers, so that classes overlap. The snapshot is written
+first, in a process of its own; what is measured is a fresh process that opens it, calibrates and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from record import save_result
+
+from calibration import Target
+from indexer.neighbor_graph import build_neighbor_graph
+from indexer.snapshot import Snapshot, SnapshotRows, write_snapshot
+from models.similarity import normalize
+from service.calibrator import Calibrator, LabelledQueries
+from service.pipeline import Pipeline
+
+TARGETS = ("far=0.001", "fpir=5%")
+
+
+def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
+    """Write the snapshot of a synthetic gallery."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n_items) // per_label
+    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
+    embeddings = normalize(centers[labels] + 1.1 * rng.normal(size=(n_items, dim)).astype(np.float32))
+    items = pa.table(
+        {
+            "id": [f"item {i}" for i in range(n_items)],
+            "label": [f"label {label}" for label in labels],
+            "uri": [f"{i}.png" for i in range(n_items)],
+            "metadata": ["{}"] * n_items,
+        }
+    )
+    write_snapshot(
+        path,
+        SnapshotRows(items, np.arange(n_items), embeddings, build_neighbor_graph(embeddings)),
+        index="auto",
+        fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic", "next_number": n_items},
+    )
+
+
+def calibrate(path: Path, n_queries: int, target: str) -> dict:
+    """Calibrate in this process, and say what it took."""
+    snapshot = Snapshot.open(path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, busy = time.perf_counter(), time.process_time()
+    calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
+    found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target))
+    record = found.record
+    return {
+        "target": target,
+        "threshold": record.threshold,
+        "rates": record.rates.model_dump(),
+        "opis": {space: one.model_dump() for space, one in record.evidence.opis.items()},
+        "n_negative_pairs": record.n_negative_pairs,
+        "n_positive_pairs": record.n_positive_pairs,
+        "peak_resident_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "megabytes_before": round(before / 1024, 1),
+        "wall_seconds": round(time.perf_counter() - started, 1),
+        "processor_seconds": round(time.process_time() - busy, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--per-label", type=int, default=10)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--snapshot", type=Path, help="measure this one here, and print JSON")
+    parser.add_argument("--target", default=TARGETS[0])
+    arguments = parser.parse_args()
+    if arguments.snapshot:
+        print(json.dumps(calibrate(arguments.snapshot, arguments.queries, arguments.target)))
+        return
+    setting = {name: getattr(arguments, name) for name in ("items", "dim", "per_label", "queries")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "1"
+        write(path, arguments.items, arguments.dim, arguments.per_label)
+        runs = []
+        for target in TARGETS:
+            command = [sys.executable, __file__, "--snapshot", str(path), "--target", target]
+            command += ["--queries", str(arguments.queries)]
+            answer = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            runs.append(json.loads(answer.stdout))
+            print(runs[-1], flush=True)
+    print(save_result("calibration_memory", {**setting, "runs": runs}))
+
+
+if __name__ == "__main__":
+    main()
