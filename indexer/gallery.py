@@ -2,6 +2,7 @@
 
 <gallery>/
   items.lance/            the truth: one Lance data set, one row an item
+  items.seals             what its files must look like
   versions/<v>/           snapshots derived from version v of it
   reports/<v>.json        what the index job found, or what was compacted
   calibrations/           kept by the calibrator
@@ -17,7 +18,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -277,7 +278,15 @@ class Gallery:
             if active is not None:
                 # Commits that never came into force may follow it, so that it need not be the newest.
                 self.table.keep(changes_tag(active.version), active.revision)
-        return self.table.clean_up(grace)
+            return self.table.clean_up(grace)
+
+    def keep_only(self, versions: Iterable[int]) -> None:
+        """Give up the rows of all versions that are neither there nor named; only a writer may do it."""
+        with self._pointer():
+            present = self.versions()
+            names = {version_tag(version) for version in {*present, *versions}}
+            names |= {changes_tag(version) for version in present}
+            self.table.release(set(self.table.kept()) - names)
 
     def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
         """Make the appended rows a version.
@@ -288,8 +297,9 @@ class Gallery:
             activate: Let searches use it, from their next request on.
         """
         version = self.table.add_graph(graph)
-        # First, so that there is never a version whose rows can be cleaned up.
-        self.table.keep(version_tag(version), version)
+        with self._pointer():
+            # First, so that there is never a version whose rows can be cleaned up.
+            self.table.keep(version_tag(version), version)
         snapshot = self._derive(version, index=index, graph=graph)
         if not activate:
             return snapshot
@@ -417,6 +427,9 @@ class Gallery:
 
     def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
         table = self._readable(version)
+        if graph is None:
+            # They were not written just now.
+            table.check(version)
         rows = table.columns(version, [*ITEM_COLUMNS, "sequence", "embedding"])
         embeddings = as_matrix(rows["embedding"])
         sequences = rows["sequence"].to_numpy()

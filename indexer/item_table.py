@@ -30,6 +30,7 @@ from lance.optimize import Compaction, CompactionOptions
 
 from indexer.arrays import as_fixed_lists
 from indexer.errors import FilterError, GalleryError, StorageError
+from indexer.file_seals import FileSeals
 from indexer.files import sync_path
 from indexer.neighbor_graph import NeighborGraph
 
@@ -41,6 +42,8 @@ _BUNDLE_KEY = b"vicinal"
 # Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
 _SMALL_FILE_ROWS = 1024
 _MOST_REMOVED_SHARE = 0.5
+# A name that is being given; it stands for nothing.
+_PENDING = "pending"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class ItemTable:
     def __init__(self, path: Path, gallery: str) -> None:
         self.path = path
         self.gallery = gallery
+        self._seals = FileSeals(path)
 
     def start(self, rows: pa.Table, identity: dict[str, str]) -> None:
         """Commit the first rows of a new generation, which earlier versions outlive.
@@ -172,24 +176,35 @@ class ItemTable:
         return int(rewritten.version)
 
     def keep(self, name: str, version: int) -> None:
-        """Keep a version from being cleaned up, under a name that stands for one version at a time."""
-        tags = self.latest().tags
+        """Keep a version from being cleaned up, under a name that stands for one version at a time.
+
+        Names are changed, listed and heeded by one process at a time, which the caller sees to.
+        """
+        if self.kept().get(name) == version:
+            return
         with self._committing():
-            if name in tags.list():
-                tags.update(name, version)
-            else:
-                tags.create(name, version)
+            # Lance writes names in place: one that a crash cut short would make all of them unreadable.
+            self.latest().tags.create(_PENDING, version)
+            sync_path(self._tag_path(_PENDING))
+            self._tag_path(_PENDING).replace(self._tag_path(name))
+            sync_path(self._tag_path(name).parent)
 
     def release(self, names: Iterable[str]) -> None:
         """Give up versions that were kept under some names."""
+        given_up = sorted(set(names) & set(self.kept()))
         tags = self.latest().tags
         with self._committing():
-            for name in sorted(set(names) & set(tags.list())):
+            for name in given_up:
                 tags.delete(name)
 
     def kept(self) -> dict[str, int]:
         """Versions that are kept, by name."""
-        return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
+        with self._committing():
+            self._tag_path(_PENDING).unlink(missing_ok=True)
+            return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
+
+    def _tag_path(self, name: str) -> Path:
+        return self.path / "_refs" / "tags" / f"{name}.json"
 
     def clean_up(self, older_than: timedelta) -> int:
         """Remove all versions but the newest, the kept and the young ones; only a writer may do it.
@@ -202,6 +217,7 @@ class ItemTable:
             removed = self.latest().cleanup_old_versions(
                 older_than=older_than, delete_unverified=True, error_if_tagged_old_versions=False
             )
+        self._seals.forget_removed()
         return int(removed.bytes_removed)
 
     def files(self, version: int) -> dict[str, int]:
@@ -223,11 +239,15 @@ class ItemTable:
             before: The earlier version.
             after: The later version.
             next_number: Counter of sequences and patches at the earlier version.
+
+        Raises:
+            GalleryError: A version is gone, or a file of the later one is damaged.
         """
         old, new = self.at(before), self.at(after)
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
         came = [new_files[key] for key in new_files.keys() - old_files.keys()]
+        self._check([self._manifest_of(new), *self._files_of(came)], whole=False)
         left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
         condition = f"sequence >= {next_number} OR patch >= {next_number}"
         rows = _read(new, _view_columns(new), condition, came).sort_by("sequence")
@@ -245,6 +265,7 @@ class ItemTable:
     def rows(self, version: int, sequences: Sequences) -> pa.Table:
         """Complete rows, by sequence."""
         table = self.at(version)
+        self._check(self._files_of(table.get_fragments()), whole=False)
         return _read(table, table.schema.names, _one_of(sequences)).sort_by("sequence")
 
     def find(self, version: int, column: str, condition: str) -> list[Any]:
@@ -319,20 +340,45 @@ class ItemTable:
             yield
         except GalleryError:
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise StorageError(f"gallery '{self.gallery}' cannot be written: {_reason(error)}") from error
+
+    def check(self, version: int) -> None:
+        """Compare every byte of the files that hold a version's rows.
+
+        Raises:
+            GalleryError: One of them is damaged.
+        """
+        table = self.at(version)
+        self._check([self._manifest_of(table), *self._files_of(table.get_fragments())], whole=True)
+
+    def _check(self, files: list[Path], *, whole: bool) -> None:
+        damaged = self._seals.damaged(files, whole=whole)
+        if damaged is not None:
+            raise GalleryError(
+                f"file '{damaged}' of gallery '{self.gallery}' is missing or damaged: "
+                "bring it back from a backup, or index the gallery again"
+            )
 
     def _sync(self, table: Any, places: Iterable[int]) -> None:
         """Bring a commit to the disk itself, which Lance leaves to the system."""
         fragments = table.get_fragments()
-        files = [self.path / "_versions" / f"{2**64 - 1 - table.version}.manifest"]
-        for place in places:
-            metadata, deletions = fragments[place].metadata, fragments[place].deletion_file()
-            files += [self.path / "data" / one.path for one in metadata.files]
-            files += [self.path / deletions] if deletions else []
+        files = [self._manifest_of(table), *self._files_of([fragments[place] for place in places])]
         with self._committing():
             for path in [*files, *{file.parent for file in files}]:
                 sync_path(path)
+            self._seals.add(files)
+
+    def _manifest_of(self, table: Any) -> Path:
+        return self.path / "_versions" / f"{2**64 - 1 - table.version}.manifest"
+
+    def _files_of(self, fragments: Iterable[Any]) -> list[Path]:
+        files = []
+        for fragment in fragments:
+            deletions = fragment.deletion_file()
+            files += [self.path / "data" / one.path for one in fragment.metadata.files]
+            files += [self.path / deletions] if deletions else []
+        return files
 
 
 def _numbered(rows: pa.Table, first: int) -> pa.Table:

@@ -193,6 +193,7 @@ class Rebuild:
 
     def _rows_of(self, active: Activation, sequences: Sequences) -> Iterator[pa.Table]:
         """Rows of the gallery by sequence, some thousands at a time, as they are staged."""
+        self.gallery.table.check(active.revision)
         table = self.gallery.table.at(active.revision)
         numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
         order = np.argsort(numbers)

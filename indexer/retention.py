@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from indexer.errors import GalleryError
-from indexer.gallery import Gallery, changes_tag, version_tag
+from indexer.gallery import Gallery
 from indexer.snapshot import SnapshotManifest, read_manifest
 
 __all__ = ["Pruning", "READER_GRACE", "RetentionPolicy", "VersionSummary", "describe_versions", "prune"]
@@ -111,9 +111,7 @@ def prune(
         gone = _not_kept(gallery, policy)
         freed = sum(_folder_bytes(gallery.snapshot_path(version)) for version in gone)
         gallery.forget(gone)
-        names = {version_tag(version) for version in {*gallery.versions(), *protected}}
-        names |= {changes_tag(version) for version in gallery.versions()}
-        gallery.table.release(set(gallery.table.kept()) - names)
+        gallery.keep_only(protected)
         _drop_removed_rows(gallery)
         return Pruning(sorted(gone), freed + gallery.clean_up(grace))
 

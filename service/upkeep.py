@@ -100,14 +100,15 @@ class Upkeep:
 
 
 def check_version(gallery: Gallery, version: int) -> str | None:
-    """Read the derived files of a version in full, and make them again when one is damaged.
+    """Read the files of a version in full, and make derived ones again when one is damaged.
 
     Returns:
         What was damaged and is whole again; None when nothing was.
 
     Raises:
-        GalleryError: They cannot be made again.
+        GalleryError: They cannot be made again, or the table is damaged.
     """
+    gallery.table.check(version)
     try:
         Snapshot.open(gallery.snapshot_path(version)).check()
     except GalleryError as error:

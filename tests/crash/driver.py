@@ -253,7 +253,7 @@ class CrashDriver:
                 # Sometimes while nothing is asked for, but something may go on in the background.
                 self._kill_later(group, 1.5 * self._seconds.get(name, 0.1) * self.rng.random())
                 if self.rng.random() < 0.2:
-                    step = None
+                    step, before = None, self.state
                     break
             step = self._draw(name)
             before = self._intend(step)
@@ -267,7 +267,7 @@ class CrashDriver:
             self._seconds[name] = 0.8 * self._seconds.get(name, 0.1) + 0.2 * (time.monotonic() - started)
             self._acknowledge(step, before)
         else:
-            step = None
+            step, before = None, self.state
             _kill_group(group)
         process.join(_START_SECONDS)
         if process.exitcode != -signal.SIGKILL:
@@ -277,7 +277,8 @@ class CrashDriver:
     def _ask_server(self, client: httpx.Client, step: Step) -> None:
         try:
             answer = self._request(client, step)
-            if answer.status_code == 409:
+            # A version may be withdrawn or removed after it was drawn.
+            if answer.status_code == 409 or (answer.status_code == 404 and step.kind == "activate"):
                 self.report.refused[answer.json()["type"]] += 1
                 raise _RefusedError
             if answer.is_error:

@@ -1,0 +1,304 @@
+"""Disks that are full, read-only or damaged: an error of one line or a rebuild, never a wrong answer."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from indexer import compaction
+from indexer.changes import Patch, add_items, patch_items, remove_items
+from indexer.compaction import compact
+from indexer.errors import GalleryError, StorageError
+from indexer.gallery import Gallery
+from indexer.neighbor_graph import build_neighbor_graph
+from indexer.reader import GalleryReader
+from indexer.retention import RetentionPolicy, prune
+from models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+N_NEW = 60
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+Write = Callable[[Gallery], object]
+Contents = tuple[list[Any], list[list[int]]]
+
+
+@contextmanager
+def mounted(folder: Path, size: str) -> Iterator[Path]:
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if refused.returncode:
+        pytest.skip(f"a small file system cannot be mounted: {refused.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def full(folder: Path, left: int) -> Iterator[None]:
+    """Fill a file system but for some bytes."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as stream:
+        stream.write(bytes(max(0, shutil.disk_usage(folder).free - left)))
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+@contextmanager
+def short_files(longest: int) -> Iterator[None]:
+    """No file of this process may grow beyond some bytes; Python ignores the signal that would say so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (longest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", "16m") as folder:
+        yield folder
+
+
+@pytest.fixture
+def live_on_disk(disk: Path, live_gallery: Gallery) -> Gallery:
+    """A gallery with live changes on a small disk."""
+    remove_items(GalleryReader(live_gallery), ["1", "2"])
+    shutil.copytree(live_gallery.path, disk / "shoes")
+    return Gallery(disk / "shoes")
+
+
+@pytest.fixture
+def writes(rows: Rows, unit: Unit) -> dict[str, Write]:
+    """All that writes to a gallery, large enough not to fit into what little is left."""
+    new = rows([f"new {i}" for i in range(N_NEW)], unit(N_NEW, seed=5))
+
+    def index(gallery: Gallery) -> None:
+        with gallery.writing():
+            gallery.start(new, bundle=BUNDLE, bundle_name="tiny")
+            gallery.publish(build_neighbor_graph(gallery.pending_embeddings()))
+
+    return {
+        "add": lambda gallery: add_items(GalleryReader(gallery), new, bundle=BUNDLE),
+        "patch": lambda gallery: patch_items(GalleryReader(gallery), {"3": Patch(label="boots")}),
+        "remove": lambda gallery: remove_items(GalleryReader(gallery), ["4"]),
+        "compact": lambda gallery: compact(GalleryReader(gallery)),
+        "activate": lambda gallery: gallery.activate(gallery.versions()[0], as_built=True),
+        "index": index,
+        "prune": lambda gallery: prune(gallery, RetentionPolicy(versions=1, days=0.0)),
+    }
+
+
+WRITES = ["add", "patch", "remove", "compact", "activate", "index", "prune"]
+
+
+def contents(gallery: Gallery) -> Contents:
+    """All items, and what some queries find."""
+    view = GalleryReader(gallery).view()
+    queries = np.eye(view.snapshot.manifest.dim, dtype=np.float32)
+    return [item for _, item in view.page(None, 1000)], np.sort(view.nearest(queries, 10)).tolist()
+
+
+def check_whole(gallery: Gallery) -> None:
+    for version in gallery.versions():
+        gallery.table.check(version)
+        gallery.snapshot(version).check()
+
+
+@pytest.mark.parametrize("left", [0, 4096, 16_384, 40_960])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_full_disk_is_an_error_and_nothing_is_half_done(
+    live_on_disk: Gallery, disk: Path, writes: dict[str, Write], write: str, left: int
+) -> None:
+    before, error = contents(live_on_disk), None
+    with full(disk, left):
+        try:
+            writes[write](live_on_disk)
+        except StorageError as refusal:
+            error = refusal
+        assert error is None or contents(live_on_disk) == before
+    if error is not None:
+        assert "\n" not in str(error)
+        assert contents(Gallery(live_on_disk.path)) == before
+        writes[write](live_on_disk)
+    check_whole(live_on_disk)
+
+
+@pytest.mark.parametrize("write", ["add", "compact", "activate", "index"])
+def test_a_disk_without_any_room_refuses(
+    live_on_disk: Gallery, disk: Path, writes: dict[str, Write], write: str
+) -> None:
+    with full(disk, 0), pytest.raises(StorageError, match=r"cannot be written|No space left"):
+        writes[write](live_on_disk)
+
+
+def test_a_compaction_without_room_ends_with_an_error_and_not_with_the_process(
+    live_on_disk: Gallery, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write through a memory map has no way to fail but a signal."""
+    gathered = compaction._gathered
+
+    def without_room(*arguments: Any) -> FloatArray:
+        with full(disk, 0):
+            return gathered(*arguments)
+
+    monkeypatch.setattr(compaction, "_gathered", without_room)
+    with pytest.raises(StorageError, match="No space left"):
+        compact(GalleryReader(live_on_disk))
+
+
+@pytest.mark.parametrize("longest", [256, 1024, 3000])
+@pytest.mark.parametrize("write", ["add", "compact", "index"])
+def test_files_that_cannot_grow_are_an_error_and_nothing_is_half_done(
+    live_gallery: Gallery, writes: dict[str, Write], write: str, longest: int
+) -> None:
+    """The same without a mount."""
+    remove_items(GalleryReader(live_gallery), ["1"])
+    before = contents(live_gallery)
+    with short_files(longest), pytest.raises(StorageError):
+        writes[write](live_gallery)
+    assert contents(live_gallery) == before
+    check_whole(live_gallery)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_read_only_disk_is_searched_and_refuses_every_change(
+    live_on_disk: Gallery, disk: Path, writes: dict[str, Write], write: str
+) -> None:
+    before = contents(live_on_disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(StorageError, match="Read-only"):
+        writes[write](live_on_disk)
+    assert contents(Gallery(live_on_disk.path)) == before
+
+
+def test_damage_on_a_read_only_disk_is_named(live_on_disk: Gallery, disk: Path) -> None:
+    flip(live_on_disk.snapshot_path(live_on_disk.versions()[0]) / "embeddings.npy", 0.5)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(StorageError, match=r"embeddings\.npy' is missing or damaged, and .* Read-only"):
+        live_on_disk.snapshot()
+
+
+def flip(path: Path, place: float) -> None:
+    """Turn one bit of a file."""
+    encoded = bytearray(path.read_bytes())
+    encoded[int(place * (len(encoded) - 1))] ^= 0x10
+    path.write_bytes(encoded)
+
+
+def cut(path: Path, place: float) -> None:
+    path.write_bytes(path.read_bytes()[: int(place * path.stat().st_size)])
+
+
+def blank(path: Path, _place: float) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("damage", [flip, cut, blank])
+@pytest.mark.parametrize("name", ["initial.index", "embeddings.npy", "items.arrow", "neighbor_ids.npy"])
+@pytest.mark.parametrize("place", [0.1, 0.9])
+def test_damaged_derived_files_are_made_again(
+    live_gallery: Gallery, name: str, damage: Callable[[Path, float], None], place: float
+) -> None:
+    before = contents(live_gallery)
+    path = live_gallery.snapshot_path(live_gallery.versions()[0]) / name
+    whole = path.read_bytes()
+    damage(path, place)
+    assert contents(Gallery(live_gallery.path)) == before
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", [flip, cut, blank])
+@pytest.mark.parametrize("place", [0.02, 0.2, 0.4, 0.6, 0.8, 0.98])
+def test_a_damaged_file_of_a_live_change_is_an_error(
+    live_gallery: Gallery, rows: Rows, unit: Unit, damage: Callable[[Path, float], None], place: float
+) -> None:
+    files = set((live_gallery.path / "items.lance" / "data").iterdir())
+    add_items(GalleryReader(live_gallery), rows(["new"], unit(1, seed=5)), bundle=BUNDLE)
+    (path,) = set((live_gallery.path / "items.lance" / "data").iterdir()) - files
+    damage(path, place)
+    with pytest.raises(GalleryError, match="is missing or damaged: bring it back"):
+        GalleryReader(live_gallery).view()
+
+
+@pytest.mark.parametrize("damage", [flip, cut, blank])
+def test_damaged_tombstones_are_an_error(
+    live_gallery: Gallery, damage: Callable[[Path, float], None]
+) -> None:
+    remove_items(GalleryReader(live_gallery), ["3", "17"])
+    (path,) = (live_gallery.path / "items.lance" / "_deletions").iterdir()
+    damage(path, 0.6)
+    with pytest.raises(GalleryError):
+        GalleryReader(live_gallery).view()
+
+
+@pytest.mark.parametrize("damage", [flip, cut, blank])
+def test_a_damaged_table_under_a_whole_version_is_found_by_a_check_and_not_searched_wrongly(
+    live_gallery: Gallery, damage: Callable[[Path, float], None]
+) -> None:
+    before = contents(live_gallery)
+    for path in (live_gallery.path / "items.lance" / "data").iterdir():
+        damage(path, 0.5)
+    assert contents(Gallery(live_gallery.path)) == before
+    version = live_gallery.versions()[0]
+    with pytest.raises(GalleryError, match="missing or damaged"):
+        live_gallery.table.check(version)
+
+
+def test_nothing_is_made_again_from_a_damaged_table(live_gallery: Gallery) -> None:
+    version = live_gallery.versions()[0]
+    flip(max((live_gallery.path / "items.lance" / "data").iterdir(), key=lambda one: one.stat().st_size), 0.3)
+    cut(live_gallery.snapshot_path(version) / "embeddings.npy", 0.5)
+    with pytest.raises(GalleryError, match=r"\.lance' of gallery 'shoes' is missing or damaged"):
+        live_gallery.snapshot()
+
+
+def test_a_damaged_pointer_is_an_error(live_gallery: Gallery) -> None:
+    (live_gallery.path / "active.json").write_text('{"version": 2')
+    with pytest.raises(GalleryError, match="is damaged"):
+        GalleryReader(live_gallery).view()
+
+
+def test_a_name_that_was_being_given_when_the_disk_was_full_does_no_harm(live_on_disk: Gallery) -> None:
+    tags = live_on_disk.path / "items.lance" / "_refs" / "tags"
+    kept = live_on_disk.table.kept()
+    (tags / "pending.json").write_bytes(b"")
+    assert live_on_disk.table.kept() == kept
+
+
+def test_a_clock_that_goes_back_changes_no_order(
+    tmp_path: Path, rows: Rows, unit: Unit, publish: Callable[..., int]
+) -> None:
+    """Order and identity are the table's own numbers; the times are for people."""
+
+    def at(name: str, year: int) -> pa.Table:
+        moment = pa.array([datetime(year, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+        return rows([name], unit(1, seed=year)).append_column("added_at", moment)
+
+    gallery = Gallery(tmp_path / "galleries" / "clock")
+    publish(gallery, at("first", 2040))
+    reader = GalleryReader(gallery)
+    add_items(reader, at("second", 1980), bundle=BUNDLE)
+    add_items(reader, at("first", 1970), bundle=BUNDLE)
+    assert [item["id"] for _, item in reader.view().page(None, 100)] == ["second", "first"]
+    compact(reader)
+    assert [item["id"] for _, item in reader.view().page(None, 100)] == ["second", "first"]
+    assert prune(gallery, RetentionPolicy(versions=1, days=0.0)).versions == [2]
