@@ -28,6 +28,7 @@ from service.opis_evidence import measure_opis
 from service.optimism import measure_optimism
 from service.photo_groups import PhotoGroups
 from service.pipeline import Pipeline
+from service.refinement import Refinement
 from service.scorer import Scorer
 from service.stored_scores import StoredScores
 from service.trial_scoring import Measurement, TrialScoring
@@ -71,6 +72,7 @@ class Calibrator:
         seed: Seed of the sample.
         groups: Groups of the items that are never each other's mates, candidates or context; queries
             name theirs.
+        refinement: What the pipeline refines with; None where it refines nothing.
         same_pictures: Tells which items at pairs of positions are almost the same picture.
     """
 
@@ -81,11 +83,12 @@ class Calibrator:
         *,
         max_queries: int = 2000,
         seed: int = 0,
+        refinement: Refinement | None = None,
         groups: PhotoGroups | None = None,
         same_pictures: SamePictures | None = None,
     ) -> None:
         self.snapshot = snapshot
-        self.scorer = Scorer(snapshot, pipeline)
+        self.scorer = Scorer(snapshot, pipeline, refinement)
         self.max_queries = max_queries
         self.seed = seed
         self.groups = groups

@@ -22,7 +22,15 @@ from calibration.negative_pairs import ListedPairs, NegativePairs
 from models.similarity import FloatArray
 from service.scorer import ScoredCandidates, similarity_score
 
-__all__ = ["GalleryLabels", "InitialSpace", "PairScores", "PairScoring", "QueryMates", "Space"]
+__all__ = [
+    "GalleryLabels",
+    "InitialSpace",
+    "MatchedSpace",
+    "PairScores",
+    "PairScoring",
+    "QueryMates",
+    "Space",
+]
 
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
@@ -85,6 +93,28 @@ class InitialSpace:
         """See `Space`; float64."""
         wide = self.queries[rows].astype(np.float64) @ self.items[columns].astype(np.float64).T
         return np.clip(wide, -1.0, 1.0)
+
+
+class MatchedSpace:
+    """The embeddings that are matched where a pipeline refines: of query, of items, or of both.
+
+    Refined items differ from query to query, by what is left out of the gallery, so that the similarities of
+    some queries are given at a time.
+    """
+
+    name = "refined"
+
+    def __init__(self) -> None:
+        self._similarities: FloatArray = np.empty((0, 0), np.float32)
+
+    def take(self, similarities: FloatArray) -> None:
+        """Hold the (B, n) similarities of the queries that come next."""
+        self._similarities = similarities
+
+    def similarities(self, rows: slice, columns: slice) -> Floats:
+        """See `Space`."""
+        del rows
+        return self._similarities[:, columns].astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ import numpy.typing as npt
 from calibration import Margins, TrialLabels, Trials
 from calibration.negative_pairs import ListedPairs
 from indexer.snapshot import Snapshot
+from models.similarity import FloatArray
 from service.labelled_queries import LabelledQueries
 from service.pair_scoring import (
     GalleryLabels,
     InitialSpace,
+    MatchedSpace,
     PairScores,
     PairScoring,
     QueryMates,
@@ -43,6 +45,7 @@ _CHUNK = 64
 # The matcher counts matches among this many candidates.
 _N_CANDIDATES = 100
 _MOST_CANDIDATES = 1024
+_MOST_HELD = 2**25
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,15 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class _Query:
+    """Some queries, what is left out of the gallery for each, and their positions if they are items."""
+
+    embeddings: FloatArray
+    excluded: list[Positions]
+    positions: Positions | None
+
+
+@dataclass(frozen=True)
 class _Candidates:
     """Candidates of some queries, and what of them is an answer with a known label."""
 
@@ -183,12 +195,17 @@ class TrialScoring:
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
         spaces: list[Space] = [InitialSpace(queries.embeddings, self.snapshot.embeddings)]
+        matched = MatchedSpace()
+        if self._refines:
+            spaces.append(matched)
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
         first, parts = [], []
-        for rows in _chunks(n):
+        for rows in self._chunks(n):
             own = self._own(queries, rows)
             scored = self._score(queries, rows, own)
+            if self._refines:
+                matched.take(self.scorer.similarities(scored, own))
             parts.append(pairs.add(rows, scored, own))
             first.append(self._candidates(scored, codes[rows]))
             on_progress(rows.stop, n)
@@ -198,7 +215,7 @@ class TrialScoring:
         answers, without, chosen = first, first, ~mates.has_mate
         is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
         if is_taken_out:
-            without = [self._without_label(queries, rows, codes) for rows in _chunks(n)]
+            without = [self._without_label(queries, rows, codes) for rows in self._chunks(n)]
             answers, chosen = first + without, np.ones(n, dtype=bool)
         impostors = Impostors(
             _stack([one.scores for one in without], np.float64(-np.inf))[chosen],
@@ -264,10 +281,11 @@ class TrialScoring:
         return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
 
     def _score(self, queries: LabelledQueries, rows: slice, own: list[Positions]) -> ScoredCandidates:
-        scored = self.scorer.score(queries.embeddings[rows], _N_CANDIDATES, excluded=own)
+        query = _Query(queries.embeddings[rows], own, _rows(queries.positions, rows))
+        scored = self._search(query, _N_CANDIDATES)
         if (scored.contextual[:, -1] > 0.0).any():
             # The last candidate still shares neighbors, as among many duplicates: so may the next items.
-            scored = self.scorer.score(queries.embeddings[rows], _MOST_CANDIDATES, excluded=own)
+            scored = self._search(query, _MOST_CANDIDATES)
         return scored
 
     def _without_label(self, queries: LabelledQueries, rows: slice, codes: Codes) -> _Candidates:
@@ -276,8 +294,23 @@ class TrialScoring:
             np.union1d(self._of_label[code], own)
             for code, own in zip(codes[rows], self._own(queries, rows), strict=True)
         ]
-        scored = self.scorer.score(queries.embeddings[rows], _N_CANDIDATES, excluded=gone)
-        return self._candidates(scored, codes[rows])
+        query = _Query(queries.embeddings[rows], gone, _rows(queries.positions, rows))
+        return self._candidates(self._search(query, _N_CANDIDATES), codes[rows])
+
+    def _search(self, query: _Query, n_candidates: int) -> ScoredCandidates:
+        return self.scorer.score(
+            query.embeddings, n_candidates, excluded=query.excluded, items=query.positions
+        )
+
+    @property
+    def _refines(self) -> bool:
+        return self.scorer.pipeline.refine.sides != "off"
+
+    def _chunks(self, n: int) -> Iterator[slice]:
+        # Refined similarities are held for whole rows.
+        size = max(1, min(_CHUNK, _MOST_HELD // len(self.snapshot))) if self._refines else _CHUNK
+        for start in range(0, n, size):
+            yield slice(start, min(start + size, n))
 
     def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
         groups = np.where(scored.positions >= 0, self._labels.groups[scored.positions], -1)
@@ -308,9 +341,8 @@ def _positions_by_value(values: Positions, n: int) -> list[Positions]:
     return [order[start:stop] for start, stop in pairwise(edges)]
 
 
-def _chunks(n: int) -> Iterator[slice]:
-    for start in range(0, n, _CHUNK):
-        yield slice(start, min(start + _CHUNK, n))
+def _rows(values: Positions | None, rows: slice) -> Positions | None:
+    return None if values is None else values[rows]
 
 
 def _stack(blocks: Sequence[npt.NDArray[Element]], filling: Element) -> npt.NDArray[Element]:
