@@ -8,7 +8,7 @@ from pathlib import Path
 
 from models.datasets.protocol import open_archives, read_protocol
 
-__all__ = ["Part", "extract_part"]
+__all__ = ["Part", "coarse_labels", "extract_part"]
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,23 @@ class Part:
 
     Attributes:
         gallery: Manifest of the gallery images.
-        queries: Manifest of all queries, with and without a mate; the column `role` tells.
+        queries: Manifest of all queries, with and without a mate; the column `role` tells. Both have a column
+            `coarse`, empty for sets without coarse labels.
     """
 
     gallery: Path
     queries: Path
+
+
+def coarse_labels(root: Path, labels: set[str]) -> dict[str, str]:
+    """Coarse label of each label: class of groceries, alphabet of characters; none for dogs."""
+    if (root / "classes.csv").is_file():
+        with (root / "classes.csv").open(newline="", encoding="utf-8") as stream:
+            found = {
+                row["Class Name (str)"]: row["Coarse Class Name (str)"] for row in csv.DictReader(stream)
+            }
+        return {label: found[label] for label in labels}
+    return {label: label.rpartition("/")[0] for label in labels if "/" in label}
 
 
 def extract_part(root: Path, split: str, folder: Path) -> Part:
@@ -32,13 +44,15 @@ def extract_part(root: Path, split: str, folder: Path) -> Part:
             path = folder / "images" / row.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(read(row))
-    manifests = {}
+    coarse, manifests = coarse_labels(root, {row.label for row in rows}), {}
     for name, roles in (("gallery", {"gallery"}), ("queries", {"query", "absent"})):
         manifests[name] = folder / f"{name}.csv"
         with manifests[name].open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
-            writer.writerow(["path", "id", "label", "role"])
+            writer.writerow(["path", "id", "label", "role", "coarse"])
             writer.writerows(
-                [f"images/{row.path}", row.path, row.label, row.role] for row in rows if row.role in roles
+                [f"images/{row.path}", row.path, row.label, row.role, coarse.get(row.label, "")]
+                for row in rows
+                if row.role in roles
             )
     return Part(**manifests)

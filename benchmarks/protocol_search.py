@@ -89,6 +89,13 @@ def with_interval(rows: list[dict], counts) -> dict[str, float]:
     return {"value": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
 
 
+def coarse_options(part: Part) -> tuple[str, ...]:
+    """The option that tells near from far labels, where the set has coarse labels."""
+    with part.queries.open(newline="", encoding="utf-8") as stream:
+        has_coarse = any(row["coarse"] for row in csv.DictReader(stream))
+    return ("--coarse-by", "coarse") if has_coarse else ()
+
+
 def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
     """All steps for one image set."""
     data_dir = folder / "data"
@@ -102,7 +109,7 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
         for rerank in RERANK:
             calibration = vicinal(
                 *("calibrate", "--gallery", "calibration", "--queries", parts["calibration"].queries),
-                *("--target", target, "--rerank", rerank, *options),
+                *("--target", target, "--rerank", rerank, *coarse_options(parts["calibration"]), *options),
             )
             rows = search_all(url, "test", parts["test"], rerank, calibration["threshold"])
             runs[rerank] = {
