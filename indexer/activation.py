@@ -21,7 +21,8 @@ class Activation:
     Attributes:
         version: Version whose built files are searched.
         revision: Version of the item table that is searched: the built version with its live changes.
-        next_number: Counter of the table's sequences and patches; it only goes up while the token stays.
+        next_number: Counter of the table's sequences and patches; it only goes up, also when an earlier
+            version is activated, so that no number ever stands for two things.
         token: New with every activation by a person or an index job; live changes and compactions keep it.
             What was begun under one token does not belong under another, even when the numbers are the same.
         revisions: Last revision of every version that was active before, by version.
@@ -51,7 +52,11 @@ class Activation:
         if before is None:
             return self
         known = {**before.revisions, before.version: before.revision}
-        return replace(self, revisions={v: r for v, r in known.items() if v != self.version})
+        return replace(
+            self,
+            next_number=max(self.next_number, before.next_number),
+            revisions={v: r for v, r in known.items() if v != self.version},
+        )
 
     def without(self, versions: set[int]) -> Activation:
         """The same activation, not knowing some versions any more."""

@@ -97,7 +97,7 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
         ids = last["id"].to_pylist()
         old = view.positions(ids)
         n_new = len(last)
-        sequences = np.arange(view.next_number, view.next_number + n_new)
+        sequences = np.arange(activation.next_number, activation.next_number + n_new)
         neighbors, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
         columns = {
             "sequence": pa.array(sequences),
@@ -108,7 +108,7 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
         for name, column in columns.items():
             last = last.append_column(name, column)
         gone = view.sequences(old[old >= 0])
-        revision = _commit(reader, activation, last, gone, view.next_number + n_new)
+        revision = _commit(reader, activation, last, gone, activation.next_number + n_new)
         replaced = frozenset(item_id for item_id, place in zip(ids, old, strict=True) if place >= 0)
         return Change(revision, n_added=n_new - len(replaced), replaced=replaced)
 
@@ -125,7 +125,7 @@ def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
-        revision = _commit(reader, activation, None, sequences, view.next_number)
+        revision = _commit(reader, activation, None, sequences, activation.next_number)
         return Change(revision, n_removed=len(sequences))
 
 
@@ -143,7 +143,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
             return Change(view.revision)
         rows = reader.gallery.table.rows(view.revision, sequences)
         ordered = [patches[item_id] for item_id in rows["id"].to_pylist()]
-        numbers = np.full(len(rows), view.next_number)
+        numbers = np.full(len(rows), activation.next_number)
         columns = {
             "label": pa.array(_patched_labels(rows["label"].to_pylist(), ordered), pa.string()),
             "metadata": pa.array(_patched_metadata(rows["metadata"].to_pylist(), ordered), pa.string()),
@@ -151,7 +151,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
         }
         for name, column in columns.items():
             rows = rows.set_column(rows.schema.get_field_index(name), name, column)
-        revision = _commit(reader, activation, rows, sequences, view.next_number + 1)
+        revision = _commit(reader, activation, rows, sequences, activation.next_number + 1)
         return Change(revision, n_patched=len(rows))
 
 

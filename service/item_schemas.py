@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 __all__ = [
     "AddedItemBody",
     "AdditionBody",
+    "CompactionBody",
     "DeletionBody",
     "ItemBody",
     "ItemDeletion",
@@ -100,6 +101,17 @@ class DeletionBody(_Response):
     removed: int = Field(description="Items that are gone; an id that was sent twice counts once.")
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery without them; searches see it from now on.")
+
+
+class CompactionBody(_Response):
+    """How far the live changes of a gallery are from being a new version."""
+
+    state: Literal["idle", "due", "running"] = Field(description="In the server that answers.")
+    n_changes: int = Field(description="What searches carry along because of live changes.")
+    done: int = Field(description="Items whose neighbor lists are made, of a compaction that runs.")
+    total: int = Field(description="Items whose neighbor lists it makes.")
+    version: int | None = Field(description="Version that this server made last.")
+    problem: str | None = Field(description="Why its last attempt failed.")
 
 
 class VersionBody(_Response):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
+from typing import Literal
 
 from indexer.compaction import CompactionPolicy, compact
 from indexer.errors import GalleryBusyError, GalleryError, IndexerError
@@ -14,9 +16,30 @@ from indexer.snapshot import Snapshot
 from service.calibration_store import CalibrationStore
 from service.errors import ServiceError
 
-__all__ = ["Upkeep", "check_version", "prune_gallery"]
+__all__ = ["CompactionState", "Upkeep", "check_version", "prune_gallery"]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CompactionState:
+    """How far the live changes of a gallery are from being a new version.
+
+    Attributes:
+        state: `idle`, `due`, or `running` in this process.
+        n_changes: What searches carry along because of live changes.
+        done: Items whose neighbor lists are made, of a compaction that runs.
+        total: Items whose neighbor lists it makes.
+        version: The version that this process made last, or None.
+        problem: Why its last attempt failed, or None.
+    """
+
+    state: Literal["idle", "due", "running"]
+    n_changes: int
+    done: int = 0
+    total: int = 0
+    version: int | None = None
+    problem: str | None = None
 
 
 class Upkeep:
@@ -32,6 +55,26 @@ class Upkeep:
         self.retention = retention
         self._lock = threading.Lock()
         self._running: dict[str, threading.Thread] = {}
+        self._progress: dict[str, tuple[int, int]] = {}
+        self._made: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+
+    def compaction_state(self, reader: GalleryReader) -> CompactionState:
+        """Whether a gallery is being compacted, and what became of the last time."""
+        view, name = reader.view(), reader.gallery.name
+        with self._lock:
+            thread = self._running.get(f"compact-{name}")
+        is_running = thread is not None and thread.is_alive()
+        waiting: Literal["due", "idle"] = "due" if self.compaction.is_due(view) else "idle"
+        done, total = self._progress.get(name, (0, 0)) if is_running else (0, 0)
+        return CompactionState(
+            state="running" if is_running else waiting,
+            n_changes=view.n_changes,
+            done=done,
+            total=total,
+            version=self._made.get(name),
+            problem=self._problems.get(name),
+        )
 
     def consider(self, reader: GalleryReader) -> bool:
         """Start to compact a gallery when it is due and nobody is at it; returns at once.
@@ -39,8 +82,14 @@ class Upkeep:
         Returns:
             Whether a compaction was started.
         """
-        if not self.compaction.is_due(reader.view()):
-            return False
+        return self.compaction.is_due(reader.view()) and self.begin(reader)
+
+    def begin(self, reader: GalleryReader) -> bool:
+        """Start to compact a gallery, due or not, unless this process is at it; returns at once.
+
+        Returns:
+            Whether a compaction was started.
+        """
         name = f"compact-{reader.gallery.name}"
         return self._start(threading.Thread(target=self._compact, args=(reader,), name=name, daemon=True))
 
@@ -86,16 +135,20 @@ class Upkeep:
 
     def _compact(self, reader: GalleryReader) -> None:
         name = reader.gallery.name
+        self._progress.pop(name, None)
         try:
-            done = compact(reader)
+            done = compact(reader, on_progress=lambda *counts: self._progress.update({name: counts}))
             prune_gallery(reader.gallery, self.retention)
         except GalleryBusyError as error:
             logger.info("gallery '%s' is not compacted now: %s", name, error)
-        except (IndexerError, ServiceError, OSError):
+        except (IndexerError, ServiceError, OSError) as error:
             # Searches and changes go on without it; the next change tries again.
+            self._problems[name] = " ".join(str(error).split())
             logger.exception("gallery '%s' could not be compacted", name)
         else:
+            self._problems.pop(name, None)
             if done is not None:
+                self._made[name] = done.version
                 logger.info("gallery '%s' was compacted into version %d", name, done.version)
 
 
@@ -108,7 +161,12 @@ def check_version(gallery: Gallery, version: int) -> str | None:
     Raises:
         GalleryError: They cannot be made again, or the table is damaged.
     """
+    damage = _check_derived(gallery, version)
     gallery.table.check(version)
+    return damage
+
+
+def _check_derived(gallery: Gallery, version: int) -> str | None:
     try:
         Snapshot.open(gallery.snapshot_path(version)).check()
     except GalleryError as error:

@@ -10,7 +10,7 @@ from indexer.creation import create_gallery
 from indexer.gallery import GALLERY_NAME, Gallery
 from indexer.retention import describe_versions
 from service.errors import CalibrationRecordError, RequestError
-from service.item_schemas import VersionBody, VersionListBody
+from service.item_schemas import CompactionBody, VersionBody, VersionListBody
 from service.matcher import Matcher
 from service.routes.context import GalleriesDependency
 from service.schemas import CalibrationBody, GalleryBody, GalleryListBody
@@ -39,6 +39,19 @@ def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBo
     """Versions of a gallery, newest first, with what each takes on the disk."""
     described = describe_versions(galleries.gallery(gallery))
     return VersionListBody(versions=[VersionBody.model_validate(one) for one in described])
+
+
+@router.get("/{gallery}/compaction")
+def get_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+    """Whether live changes are being made a new version, and what became of the last time."""
+    return CompactionBody.model_validate(galleries.upkeep.compaction_state(galleries.reader(gallery)))
+
+
+@admin_router.post("/{gallery}/compaction", status_code=202)
+def begin_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+    """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
+    galleries.upkeep.begin(galleries.reader(gallery))
+    return get_compaction(gallery, galleries)
 
 
 @admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})

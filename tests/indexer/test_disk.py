@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from indexer.neighbor_graph import build_neighbor_graph
 from indexer.reader import GalleryReader
 from indexer.retention import RetentionPolicy, prune
 from models.similarity import FloatArray
+from tests.disks import blank, cut, flip, full, mounted, short_files
 
 BUNDLE = "0123456789abcdef"
 N_NEW = 60
@@ -31,45 +30,6 @@ Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
 Write = Callable[[Gallery], object]
 Contents = tuple[list[Any], list[list[int]]]
-
-
-@contextmanager
-def mounted(folder: Path, size: str) -> Iterator[Path]:
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if refused.returncode:
-        pytest.skip(f"a small file system cannot be mounted: {refused.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@contextmanager
-def full(folder: Path, left: int) -> Iterator[None]:
-    """Fill a file system but for some bytes."""
-    filler = folder / "filler"
-    with filler.open("wb", buffering=0) as stream:
-        stream.write(bytes(max(0, shutil.disk_usage(folder).free - left)))
-    try:
-        yield
-    finally:
-        filler.unlink()
-
-
-@contextmanager
-def short_files(longest: int) -> Iterator[None]:
-    """No file of this process may grow beyond some bytes; Python ignores the signal that would say so."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (longest, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
@@ -195,21 +155,6 @@ def test_damage_on_a_read_only_disk_is_named(live_on_disk: Gallery, disk: Path) 
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(StorageError, match=r"embeddings\.npy' is missing or damaged, and .* Read-only"):
         live_on_disk.snapshot()
-
-
-def flip(path: Path, place: float) -> None:
-    """Turn one bit of a file."""
-    encoded = bytearray(path.read_bytes())
-    encoded[int(place * (len(encoded) - 1))] ^= 0x10
-    path.write_bytes(encoded)
-
-
-def cut(path: Path, place: float) -> None:
-    path.write_bytes(path.read_bytes()[: int(place * path.stat().st_size)])
-
-
-def blank(path: Path, _place: float) -> None:
-    path.write_bytes(bytes(path.stat().st_size))
 
 
 @pytest.mark.parametrize("damage", [flip, cut, blank])

@@ -214,6 +214,23 @@ def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows
     assert live_gallery.thumbnail(reader.view().revision, "a") == bytes([5]) * 200_000
 
 
+def test_an_addition_after_going_back_is_seen_by_everyone(
+    live_gallery: Gallery, rows: Rows, unit: Unit
+) -> None:
+    """Numbers that were given while another version was searched are not given again."""
+    reader, (first,) = GalleryReader(live_gallery), live_gallery.versions()
+    add_items(reader, rows(["gone"], unit(1, seed=1)), bundle=BUNDLE)
+    remove_items(reader, ["gone"])
+    compact(reader)
+    remove_items(reader, ["0"])
+    second = live_gallery.versions()[-1]
+    live_gallery.activate(first, as_built=True)
+    live_gallery.activate(second)
+    add_items(reader, rows(["new"], unit(1, seed=2)), bundle=BUNDLE)
+    assert ids_of(live_gallery)[-1] == "new"
+    assert ids_of(live_gallery) == [item["id"] for _, item in reader.view().page(None, 100)]
+
+
 @pytest.fixture
 def changed(live_gallery: Gallery) -> Gallery:
     """Forty items less one, whose removal is in no built version."""

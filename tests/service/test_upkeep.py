@@ -51,7 +51,7 @@ def test_one_compaction_of_a_gallery_runs_at_a_time(
     reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on = threading.Event()
-    monkeypatch.setattr(upkeep_module, "compact", lambda _reader: going_on.wait(30) and None)
+    monkeypatch.setattr(upkeep_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
     upkeep = Upkeep(SOON, RetentionPolicy())
     remove(reader, 0, 1)
     started = [upkeep.consider(reader), upkeep.consider(reader)]
@@ -63,7 +63,7 @@ def test_one_compaction_of_a_gallery_runs_at_a_time(
 def test_a_failure_is_logged_and_the_gallery_goes_on(
     reader: GalleryReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_reader: GalleryReader) -> None:
+    def fail(_reader: GalleryReader, **_options: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(upkeep_module, "compact", fail)
@@ -142,6 +142,8 @@ def test_versions_of_a_damaged_calibration_are_left_alone(
 @pytest.fixture
 def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of a version whose files count as large ones, as on a machine that has just started."""
+    # The table was sealed with samples of another size.
+    (reader.gallery.path / "items.seals").unlink()
     monkeypatch.setattr(seals, "_SMALL_BYTES", 1000)
     monkeypatch.setattr(seals, "_BLOCK_BYTES", 16)
     monkeypatch.setattr(seals, "_N_BLOCKS", 2)
