@@ -110,8 +110,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> 
             snapshot = write_snapshot(
                 gallery.snapshot_path(version), rows, index=_index_kind(view), fields=fields
             )
-        if gallery.refinement is not None:
-            gallery.refinement.apply(snapshot)
+        gallery.refine(snapshot)
         made = snapshot.manifest
         done = Compaction(version, made.n_items, made.index, round(time.monotonic() - started, 3))
         now = datetime.now(UTC).isoformat(timespec="seconds")

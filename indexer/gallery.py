@@ -42,7 +42,7 @@ from indexer.files import storing, sync_path, write_atomically
 from indexer.item_table import ItemTable
 from indexer.locks import file_lock
 from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
-from indexer.refined_snapshot import RefinementPlan, refined_folders
+from indexer.refined_snapshot import RefinementPlan, refined_folders, refinements
 from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from models.similarity import FloatArray
 
@@ -426,7 +426,7 @@ class Gallery:
         chosen.succeeding(before).write(self._activation_path)
 
     def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
-        table = self._readable(version)
+        table, refined = self._readable(version), self._refinements()
         if graph is None:
             # They were not written just now.
             table.check(version)
@@ -449,8 +449,18 @@ class Gallery:
             kept=refined_folders(self.snapshot_path(version), whole=True),
         )
         if self.refinement is not None:
-            self.refinement.apply(snapshot)
+            self.refinement.apply(snapshot, refined)
         return snapshot
+
+    def refine(self, snapshot: Snapshot) -> None:
+        """Refine the items of a version that is made of the active one, as that one's are."""
+        if self.refinement is not None:
+            self.refinement.apply(snapshot, self._refinements())
+
+    def _refinements(self) -> list[tuple[str, int]]:
+        """Refiner and steps of what the active version holds."""
+        active = self.active_version
+        return [] if active is None else refinements(self.snapshot_path(active))
 
     def _known_graph(self, version: int, sequences: npt.NDArray[np.int64]) -> NeighborGraph | None:
         """The version's neighbor graph, from its own intact files or from the index job's columns."""

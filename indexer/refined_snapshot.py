@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,9 +39,11 @@ __all__ = [
     "RefinedManifest",
     "RefinedSnapshot",
     "RefinementPlan",
+    "check_refined",
     "refined_folders",
     "refined_names",
     "refinement_name",
+    "refinements",
     "write_refined",
 ]
 
@@ -60,17 +62,34 @@ class RefinementPlan:
     Attributes:
         refiner: Refiner of the bundle that embeds them.
         n_steps: Steps.
+        by_default: Whether every new version is; otherwise those whose predecessor was.
     """
 
     refiner: ContextRefiner
     n_steps: int
+    by_default: bool = True
 
-    def apply(self, snapshot: Snapshot, *, on_progress: OnProgress | None = None) -> None:
-        """Refine the items of a version, unless it was embedded with another bundle or they are refined."""
+    def apply(
+        self,
+        snapshot: Snapshot,
+        before: Iterable[tuple[str, int]] = (),
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """Refine the items of a version, unless it was embedded with another bundle or they are refined.
+
+        Args:
+            snapshot: The version.
+            before: Refiner and steps of what its predecessor holds; of this refiner, it gets the same.
+            on_progress: Called with finished items and n.
+        """
         if snapshot.manifest.bundle != self.refiner.bundle.fingerprint:
             return
-        if RefinedSnapshot.open(snapshot, self.refiner.fingerprint, self.n_steps) is None:
-            write_refined(snapshot, self.refiner, self.n_steps, on_progress=on_progress)
+        steps = {self.n_steps} if self.by_default else set()
+        steps |= {n for refiner, n in before if refiner == self.refiner.fingerprint}
+        for n_steps in sorted(steps):
+            if RefinedSnapshot.open(snapshot, self.refiner.fingerprint, n_steps) is None:
+                write_refined(snapshot, self.refiner, n_steps, on_progress=on_progress)
 
 
 class RefinedManifest(BaseModel):
@@ -185,8 +204,17 @@ def refinement_name(refiner: str, n_steps: int) -> str:
 
 def refined_names(snapshot_path: Path) -> list[str]:
     """By what the items of a version were refined, for people."""
-    parts = [one.name.split("-") for one in _refined_folders(snapshot_path)]
-    return [refinement_name(refiner, int(n_steps)) for _, refiner, n_steps in parts]
+    return [refinement_name(refiner, n_steps) for refiner, n_steps in refinements(snapshot_path)]
+
+
+def check_refined(snapshot_path: Path) -> None:
+    """Compare every byte of the files of a version's refined items.
+
+    Raises:
+        GalleryError: A file is missing or damaged.
+    """
+    for folder in _refined_folders(snapshot_path):
+        _checked(folder, is_whole)
 
 
 def refined_folders(snapshot_path: Path, *, whole: bool) -> list[Path]:
@@ -197,6 +225,12 @@ def refined_folders(snapshot_path: Path, *, whole: bool) -> list[Path]:
         whole: Which of the two are asked for; every byte is read.
     """
     return [one for one in _refined_folders(snapshot_path) if _is_whole(one) == whole]
+
+
+def refinements(snapshot_path: Path) -> list[tuple[str, int]]:
+    """Fingerprint and steps of each folder of refined items."""
+    parts = [one.name.split("-") for one in _refined_folders(snapshot_path)]
+    return [(refiner, int(n_steps)) for _, refiner, n_steps in parts]
 
 
 def _refined_folders(snapshot_path: Path) -> list[Path]:

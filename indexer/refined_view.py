@@ -105,7 +105,7 @@ class RefinedView:
             chosen = Selection(ours[~self._unchanged.is_dead(ours)])
             changed = changed[selection.holds(changed)]
         found = self._unchanged.nearest(queries, n, chosen)
-        if not len(changed):
+        if not len(changed) or not len(queries):
             return found
         rows = nearest_among(self.vectors, queries, n, changed)
         return np.concatenate([found, np.stack(rows)], axis=1)

@@ -46,8 +46,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings
     link = open_link(settings)
     app.state.galleries = OpenGalleries(settings, link)
-    embedder = app.state.galleries.embedder
-    app.state.metrics = Metrics(provider=embedder.provider, bundle=embedder.bundle.fingerprint)
+    opened: OpenGalleries = app.state.galleries
+    app.state.metrics = Metrics(
+        provider=opened.embedder.provider,
+        bundle=opened.embedder.bundle.fingerprint,
+        refiner=opened.refiner,
+        refine=opened.pipeline.refine.sides,
+    )
     install_sharing(app, settings, link)
     install_problem_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_request_bytes)

@@ -22,6 +22,7 @@ from models.embedder import Embedder
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
 from service.matcher import Matcher
+from service.refinement import refinement_plan
 from service.settings import Settings
 
 __all__ = ["GALLERY", "TARGET", "CheckResult", "PreparedDemo", "check_demo", "prepare_demo"]
@@ -80,15 +81,18 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         folder / "catalog", on_image=lambda done, total: on_progress("Rendering products", done, total)
     )
     embedder = Embedder(ModelBundle.open(settings.bundle), device=settings.device, threads=settings.threads)
-    gallery = Gallery(settings.galleries_path / GALLERY)
+    pipeline = settings.pipeline_for(embedder.bundle)
+    refinement = refinement_plan(pipeline, embedder.bundle)
+    gallery = Gallery(settings.galleries_path / GALLERY, refinement=refinement)
     build_gallery(
         gallery,
         read_source(catalog.gallery),
         embedder,
         on_progress=lambda one: on_progress(f"Indexing: {one.stage}", one.done, one.total),
     )
-    matcher = Matcher(gallery, embedder, settings.pipeline)
-    record, scores = Calibrator(matcher.snapshot, matcher.pipeline).calibrate(
+    matcher = Matcher(gallery, embedder, pipeline)
+    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=matcher.refinement(pipeline))
+    record, scores = calibrator.calibrate(
         LabelledQueries.leave_one_out(matcher.snapshot),
         TARGET,
         on_progress=lambda done, total: on_progress("Calibrating", done, total),

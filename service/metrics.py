@@ -20,9 +20,13 @@ class Metrics:
     Args:
         provider: Execution provider of the embedder.
         bundle: Fingerprint of the bundle.
+        refiner: Fingerprint of its refiner; None without one.
+        refine: What `auto` refines.
     """
 
-    def __init__(self, *, provider: str, bundle: str) -> None:
+    def __init__(
+        self, *, provider: str, bundle: str, refiner: str | None = None, refine: str = "off"
+    ) -> None:
         self.registry = CollectorRegistry()
         self._stages = Histogram(
             "vicinal_stage_seconds",
@@ -51,6 +55,14 @@ class Metrics:
             registry=self.registry,
         )
         info.labels(provider, bundle).set(1)
+        if refiner is not None:
+            in_use = Gauge(
+                "vicinal_refiner_info",
+                "Refiner of the bundle, and what is refined where a search does not say",
+                ["refiner", "refine"],
+                registry=self.registry,
+            )
+            in_use.labels(refiner, refine).set(1)
 
     def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
         """Count the answers of one call and the time by stage, and note the state that was searched."""

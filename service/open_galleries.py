@@ -11,6 +11,7 @@ from indexer.reader import GalleryReader
 from service.caching_embedder import CachingEmbedder
 from service.matcher import Matcher
 from service.redis_link import RedisLink
+from service.refinement import refinement_plan
 from service.settings import Settings
 from service.upkeep import Upkeep
 
@@ -38,15 +39,24 @@ class OpenGalleries:
 
     Raises:
         BundleError: The bundle cannot be used.
+        RefineError: Its refiner cannot, or is asked for and not there.
     """
 
     def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
         self.settings = settings
         self.embedder = CachingEmbedder(settings, link)
+        bundle = self.embedder.bundle
+        self.pipeline = settings.pipeline_for(bundle)
+        self.refinement = refinement_plan(self.pipeline, bundle)
         self._lock = threading.Lock()
         self.upkeep = Upkeep(settings.compaction, settings.retention)
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
+
+    @property
+    def refiner(self) -> str | None:
+        """Fingerprint of the bundle's refiner; None without one."""
+        return None if self.refinement is None else self.refinement.refiner.fingerprint
 
     def names(self) -> list[str]:
         """Galleries that were indexed, by name."""
@@ -60,7 +70,7 @@ class OpenGalleries:
         """
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
-        return Gallery.open(self.settings.galleries_path / name)
+        return Gallery.open(self.settings.galleries_path / name, refinement=self.refinement)
 
     def reader(self, name: str) -> GalleryReader:
         """Reader of a gallery, which live changes are made with.
@@ -96,7 +106,8 @@ class OpenGalleries:
             if matcher is not None and matcher.view is view:
                 return matcher
             if matcher is None:
-                matcher = Matcher(reader.gallery, self.embedder, self.settings.pipeline, view=view)
+                refiner = None if self.refinement is None else self.refinement.refiner
+                matcher = Matcher(reader.gallery, self.embedder, self.pipeline, view=view, refiner=refiner)
             else:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
@@ -117,7 +128,9 @@ class OpenGalleries:
         states = []
         for name in self.names():
             try:
-                self.matcher(name)
+                matcher = self.matcher(name)
+                # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
+                matcher.refinement(matcher.pipeline)
                 states.append(GalleryState(name))
             except IndexerError as error:
                 states.append(GalleryState(name, str(error)))

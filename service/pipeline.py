@@ -200,7 +200,9 @@ def choose_pipeline(
     chosen = default.refine
     if steps is not None or refine not in ("auto", chosen.sides):
         sides = chosen.sides if refine == "auto" else refine
-        chosen = _refine(bundle, sides, chosen.steps or None if steps is None else steps)
+        if steps is None and sides != "off":
+            steps = chosen.steps or None
+        chosen = _refine(bundle, sides, steps)
     if rerank in ("auto", default.rerank.method):
         return default if chosen == default.refine else Pipeline(refine=chosen, rerank=default.rerank)
     if rerank in get_args(RerankMethod):

@@ -23,6 +23,7 @@ from indexer.errors import (
     GalleryBusyError,
     GalleryError,
     GalleryNotFoundError,
+    GalleryNotRefinedError,
     ItemNotFoundError,
     SourceError,
     StorageError,
@@ -36,6 +37,7 @@ from models.errors import (
     NotAnImageError,
     UnsupportedFormatError,
 )
+from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from service.errors import (
     CalibrationNotFoundError,
     CalibrationRecordError,
@@ -74,6 +76,10 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (VersionNotFoundError, 404, "version-not-found"),
     (GalleryNotFoundError, 404, "gallery-not-found"),
     (BundleMismatchError, 409, "bundle-mismatch"),
+    (GalleryNotRefinedError, 409, "gallery-not-refined"),
+    (RefinerNotFoundError, 422, "refiner-not-found"),
+    (RefinerMismatchError, 409, "refiner-mismatch"),
+    (RefinementError, 422, "invalid-refinement"),
     (GalleryBusyError, 409, "gallery-busy"),
     (UnlabelledGalleryError, 422, "calibration-unlabelled"),
     (OneLabelError, 422, "calibration-one-label"),

@@ -9,10 +9,11 @@ from indexer.refined_snapshot import RefinementPlan
 from indexer.refined_view import RefinedSpace
 from indexer.refinement import open_refined
 from indexer.snapshot import Snapshot
+from models.bundle import ModelBundle
 from refine.context_refiner import ContextRefiner
 from service.pipeline import Pipeline
 
-__all__ = ["Refinement", "open_refinement"]
+__all__ = ["Refinement", "open_refinement", "refinement_plan"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,18 @@ class Refinement:
 
     refiner: ContextRefiner
     space: RefinedSpace | None
+
+
+def refinement_plan(pipeline: Pipeline, bundle: ModelBundle) -> RefinementPlan | None:
+    """How the items of new versions are refined, for a service with a pipeline; None without a refiner.
+
+    Raises:
+        RefinerMismatchError: The refiner was trained on the embeddings of another bundle.
+    """
+    if bundle.manifest.refiner is None:
+        return None
+    refiner, refine = ContextRefiner(bundle), pipeline.refine
+    return RefinementPlan(refiner, refine.steps or refiner.n_steps, by_default=refine.of_gallery)
 
 
 def open_refinement(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from service.calibration_evidence import Evidence
-from service.pipeline import RerankChoice
+from service.pipeline import RefineChoice, RerankChoice
 
 __all__ = [
     "AnswerBody",
@@ -38,6 +38,13 @@ class SearchOptions(_Request):
     limit: int = Field(10, ge=1, description="Most matches in the answer.")
     threshold: float | None = Field(
         None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
+    )
+    refine: RefineChoice = Field(
+        "auto",
+        description="What is refined with its neighbors; `auto` is the service's setting.",
+    )
+    steps: int | None = Field(
+        None, ge=1, description="Steps of the refiner; the service's setting when null."
     )
     rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
     filter: str | None = Field(
@@ -120,7 +127,7 @@ class CandidateBody(_Response):
     rank: int
     score: float = Field(description="Final score in [0, 1]; the threshold is applied to this.")
     similarity: float = Field(description="Cosine of the embeddings that were matched.")
-    initial_similarity: float
+    initial_similarity: float = Field(description="Cosine of the embeddings before refinement.")
     contextual_similarity: float | None = Field(
         description="How alike the neighborhoods are: the share of common neighbors, or with `k_reciprocal` "
         "the Jaccard similarity of the encodings; null when off."
@@ -224,6 +231,8 @@ class ReadinessBody(_Response):
     ready: bool
     reasons: list[str]
     bundle: str
+    refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
+    refine: str = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
     provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
     galleries: list[GalleryStateBody]
     redis: RedisBody | None = Field(description="Null when no address is set.")

@@ -36,6 +36,8 @@ _LEAST_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
 _CHUNK = 32
+# Items that are compared with all queries of a call at a time.
+_BLOCK = 16_384
 _NOBODY: Positions = np.empty(0, np.int64)
 
 
@@ -166,14 +168,16 @@ class Scorer:
             excluded: What it was given.
         """
         everyone = [_NOBODY] * len(scored.queries) if excluded is None else list(excluded)
-        return self._space.similarities(scored.queries, everyone)
+        similarities = np.empty((len(scored.queries), self.view.n_positions), np.float32)
+        for start in range(0, self.view.n_positions, _BLOCK):
+            columns = slice(start, min(start + _BLOCK, self.view.n_positions))
+            similarities[:, columns] = self._space.similarities(scored.queries, everyone, columns)
+        return similarities
 
     def _space_of_items(self) -> SearchSpace:
         refine, given = self.pipeline.refine, self.refinement
         if refine.sides != "off" and (given is None or (refine.of_gallery and given.space is None)):
-            raise RefinementError(
-                f"pipeline '{self.pipeline.key}' refines, and no refiner was opened for it"
-            )
+            raise RefinementError(f"pipeline '{self.pipeline.key}' refines, and no refiner was opened for it")
         if given is not None and given.space is not None and refine.of_gallery:
             return RefinedItemSpace(given.space.view(self.view))
         return InitialSpace(self.view)

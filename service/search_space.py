@@ -7,7 +7,6 @@ have another vector without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -16,12 +15,13 @@ import numpy.typing as npt
 from indexer.refined_view import RefinedView
 from indexer.selection import Selection
 from indexer.view import GalleryView
-from models.similarity import FloatArray, exact_similarities
+from models.similarity import FloatArray
 from refine.k_reciprocal import ReciprocalGraph
 from refine.reranking import kth_similarities
 
 __all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace"]
 
+Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Queries whose galleries are remembered: the stages of one chunk ask for the same ones.
@@ -45,8 +45,8 @@ class SearchSpace(Protocol):
     def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
         """The gallery of each query, as k-reciprocal re-ranking sees it."""
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions]) -> FloatArray:
-        """(B, n) cosine similarity to every position, up to the rounding of float32 products."""
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+        """(B, w) float64 cosine similarity to the items at some positions."""
 
 
 class InitialSpace:
@@ -89,10 +89,10 @@ class InitialSpace:
             self._graphs[k1] = self._graph(k1)
         return [self._graphs[k1].without(out) for out in excluded]
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions]) -> FloatArray:
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
         """See `SearchSpace`."""
         del excluded
-        return np.clip(queries @ self._everyone.T, -1.0, 1.0)
+        return _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
 
     def _graph(self, k1: int) -> ReciprocalGraph:
         view, snapshot = self.view, self.view.snapshot
@@ -101,13 +101,6 @@ class InitialSpace:
         has_gone = len(view.dead) > 0 or len(view.segment) > 0
         encodings = snapshot.encodings if fits else None
         return ReciprocalGraph(view, view.n_positions, k1, encodings, has_gone=has_gone)
-
-    @cached_property
-    def _everyone(self) -> FloatArray:
-        view = self.view
-        if len(view.segment):
-            return view.vectors(np.arange(view.n_positions))
-        return np.asarray(view.snapshot.embeddings)
 
 
 class RefinedItemSpace:
@@ -151,18 +144,15 @@ class RefinedItemSpace:
         views = [self._without(out) for out in excluded]
         return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions]) -> FloatArray:
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
         """See `SearchSpace`."""
-        similarities = np.clip(queries @ self._everyone.T, -1.0, 1.0)
-        for row, (query, out) in enumerate(zip(queries, excluded, strict=True)):
+        similarities = _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+        for row, out in enumerate(excluded):
             view = self._without(out)
-            similarities[row, view.changed] = exact_similarities(query, view.changed_vectors)
+            here = (view.changed >= columns.start) & (view.changed < columns.stop)
+            changed = _products(queries[row : row + 1], view.changed_vectors[here])
+            similarities[row, view.changed[here] - columns.start] = changed[0]
         return similarities
-
-    @cached_property
-    def _everyone(self) -> FloatArray:
-        view = self.view.view
-        return self.view.vectors(np.arange(view.n_positions))
 
     def _without(self, positions: Positions) -> RefinedView:
         if not len(positions):
@@ -173,3 +163,7 @@ class RefinedItemSpace:
                 self._remembered.clear()
             self._remembered[key] = self.view.without(positions)
         return self._remembered[key]
+
+
+def _products(queries: FloatArray, items: FloatArray) -> Floats:
+    return np.clip(queries.astype(np.float64) @ items.astype(np.float64).T, -1.0, 1.0)

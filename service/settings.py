@@ -16,10 +16,10 @@ from pydantic_settings import (
 
 from indexer.compaction import CompactionPolicy
 from indexer.retention import RetentionPolicy
-from models.bundle import default_bundle_path
+from models.bundle import ModelBundle, default_bundle_path
 from models.decoding import DecodeLimits
 from models.runtime import Device
-from service.pipeline import Pipeline
+from service.pipeline import Pipeline, RefineChoice, service_pipeline
 
 __all__ = ["Scope", "Settings"]
 
@@ -41,7 +41,9 @@ class Settings(BaseSettings):
         max_request_bytes: Largest accepted request body, which in a batch holds several images.
         max_batch: Most queries of one batch search.
         max_limit: Largest `limit` of a search.
-        pipeline: What `auto` stands for.
+        pipeline: What `auto` stands for, as far as it is set; otherwise what the bundle's validation decided.
+        refine: What is refined: `auto` follows the bundle's validation.
+        refine_steps: Steps of the refiner; all when None.
         compaction: When the live changes of a gallery are made a new version.
         retention: Which versions of a gallery stay after a compaction.
         api_keys: Scopes by key; empty: no key is asked for.
@@ -76,6 +78,8 @@ class Settings(BaseSettings):
     max_batch: int = Field(64, ge=1)
     max_limit: int = Field(1000, ge=1)
     pipeline: Pipeline = Pipeline()
+    refine: RefineChoice = "auto"
+    refine_steps: int | None = Field(None, ge=1)
     compaction: CompactionPolicy = CompactionPolicy()
     retention: RetentionPolicy = RetentionPolicy()
     # An empty key would be the key of every request without one.
@@ -102,6 +106,15 @@ class Settings(BaseSettings):
         if text:
             parse_many(text)
         return text
+
+    def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
+        """What `auto` stands for with a bundle.
+
+        Raises:
+            RefinerNotFoundError: The bundle has no refiner, and refinement is asked for.
+            RefinementError: The refiner has fewer steps.
+        """
+        return service_pipeline(self.pipeline, bundle, refine=self.refine, steps=self.refine_steps)
 
     @property
     def jobs_path(self) -> Path:

@@ -11,6 +11,7 @@ from indexer.compaction import CompactionPolicy, compact
 from indexer.errors import GalleryBusyError, GalleryError, IndexerError
 from indexer.gallery import Gallery
 from indexer.reader import GalleryReader
+from indexer.refined_snapshot import check_refined
 from indexer.retention import Pruning, RetentionPolicy, prune
 from indexer.snapshot import Snapshot
 from service.calibration_store import CalibrationStore
@@ -167,8 +168,10 @@ def check_version(gallery: Gallery, version: int) -> str | None:
 
 
 def _check_derived(gallery: Gallery, version: int) -> str | None:
+    path = gallery.snapshot_path(version)
     try:
-        Snapshot.open(gallery.snapshot_path(version)).check()
+        Snapshot.open(path).check()
+        check_refined(path)
     except GalleryError as error:
         logger.warning("%s: it is made again", error)
         gallery.repair(version)

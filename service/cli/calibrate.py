@@ -32,7 +32,7 @@ from service.coarse_labels import coarse_labels_by_column, read_coarse_labels
 from service.matcher import Matcher
 from service.near_duplicates import picture_comparison
 from service.photo_groups import PhotoGroups, group_name
-from service.pipeline import RerankChoice, choose_pipeline
+from service.pipeline import RefineChoice, RerankChoice, choose_pipeline
 
 __all__ = ["calibrate"]
 
@@ -67,6 +67,8 @@ def calibrate(
             help="Metadata column of the visit or session: photos of one are never each other's mates."
         ),
     ] = None,
+    refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The pipeline to calibrate.")] = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
@@ -78,7 +80,9 @@ def calibrate(
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     wanted = Target.parse(target)
     embedder = load_embedder(settings)
-    matcher = Matcher(open_gallery(settings, gallery), embedder, settings.pipeline)
+    default = settings.pipeline_for(embedder.bundle)
+    matcher = Matcher(open_gallery(settings, gallery, embedder.bundle), embedder, default)
+    pipeline = choose_pipeline(default, rerank, refine=refine, steps=steps, bundle=embedder.bundle)
     snapshot = matcher.snapshot
     groups = PhotoGroups.of(snapshot, group_by) if group_by else None
     items = _read_queries(queries) if queries else []
@@ -86,8 +90,9 @@ def calibrate(
     labelled = _embed(items, embedder, group_by) if items else LabelledQueries.leave_one_out(snapshot, groups)
     calibrator = Calibrator(
         snapshot,
-        choose_pipeline(settings.pipeline, rerank),
+        pipeline,
         max_queries=max_queries,
+        refinement=matcher.refinement(pipeline),
         groups=groups,
         same_pictures=picture_comparison(matcher.gallery, snapshot),
     )

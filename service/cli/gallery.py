@@ -21,6 +21,7 @@ app = typer.Typer(help="List, show, change, roll back and delete galleries.", no
 app.command("add")(gallery_changes.add)
 app.command("remove")(gallery_changes.remove)
 app.command("compact")(gallery_changes.compact_gallery)
+app.command("refine")(gallery_changes.refine)
 app.command("versions")(gallery_changes.versions)
 app.command("activate")(gallery_changes.activate)
 app.command("check")(gallery_changes.check)

@@ -14,9 +14,13 @@ from indexer.compaction import Compaction, compact
 from indexer.errors import GalleryBusyError
 from indexer.live_run import LiveAddition, add_source
 from indexer.reader import GalleryReader
+from indexer.refined_snapshot import RefinementPlan
+from indexer.refinement import refine_gallery
 from indexer.retention import Pruning, describe_versions
 from indexer.sources import SourceItem, read_source
+from models.bundle import ModelBundle
 from models.decoding import IMAGE_SUFFIXES
+from refine.context_refiner import ContextRefiner
 from service.cli.console import console, errors, print_json, progress_bar
 from service.cli.options import (
     BundleOption,
@@ -29,7 +33,7 @@ from service.cli.options import (
 from service.settings import Settings
 from service.upkeep import check_version, prune_gallery
 
-__all__ = ["activate", "add", "check", "compact_gallery", "remove", "versions"]
+__all__ = ["activate", "add", "check", "compact_gallery", "refine", "remove", "versions"]
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 
@@ -44,7 +48,8 @@ def add(
 ) -> None:
     """Add images while the gallery is searched; one whose id is there replaces it."""
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    reader = GalleryReader(open_gallery(settings, name))
+    embedder = load_embedder(settings)
+    reader = GalleryReader(open_gallery(settings, name, embedder.bundle))
     items = [
         item if label is None else SourceItem(item.id, item.path, label, item.metadata)
         for item in _items_of(source)
@@ -53,7 +58,7 @@ def add(
         done = add_source(
             reader,
             items,
-            load_embedder(settings),
+            embedder,
             on_progress=lambda done, total, _failed: update("Adding", done, total),
         )
     if settings.compaction.is_due(reader.view()):
@@ -80,11 +85,15 @@ def remove(
 
 
 def compact_gallery(
-    name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False
+    name: NameArgument,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
 ) -> None:
     """Make a new version of the live changes now, and remove versions that are no longer kept."""
-    settings = load_settings(data_dir=data_dir)
-    done, pruned = _compact(GalleryReader(open_gallery(settings, name)), settings)
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    opened = ModelBundle.open(settings.bundle)
+    done, pruned = _compact(GalleryReader(open_gallery(settings, name, opened)), settings)
     if json_output:
         print_json({"compaction": done and asdict(done), "pruning": asdict(pruned)})
         return
@@ -95,6 +104,25 @@ def compact_gallery(
     )
     if pruned.versions:
         console.print(f"Removed versions {pruned.versions}, {_size(pruned.bytes_freed)} freed")
+
+
+def refine(
+    name: NameArgument,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner; all by default.")] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+) -> None:
+    """Refine the items of the active version with the bundle's refiner, while it is searched."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    refiner = ContextRefiner(ModelBundle.open(settings.bundle))
+    n_steps = steps or settings.refine_steps or refiner.n_steps
+    with progress_bar() as update:
+        version = refine_gallery(
+            open_gallery(settings, name),
+            RefinementPlan(refiner, n_steps),
+            on_progress=lambda done, total: update("Refining", done, total),
+        )
+    console.print(f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {n_steps} steps")
 
 
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
@@ -132,9 +160,10 @@ def activate(
     console.print(f"Gallery {name} now answers from version {version}")
 
 
-def check(name: NameArgument, data_dir: DataDirOption = None) -> None:
+def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
     """Read every derived file in full, and make damaged ones again from the table."""
-    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    gallery = open_gallery(settings, name, ModelBundle.open(settings.bundle))
     for version in gallery.versions():
         damage = check_version(gallery, version)
         console.print(

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from indexer.build import BuildProgress, BuildResult, build_gallery
-from indexer.gallery import Gallery
 from indexer.sources import read_source
 from service.cli.console import console, print_json, progress_bar
 from service.cli.options import (
@@ -20,6 +19,7 @@ from service.cli.options import (
     JsonOption,
     load_embedder,
     load_settings,
+    new_gallery,
 )
 
 __all__ = ["index", "print_build"]
@@ -42,15 +42,16 @@ def index(
     """Embed images into a gallery; the version that is being searched stays until the new one is ready."""
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     items = read_source(source)
+    embedder = load_embedder(settings)
     with progress_bar() as update:
 
         def show(progress: BuildProgress) -> None:
             update(_STAGES[progress.stage], progress.done, progress.total)
 
         result = build_gallery(
-            Gallery(settings.galleries_path / gallery),
+            new_gallery(settings, gallery, embedder.bundle),
             items,
-            load_embedder(settings),
+            embedder,
             index=index_kind,
             max_failures=max_failures,
             workers=workers,

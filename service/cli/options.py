@@ -10,9 +10,11 @@ import typer
 from pydantic_settings import SettingsError
 
 from indexer.gallery import Gallery
+from indexer.refined_snapshot import RefinementPlan
 from models.bundle import ModelBundle
 from models.embedder import Embedder
 from service.errors import RequestError
+from service.refinement import refinement_plan
 from service.settings import Settings
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "JsonOption",
     "load_embedder",
     "load_settings",
+    "new_gallery",
     "open_gallery",
 ]
 
@@ -59,6 +62,21 @@ def load_embedder(settings: Settings) -> Embedder:
     )
 
 
-def open_gallery(settings: Settings, name: str) -> Gallery:
-    """A gallery that was indexed."""
-    return Gallery.open(settings.galleries_path / name)
+def open_gallery(settings: Settings, name: str, bundle: ModelBundle | None = None) -> Gallery:
+    """A gallery that was indexed.
+
+    Args:
+        settings: Where it is.
+        name: Its name.
+        bundle: Bundle whose refiner new versions are refined with, as the settings say.
+    """
+    return Gallery.open(settings.galleries_path / name, refinement=_plan(settings, bundle))
+
+
+def new_gallery(settings: Settings, name: str, bundle: ModelBundle) -> Gallery:
+    """A gallery that is there or not; see `open_gallery`."""
+    return Gallery(settings.galleries_path / name, refinement=_plan(settings, bundle))
+
+
+def _plan(settings: Settings, bundle: ModelBundle | None) -> RefinementPlan | None:
+    return refinement_plan(settings.pipeline_for(bundle), bundle) if bundle else None

@@ -21,7 +21,7 @@ from service.cli.options import (
     open_gallery,
 )
 from service.matcher import Matcher
-from service.pipeline import RerankChoice
+from service.pipeline import RefineChoice, RerankChoice
 
 __all__ = ["search"]
 
@@ -31,6 +31,8 @@ def search(
     gallery: GalleryOption,
     limit: Annotated[int, typer.Option(min=1, help="Most matches to show.")] = 10,
     threshold: Annotated[float | None, typer.Option(help="Decide by this score instead.")] = None,
+    refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
     filter: Annotated[
         str | None, typer.Option(help="Lance SQL on id, label and metadata, such as \"label = 'shoe'\".")
@@ -42,11 +44,16 @@ def search(
 ) -> None:
     """Find the matches of an image, or learn that there is none."""
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    matcher = Matcher(open_gallery(settings, gallery), load_embedder(settings), settings.pipeline)
+    embedder = load_embedder(settings)
+    matcher = Matcher(
+        open_gallery(settings, gallery, embedder.bundle), embedder, settings.pipeline_for(embedder.bundle)
+    )
     answer = matcher.search(
         images=[image],
         limit=limit,
         threshold=threshold,
+        refine=refine,
+        steps=steps,
         rerank=rerank,
         filter=filter,
         include_candidates=candidates,

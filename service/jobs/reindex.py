@@ -24,6 +24,7 @@ from models.errors import BundleError
 from service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from service.jobs.context import JobContext
 from service.jobs.records import Job, JobFailure, JobProgress
+from service.refinement import refinement_plan
 from service.settings import Settings
 from service.upkeep import prune_gallery
 
@@ -113,7 +114,9 @@ class ReindexJob:
     def run(self, context: JobContext) -> dict[str, Any]:
         """Make the new version; see `indexer.rebuild`."""
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        gallery = Gallery(self.settings.galleries_path / job.gallery)
+        embedder = self._embedder() if request.bundle is None else self._other_embedder(request.bundle)
+        refinement = refinement_plan(self.settings.pipeline_for(embedder.bundle), embedder.bundle)
+        gallery = Gallery(self.settings.galleries_path / job.gallery, refinement=refinement)
         plan = RebuildPlan(
             items=None if request.source is None else read_source(self._source(request.source)),
             index=request.index,
@@ -121,7 +124,6 @@ class ReindexJob:
             options=replace(self.options, max_failures=request.max_failures),
             refuse=self._refusal,
         )
-        embedder = self._embedder() if request.bundle is None else self._other_embedder(request.bundle)
         rebuild = Rebuild(
             gallery,
             embedder,

@@ -62,7 +62,7 @@ def put_gallery(gallery: str, galleries: GalleriesDependency, response: Response
             f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
         )
     path = galleries.settings.galleries_path / gallery
-    if create_gallery(Gallery(path), galleries.embedder.bundle):
+    if create_gallery(Gallery(path, refinement=galleries.refinement), galleries.embedder.bundle):
         response.status_code = 201
     return _describe(galleries.matcher(gallery))
 

@@ -46,6 +46,8 @@ def _readiness(galleries: OpenGalleries, redis: RedisLink | None) -> ReadinessBo
         ready=not reasons,
         reasons=reasons,
         bundle=galleries.embedder.bundle.fingerprint,
+        refiner=galleries.refiner,
+        refine=galleries.pipeline.refine.sides,
         provider=galleries.embedder.provider,
         galleries=states,
         redis=None if redis is None else RedisBody.model_validate(redis.state),

@@ -16,7 +16,7 @@ from service.answers import Answer
 from service.errors import RequestError
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
-from service.pipeline import RerankChoice
+from service.pipeline import RefineChoice, RerankChoice
 from service.rate_limit import admit
 from service.routes.context import GalleriesDependency, MetricsDependency, SettingsDependency
 from service.schemas import AnswerBody, BatchAnswerBody, BatchRequest, Query, SearchOptions, SearchRequest
@@ -30,6 +30,8 @@ router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], dependenci
 _OPTION_FIELDS = {
     "limit": {"type": "integer", "default": 10, "minimum": 1},
     "threshold": {"type": "number", "minimum": 0, "maximum": 1},
+    "refine": {"type": "string", "enum": list(get_args(RefineChoice)), "default": "auto"},
+    "steps": {"type": "integer", "minimum": 1},
     "rerank": {"type": "string", "enum": list(get_args(RerankChoice)), "default": "auto"},
     "filter": {"type": "string", "maxLength": 4096},
     "include_candidates": {"type": "boolean", "default": False},
@@ -108,6 +110,8 @@ def _search(
         **query,
         limit=options.limit,
         threshold=options.threshold,
+        refine=options.refine,
+        steps=options.steps,
         rerank=options.rerank,
         filter=options.filter,
         include_candidates=options.include_candidates,

@@ -41,6 +41,8 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "ready": True,
         "reasons": [],
         "bundle": tiny_bundle.fingerprint,
+        "refiner": None,
+        "refine": "off",
         "provider": "CPUExecutionProvider",
         "galleries": [{"name": "shoes", "problem": None, "calibration": "true", "calibration_reason": None}],
         "redis": None,

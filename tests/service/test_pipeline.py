@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from models.bundle import ModelBundle
 from service.errors import RequestError
-from service.pipeline import Pipeline, Rerank, choose_pipeline
+from service.pipeline import Pipeline, Refine, Rerank, choose_pipeline, service_pipeline
 
 RERANKS = st.builds(
     Rerank,
@@ -114,3 +115,41 @@ def test_an_unknown_method_is_refused_by_name() -> None:
 def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Rerank.model_validate(fields)
+
+
+@pytest.mark.parametrize("refine", ["off", "gallery", "query", "both"])
+def test_a_call_chooses_what_is_refined(refiner_bundle: ModelBundle, refine: str) -> None:
+    default = service_pipeline(Pipeline(), refiner_bundle)
+    chosen = choose_pipeline(default, "auto", refine=refine, bundle=refiner_bundle)
+    assert (chosen.refine.sides, chosen.rerank) == (refine, default.rerank)
+    assert choose_pipeline(chosen, "auto", refine="both", bundle=refiner_bundle) == default
+
+
+def test_steps_alone_keep_the_sides_of_the_service(refiner_bundle: ModelBundle) -> None:
+    default = service_pipeline(Pipeline(), refiner_bundle, refine="query")
+    chosen = choose_pipeline(default, "auto", steps=2, bundle=refiner_bundle)
+    assert chosen.refine == default.refine.model_copy(update={"steps": 2})
+
+
+def test_sides_steps_and_refiner_are_part_of_the_key(refiner_bundle: ModelBundle) -> None:
+    refine = service_pipeline(Pipeline(), refiner_bundle).refine
+    others: list[dict[str, object]] = [{"sides": "query"}, {"steps": 1}, {"refiner": "0123456789abcdef"}]
+    keys = {Pipeline(refine=refine.model_copy(update=one)).key for one in [{}, *others]}
+    assert len(keys | {Pipeline().key}) == 5
+
+
+def test_another_refiner_is_told_from_another_pipeline(refiner_bundle: ModelBundle) -> None:
+    ours = service_pipeline(Pipeline(), refiner_bundle)
+    other = ours.refine.model_copy(update={"refiner": "0123456789abcdef"})
+    assert Pipeline(refine=other, rerank=ours.rerank).is_of_other_refiner(ours)
+    assert not Pipeline(refine=other).is_of_other_refiner(ours)
+    assert not ours.is_of_other_refiner(ours)
+    assert not Pipeline(rerank=ours.rerank).is_of_other_refiner(ours)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"sides": "query"}, {"steps": 2}, {"sides": "both", "steps": 2}, {"sides": "off", "steps": -1}]
+)
+def test_refinement_without_refiner_or_steps_is_no_pipeline(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Refine.model_validate(fields)
