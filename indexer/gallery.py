@@ -264,6 +264,21 @@ class Gallery:
                 self.table.keep(version_tag(activation.revision), activation.revision)
         return is_active
 
+    def keep_for(self, job: str) -> Activation | None:
+        """Keep the rows of what is searched for a job with staged rows, however long it reads them.
+
+        Args:
+            job: Its name; the rows are kept for as long as something is staged under it.
+
+        Returns:
+            What is searched.
+        """
+        with self._pointer():
+            active = self.activation
+            if active is not None:
+                self.table.keep(_job_tag(job), active.revision)
+        return active
+
     def clean_up(self, grace: timedelta) -> int:
         """Remove rows that neither a version nor what is searched needs; only a writer may do it.
 
@@ -286,6 +301,7 @@ class Gallery:
             present = self.versions()
             names = {version_tag(version) for version in {*present, *versions}}
             names |= {changes_tag(version) for version in present}
+            names |= {_job_tag(folder.name) for folder in (self.path / "staging").glob("*")}
             self.table.release(set(self.table.kept()) - names)
 
     def publish(self, graph: NeighborGraph, *, index: str = "auto", activate: bool = True) -> Snapshot:
@@ -508,6 +524,10 @@ class Gallery:
 def version_tag(version: int) -> str:
     """Name under which the table keeps the rows that a version was built of."""
     return f"version-{version}"
+
+
+def _job_tag(job: str) -> str:
+    return f"job-{job}"
 
 
 def changes_tag(version: int) -> str:

@@ -121,7 +121,7 @@ class Rebuild:
 
     def _stage_items(self) -> None:
         staged = set(self.staging.ids())
-        active = self.gallery.activation
+        active = self.gallery.keep_for(self.staging.name)
         if self.plan.items is None and active is None:
             raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
         if self.plan.items is None and active is not None and self._is_own_bundle(active):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from indexer.preparation import as_rows, prepare_item
 from indexer.reader import GalleryReader
 from indexer.rebuild import Rebuild
 from indexer.rebuild_plan import RebuildPlan, RebuildProgress, RebuildResult
+from indexer.retention import RetentionPolicy, prune
 from indexer.staging import Staging
 from models.bundle import ModelBundle
 from models.embedder import Embedder
@@ -501,3 +503,19 @@ def test_a_first_commit_that_was_cut_short_is_made_again(
     data.mkdir(parents=True)
     (data / "half.lance").write_bytes(b"half")
     assert rebuild(items).is_active
+
+
+def test_rows_that_a_job_is_reading_are_not_cleaned_up(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large gallery takes longer to read than old revisions are left to readers."""
+    monkeypatch.setattr("indexer.rebuild._BATCH", 6)
+    for name in ("item 18", "item 19"):
+        patch_items(GalleryReader(gallery), {name: Patch(label="patched")})
+
+    def clean() -> None:
+        # Small files of changes are merged, and then nothing but the job needs them.
+        prune(gallery, RetentionPolicy(versions=1, days=0.0), grace=timedelta(0))
+
+    assert rebuild(None, once(clean, "embed")).is_active
+    assert labels(gallery)["item 19"] == "patched"
