@@ -26,6 +26,8 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python benchmarks/loss_costs.py
 	$(BIN)/python benchmarks/query_stages.py
 	$(BIN)/python benchmarks/start_up.py --folder build/start-up
+	$(BIN)/python benchmarks/crash_run.py
+	$(BIN)/python benchmarks/swap_under_load.py
 	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
 	$(BIN)/python benchmarks/rerank_settings.py --data $(DATA)
 	$(BIN)/python benchmarks/protocol_search.py --data $(DATA)
