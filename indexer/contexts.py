@@ -8,8 +8,9 @@ import numpy.typing as npt
 from indexer.neighbor_graph import SPARE_NEIGHBORS
 from indexer.view import GalleryView
 from models.similarity import FloatArray, exact_similarities
+from refine.neighbor_features import neighborhood_radii
 
-__all__ = ["item_contexts", "query_context"]
+__all__ = ["context_radii", "item_contexts", "query_context"]
 
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
@@ -71,6 +72,25 @@ def query_context(
     similarities[(found < 0) | np.isin(found, excluded)] = -np.inf
     order = np.lexsort((found, -similarities))[:k]
     return _padded(np.where(np.isfinite(similarities[order]), found[order], -1)[None], k)[0]
+
+
+def context_radii(view: GalleryView, context: Positions, excluded: Positions = _NOBODY) -> FloatArray:
+    """Radii of the neighbors that refine a query, from their own lists; see `refine.neighbor_features`.
+
+    Args:
+        view: The state of the gallery.
+        context: (k,) positions, -1 where there is none.
+        excluded: Positions that count as not in the gallery.
+
+    Returns:
+        (k, 3) float32, 0 where there is no neighbor.
+    """
+    similarities = view.neighbor_similarities(context)
+    listed = view.neighbor_positions(context)
+    gone = (listed < 0) | np.isin(listed, excluded) | (context < 0)[:, None]
+    order = np.argsort(gone, axis=1, kind="stable")
+    kept = np.where(gone, np.float32(-np.inf), similarities)
+    return neighborhood_radii(np.take_along_axis(kept, order, axis=1))
 
 
 def _padded(contexts: Positions, k: int) -> Positions:

@@ -21,7 +21,7 @@ __all__ = [
 REFINER_FILE = "refiner.onnx"
 REFINER_WEIGHTS_FILE = "refiner.npy"
 
-RefinerForm = Literal["bare", "attention", "attention_mlp"]
+RefinerForm = Literal["bare", "attention", "attention_mlp", "gated"]
 RerankVerdict = Literal["off", "contextual"]
 Sides = Literal["off", "gallery", "query", "both"]
 
@@ -35,9 +35,12 @@ class RefinerArchitecture(BaseModel):
         n_neighbors: Neighbors k that it was trained with.
         n_heads: Attention heads; divides `dim`.
         form: `bare` has no biases and no output projection, `attention` both, `attention_mlp` also an MLP
-            with one hidden layer of width d.
+            with one hidden layer of width d; `gated` has no matrix of width d, but softmax query expansion
+            whose attention and weight follow from the similarities in the neighborhood; see `refine.gates`.
         expansion: Each step adds softmax query expansion to what it learned.
         neighbors: `none` attends to the item itself instead of its neighbors: a control.
+        level: Queries get a length of at most 1, which says how sure a mate is; see `refine.gates`.
+        gate_width: Hidden units of gates and level.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +52,8 @@ class RefinerArchitecture(BaseModel):
     form: RefinerForm
     expansion: bool = False
     neighbors: Literal["context", "none"] = "context"
+    level: bool = False
+    gate_width: int = Field(32, ge=1)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> RefinerArchitecture:

@@ -23,6 +23,7 @@ __all__ = [
     "RefinerRecipe",
     "RefinerRerankConfig",
     "RefinerValidationConfig",
+    "SearchConfig",
 ]
 
 # A gallery keeps this many neighbors of each item.
@@ -40,7 +41,10 @@ class RefinerConfig(_Frozen):
         n_steps: Steps T.
         n_neighbors: Neighbors k that refine an embedding.
         n_heads: Attention heads; divides the embedding's length.
-        form: `bare`, `attention` or `attention_mlp`; see `models.refiner_manifest.RefinerArchitecture`.
+        form: `bare`, `attention`, `attention_mlp` or `gated`; see
+            `models.refiner_manifest.RefinerArchitecture`.
+        level: Whether queries get a length that says how sure a mate is; see `refine.gates`. It is learned by
+            `objective = "search"` alone, and only takes the pull of the refinement back otherwise.
         neighbors: `none` attends to the item itself: the paper's control without context.
         init: `random`, or `softmax_qe`: every step is softmax query expansion to begin with (Q, K and V the
             identity), and the difference to it is learned.
@@ -64,11 +68,16 @@ class RefinerConfig(_Frozen):
     shared_temperature: bool = False
     expansion_weight: float = Field(1.0, gt=0.0, allow_inf_nan=False)
     zero_init_output: bool = False
+    level: bool = False
     dropout: float = Field(0.0, ge=0.0, lt=1.0)
     neighbor_dropout: float = Field(0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
     def _options_fit(self) -> RefinerConfig:
+        if self.form == "gated":
+            self._check_gated()
+        if self.level and self.neighbors != "context":
+            raise ValueError("a level says how a query lies among its neighbors: set neighbors 'context'")
         if self.init == "softmax_qe" and self.temperature is None:
             raise ValueError("init 'softmax_qe' needs a temperature, such as 0.1")
         if self.shared_temperature and self.temperature is None:
@@ -76,6 +85,12 @@ class RefinerConfig(_Frozen):
         if "expansion_weight" in self.model_fields_set and self.init != "softmax_qe":
             raise ValueError("expansion_weight belongs to init 'softmax_qe': leave it out, or set init")
         return self
+
+    def _check_gated(self) -> None:
+        if self.init != "softmax_qe" or self.neighbors != "context":
+            raise ValueError("form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'")
+        if self.dropout or self.zero_init_output or "n_heads" in self.model_fields_set:
+            raise ValueError("form 'gated' has no heads, dropout and output layer: leave them out")
 
     def architecture(self, dim: int) -> RefinerArchitecture:
         """What a network of this configuration computes on embeddings of a length.
@@ -88,10 +103,11 @@ class RefinerConfig(_Frozen):
                 dim=dim,
                 n_steps=self.n_steps,
                 n_neighbors=self.n_neighbors,
-                n_heads=self.n_heads,
+                n_heads=1 if self.form == "gated" else self.n_heads,
                 form=self.form,
                 expansion=self.init == "softmax_qe",
                 neighbors=self.neighbors,
+                level=self.level,
             )
         except ValidationError as error:
             raise RefinerConfigError(
@@ -140,6 +156,40 @@ class AbsentConfig(_Frozen):
     margin: float = Field(0.0, ge=0.0, le=2.0)
 
 
+class SearchConfig(_Frozen):
+    """Searches of a gallery that is drawn anew for every step: the objective `search`.
+
+    Each step draws a gallery from the training items, leaves classes out of it, and searches it with items
+    that are not in it. Two losses are added up: mates must rank before others (SmoothAP, with the direction
+    alone), and queries with a mate must have a higher score than queries without one (with the level).
+
+    Attributes:
+        n_queries: Queries a step, half of them without a mate.
+        n_candidates: Most similar items of each query, with which losses are computed.
+        gallery_share: Smallest and largest share of the items that a gallery holds.
+        absent_share: Share of the classes that are left out of it.
+        rank_sharpness: Factor on differences of similarity between two candidates of a query, before a
+            sigmoid counts them as ranked.
+        level_sharpness: The same between logarithms of best scores of queries with and without a mate.
+        hardest: Share of the queries without a mate, those with the highest scores, that count.
+    """
+
+    n_queries: int = Field(192, ge=8)
+    n_candidates: int = Field(24, ge=2)
+    gallery_share: tuple[float, float] = (0.4, 0.6)
+    absent_share: float = Field(0.5, gt=0.0, lt=1.0)
+    rank_sharpness: float = Field(100.0, gt=0.0, allow_inf_nan=False)
+    level_sharpness: float = Field(10.0, gt=0.0, allow_inf_nan=False)
+    hardest: float = Field(0.2, gt=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> SearchConfig:
+        low, high = self.gallery_share
+        if not 0.0 < low <= high < 1.0:
+            raise ValueError(f"gallery_share is {low} to {high}, expected two ascending shares in (0, 1)")
+        return self
+
+
 class RefinerOptimizerConfig(_Frozen):
     """AdamW with a linear warm-up and half a cosine to zero.
 
@@ -149,6 +199,8 @@ class RefinerOptimizerConfig(_Frozen):
         steps: Steps of training, one batch each.
         warmup_steps: First steps, in which the learning rate rises.
         clip_norm: Longest gradient over all parameters; 0 does not clip.
+        network_rate_factor: Factor on the learning rate of the small networks of gates and level; the few
+            scalars beside them need a larger one.
     """
 
     learning_rate: float = Field(3e-4, gt=0.0, allow_inf_nan=False)
@@ -156,6 +208,7 @@ class RefinerOptimizerConfig(_Frozen):
     steps: int = Field(2000, ge=1)
     warmup_steps: int = Field(100, ge=0)
     clip_norm: float = Field(1.0, ge=0.0, allow_inf_nan=False)
+    network_rate_factor: float = Field(0.3, gt=0.0, allow_inf_nan=False)
 
 
 class RefinerRerankConfig(_Frozen):
@@ -198,7 +251,10 @@ class RefinerRecipe(_Frozen):
         validation_datasets: Images of classes to validate on, best ones that the backbone never saw; without
             any, some of the classes are held out.
         refiner: The network.
-        loss: What is minimized on the refined embeddings.
+        objective: `batch` minimizes `loss` on the refined embeddings of class-balanced batches, as the paper
+            does; `search` draws galleries and searches them.
+        search: The searches of the objective `search`.
+        loss: What is minimized on the refined embeddings, with the objective `batch`.
         batches: How batches are drawn.
         absent: Queries without a mate in their context.
         optimizer: How weights are learned.
@@ -209,6 +265,8 @@ class RefinerRecipe(_Frozen):
     datasets: tuple[DatasetConfig, ...] = ()
     validation_datasets: tuple[DatasetConfig, ...] = ()
     refiner: RefinerConfig = RefinerConfig()
+    objective: Literal["batch", "search"] = "batch"
+    search: SearchConfig = SearchConfig()
     loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
     batches: BatchConfig = BatchConfig()
     absent: AbsentConfig = AbsentConfig()

@@ -17,7 +17,9 @@ from models.bundle import ModelBundle
 from models.refiner_manifest import REFINER_WEIGHTS_FILE, RefinerArchitecture
 from models.similarity import FloatArray
 from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from refine.refiner_step import Bools, refine_step
+from refine.gates import level, neighborhood_features
+from refine.neighbor_features import N_RADII, RADIUS_RANKS
+from refine.refiner_step import Bools, gated_step, refine_step
 from refine.refiner_weights import load_weights
 
 __all__ = ["ContextRefiner", "Refinement"]
@@ -35,15 +37,48 @@ class Refinement:
         steps: (n, t, d) float32, L2-normalized, the embedding after each step.
         attention: (n, t, k) float32, the mean of the heads in each step: sums to 1 over the neighbors that
             are there, and is 0 for others and for an item without any.
+        lengths: (n, t) float32 in (0, 1], how long each embedding is as a query: all 1 without a level. It is
+            no part of `steps`, because items of a gallery have length 1.
     """
 
     steps: FloatArray
     attention: FloatArray
+    lengths: FloatArray
 
     @property
     def embeddings(self) -> FloatArray:
         """(n, d) embeddings after the last step."""
         return self.steps[:, -1]
+
+    @property
+    def queries(self) -> FloatArray:
+        """(n, d) embeddings after the last step with their lengths, to be compared with unit items."""
+        return self.steps[:, -1] * self.lengths[:, -1:]
+
+
+@dataclass(frozen=True)
+class _Neighbors:
+    """Neighbors of a batch.
+
+    Attributes:
+        contexts: (n, k, d) float32 initial embeddings.
+        mask: (n, k) where there is a neighbor.
+        radii: (n, k, 3) float32 of the neighbors; None where no lengths are asked for.
+    """
+
+    contexts: FloatArray
+    mask: Bools
+    radii: FloatArray | None = None
+
+    def __getitem__(self, rows: slice | Bools) -> _Neighbors:
+        radii = None if self.radii is None else self.radii[rows]
+        return _Neighbors(self.contexts[rows], self.mask[rows], radii)
+
+    def cleared(self) -> _Neighbors:
+        """With zeros where there is no neighbor."""
+        there, zero = self.mask[..., None], np.float32(0.0)
+        radii = None if self.radii is None else np.where(there, self.radii, zero)
+        return _Neighbors(np.where(there, self.contexts, zero), self.mask, radii)
 
 
 class ContextRefiner:
@@ -86,6 +121,11 @@ class ContextRefiner:
         return self.architecture.n_steps
 
     @property
+    def has_level(self) -> bool:
+        """Whether queries get a length."""
+        return self.architecture.level
+
+    @property
     def n_neighbors(self) -> int:
         """Neighbors k that the refiner was trained with."""
         return self.architecture.n_neighbors
@@ -111,6 +151,7 @@ class ContextRefiner:
         contexts: npt.ArrayLike,
         mask: npt.ArrayLike | None = None,
         *,
+        radii: npt.ArrayLike | None = None,
         n_steps: int | None = None,
     ) -> Refinement:
         """Refine embeddings with their neighbors, and tell which neighbor weighed how much.
@@ -122,19 +163,24 @@ class ContextRefiner:
             contexts: (n, k, d) initial embeddings of their neighbors, L2-normalized, in any order, for any k.
             mask: (n, k) where there is a neighbor; None where all are there. What stands elsewhere is not
                 looked at.
+            radii: (n, k, 3) similarities of the neighbors to their own neighbors, for the lengths of queries;
+                see `refine.neighbor_features.level_features`. None leaves all lengths 1, and so does a
+                refiner without a level.
             n_steps: Steps t after which to stop; None does all.
 
         Raises:
             RefinementError: The shapes do not fit the refiner or each other, or `n_steps` is out of range.
         """
         n_steps = self._checked_steps(n_steps)
-        rows, neighbors, there = self._checked(queries, contexts, mask)
+        rows, near = self._checked(queries, contexts, mask, radii)
         steps = np.empty((len(rows), n_steps, self.architecture.dim), np.float32)
-        attention = np.empty((len(rows), n_steps, neighbors.shape[1]), np.float32)
+        attention = np.empty((len(rows), n_steps, near.mask.shape[1]), np.float32)
+        lengths = np.empty(steps.shape[:2], np.float32)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            steps[part], attention[part] = self._run(rows[part], neighbors[part], there[part], n_steps)
-        return Refinement(steps, attention)
+            one = self._run(rows[part], near[part], n_steps)
+            steps[part], attention[part], lengths[part] = one.steps, one.attention, one.lengths
+        return Refinement(steps, attention, lengths)
 
     def refine_gallery(
         self,
@@ -171,29 +217,52 @@ class ContextRefiner:
         for start in range(0, len(items), _CHUNK):
             part = slice(start, start + _CHUNK)
             contexts = embeddings[np.maximum(ids[part], 0)]
-            steps, _ = self._run(embeddings[items[part]], contexts, ids[part] >= 0, n_steps)
-            refined[part] = steps[:, -1]
+            one = self._run(embeddings[items[part]], _Neighbors(contexts, ids[part] >= 0), n_steps)
+            refined[part] = one.embeddings
             if on_progress:
                 on_progress(min(start + _CHUNK, len(items)), len(items))
         return refined
 
-    def _run(
-        self, rows: FloatArray, contexts: FloatArray, mask: Bools, n_steps: int
-    ) -> tuple[FloatArray, FloatArray]:
+    def _run(self, rows: FloatArray, neighbors: _Neighbors, n_steps: int) -> Refinement:
         steps = np.repeat(rows[:, None], n_steps, axis=1)
-        attention = np.zeros((len(rows), n_steps, contexts.shape[1]), np.float32)
+        attention = np.zeros((len(rows), n_steps, neighbors.mask.shape[1]), np.float32)
+        lengths = np.ones((len(rows), n_steps), np.float32)
         alone = self.architecture.neighbors == "none"
-        refinable = np.full(len(rows), True) if alone else mask.any(axis=1)
-        current = rows[refinable, None]
-        context, there = np.where(mask[..., None], contexts, np.float32(0.0))[refinable], mask[refinable]
-        if alone:
-            context, there = current, np.full((len(rows), 1), True)
-        for step in range(n_steps if len(current) else 0):
-            current, weights = refine_step(self._weights[step], self.architecture, current, context, there)
+        refinable: Bools = neighbors.mask.any(axis=1) | alone
+        initial = rows[refinable, None]
+        near = _Neighbors(initial, np.full((len(rows), 1), True)) if alone else neighbors[refinable].cleared()
+        current = initial
+        for step in range(n_steps if len(initial) else 0):
+            current, weights = self._step(step, current, initial, near)
             steps[refinable, step] = current[:, 0]
             if not alone:
                 attention[refinable, step] = weights
-        return steps, attention
+            if self.has_level and near.radii is not None:
+                lengths[refinable, step] = self._lengths(step, (initial, current), weights, near, near.radii)
+        return Refinement(steps, attention, lengths)
+
+    def _step(
+        self, step: int, rows: FloatArray, initial: FloatArray, near: _Neighbors
+    ) -> tuple[FloatArray, FloatArray]:
+        weights = self._weights[step]
+        if self.architecture.form == "gated":
+            return gated_step(weights, rows, initial, near.contexts, near.mask)
+        return refine_step(weights, self.architecture, rows, near.contexts, near.mask)
+
+    def _lengths(
+        self,
+        step: int,
+        embeddings: tuple[FloatArray, FloatArray],
+        attention: FloatArray,
+        near: _Neighbors,
+        radii: FloatArray,
+    ) -> FloatArray:
+        """(n,) lengths after a step, from (n, 1, d) embeddings e^0 and e^t."""
+        initial, current = embeddings
+        there = near.mask.astype(np.float32)
+        features = neighborhood_features(current, initial, near.contexts, there)
+        gathered = (attention[:, None] @ near.contexts)[:, 0]
+        return level(self._weights[step], (initial[:, 0], current[:, 0]), gathered, features, there, radii)
 
     def _checked_steps(self, n_steps: int | None) -> int:
         if n_steps is None:
@@ -206,8 +275,12 @@ class ContextRefiner:
         return n_steps
 
     def _checked(
-        self, queries: npt.ArrayLike, contexts: npt.ArrayLike, mask: npt.ArrayLike | None
-    ) -> tuple[FloatArray, FloatArray, Bools]:
+        self,
+        queries: npt.ArrayLike,
+        contexts: npt.ArrayLike,
+        mask: npt.ArrayLike | None,
+        radii: npt.ArrayLike | None,
+    ) -> tuple[FloatArray, _Neighbors]:
         rows = np.ascontiguousarray(queries, dtype=np.float32)
         neighbors = np.ascontiguousarray(contexts, dtype=np.float32)
         there = np.full(neighbors.shape[:2], True) if mask is None else np.asarray(mask, dtype=np.bool_)
@@ -218,7 +291,7 @@ class ContextRefiner:
                 f"expected contexts (n, k, d) and a mask (n, k) for {len(rows)} queries, got contexts "
                 f"{neighbors.shape} and a mask {there.shape}: give every query its own"
             )
-        return rows, neighbors, there
+        return rows, _Neighbors(neighbors, there, _checked_radii(radii, there))
 
     def _check_width(self, what: str, array: FloatArray, n_axes: int) -> None:
         dim = self.architecture.dim
@@ -241,3 +314,15 @@ class ContextRefiner:
                 f"neighbor lists and rows must name items 0 to {len(embeddings) - 1}, got {largest}: "
                 "index the gallery again"
             )
+
+
+def _checked_radii(radii: npt.ArrayLike | None, mask: Bools) -> FloatArray | None:
+    if radii is None:
+        return None
+    near = np.asarray(radii, dtype=np.float32)
+    if near.shape != (*mask.shape, N_RADII):
+        raise RefinementError(
+            f"expected radii {(*mask.shape, N_RADII)}, got {near.shape}: give each neighbor its "
+            f"similarity to its nearest neighbors number {', '.join(map(str, RADIUS_RANKS))}"
+        )
+    return near

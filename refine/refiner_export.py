@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import torch
 from onnx.external_data_helper import set_external_data
@@ -22,8 +23,8 @@ from models.runtime import open_session
 from models.similarity import FloatArray, normalize
 from refine.context_refiner import ContextRefiner
 from refine.errors import RefinementError
+from refine.neighbor_features import N_RADII
 from refine.refiner_network import ContextRefinerNetwork
-from refine.refiner_step import Bools
 from refine.refiner_weights import parameter_shapes, save_weights
 
 __all__ = ["PARITY_TOLERANCE", "export_refiner"]
@@ -82,8 +83,9 @@ def _write_files(network: ContextRefinerNetwork, folder: Path) -> None:
 
 
 def _write_onnx(network: ContextRefinerNetwork, path: Path) -> None:
-    query, context, mask = _examples(network.architecture, n=3)
+    inputs = _examples(network.architecture, n=3)
     batch, neighbors = torch.export.Dim("batch", min=1), torch.export.Dim("neighbors", min=1)
+    shapes = [{0: batch} if name == "query" else {0: batch, 1: neighbors} for name in inputs]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         # The exporter warns of its own internals; the parity check is what counts.
@@ -91,11 +93,11 @@ def _write_onnx(network: ContextRefinerNetwork, path: Path) -> None:
         try:
             torch.onnx.export(
                 network,
-                (torch.from_numpy(query), torch.from_numpy(context), torch.from_numpy(mask)),
+                tuple(torch.from_numpy(one) for one in inputs.values()),
                 path,
-                input_names=["query", "context", "mask"],
-                output_names=["steps", "attention"],
-                dynamic_shapes=({0: batch}, {0: batch, 1: neighbors}, {0: batch, 1: neighbors}),
+                input_names=list(inputs),
+                output_names=_outputs(network.architecture),
+                dynamic_shapes=tuple(shapes),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
@@ -136,8 +138,12 @@ def _places(weights: Path, architecture: RefinerArchitecture) -> dict[str, tuple
     return places
 
 
-def _examples(architecture: RefinerArchitecture, n: int) -> tuple[FloatArray, FloatArray, Bools]:
-    """Random queries, each near its context, the last one without any neighbor."""
+def _outputs(architecture: RefinerArchitecture) -> list[str]:
+    return ["steps", "attention", *(["lengths"] if architecture.level else [])]
+
+
+def _examples(architecture: RefinerArchitecture, n: int) -> dict[str, npt.NDArray[Any]]:
+    """Random queries, each near its context, the last one without any neighbor; by input of the graph."""
     rng = np.random.default_rng(0)
     dim, k = architecture.dim, architecture.n_neighbors + 1
     query = normalize(rng.normal(size=(n, dim)))
@@ -145,18 +151,23 @@ def _examples(architecture: RefinerArchitecture, n: int) -> tuple[FloatArray, Fl
     context = normalize(near.reshape(-1, dim)).reshape(n, k, dim)
     mask = np.arange(k) < rng.integers(1, k + 1, size=(n, 1))
     mask[-1] = False
-    return query, context, mask
+    inputs = {"query": query, "context": context, "mask": mask}
+    if architecture.level:
+        inputs["radii"] = rng.uniform(size=(n, k, N_RADII)).astype(np.float32)
+    return inputs
 
 
 def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
-    query, context, mask = _examples(network.architecture, n=7)
+    inputs = _examples(network.architecture, n=7)
     with torch.inference_mode():
-        tensors = (torch.from_numpy(query), torch.from_numpy(context), torch.from_numpy(mask))
+        tensors = [torch.from_numpy(one) for one in inputs.values()]
         expected = [output.numpy() for output in network(*tensors)]
-    refined = ContextRefiner(bundle).attend(query, context, mask)
+    refined = ContextRefiner(bundle).attend(
+        inputs["query"], inputs["context"], inputs["mask"], radii=inputs.get("radii")
+    )
     for runtime, actual in (
-        ("numpy", [refined.steps, refined.attention]),
-        ("ONNX Runtime", _run_onnx(bundle, {"query": query, "context": context, "mask": mask})),
+        ("numpy", [refined.steps, refined.attention, refined.lengths][: len(expected)]),
+        ("ONNX Runtime", _run_onnx(bundle, inputs)),
     ):
         pairs = zip(actual, expected, strict=True)
         difference = max(float(np.abs(one - other).max()) for one, other in pairs)
@@ -167,9 +178,9 @@ def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
             )
 
 
-def _run_onnx(bundle: ModelBundle, inputs: dict[str, Any]) -> list[FloatArray]:
+def _run_onnx(bundle: ModelBundle, inputs: dict[str, npt.NDArray[Any]]) -> list[FloatArray]:
     try:
         session = open_session(bundle.path / REFINER_FILE, device="cpu", threads=1)
-        return list(session.run(["steps", "attention"], inputs))
+        return list(session.run(None, inputs))
     except BundleError as error:
         raise RefinementError(str(error)) from error

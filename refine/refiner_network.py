@@ -8,6 +8,7 @@ third of the products at 8 neighbors. Serving does the same in numpy.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from torch.nn import functional
 from models.refiner_manifest import RefinerArchitecture
 from models.similarity import FloatArray
 from refine.config import RefinerConfig
+from refine.errors import RefinementError
+from refine.gate_network import GatedStep, Level
 from refine.refiner_weights import parameter_shapes
 
 __all__ = ["ContextRefinerNetwork", "RefinerStep"]
@@ -132,37 +135,85 @@ class ContextRefinerNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.architecture = config.architecture(dim)
-        self.steps = nn.ModuleList(RefinerStep(self.architecture, config) for _ in range(config.n_steps))
+        gated, steps = config.form == "gated", range(config.n_steps)
+        kind: Callable[..., nn.Module] = GatedStep if gated else RefinerStep
+        self.steps = nn.ModuleList(kind(self.architecture, config) for _ in steps)
+        self.levels = nn.ModuleList(Level(self.architecture) for _ in steps if config.level)
         learned = config.temperature is not None
         n_temperatures = 1 if config.shared_temperature or not learned else config.n_steps
         start = torch.full((n_temperatures,), math.log(config.temperature or 1.0))
         # The logarithm is learned, so that a temperature stays above zero.
         self.log_temperature = nn.Parameter(start, requires_grad=learned)
 
-    def forward(self, query: Tensor, context: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """Refine embeddings with their neighbors.
 
         Args:
             query: (B, d) initial embeddings, L2-normalized.
             context: (B, k, d) initial embeddings of their neighbors, in any order.
             mask: (B, k) of bool, where there is a neighbor.
+            radii: (B, k, 3) of the neighbors, for a refiner with a level; see `refine.neighbor_features`.
 
         Returns:
-            (B, T, d) embedding after each step, and (B, T, k) attention, the mean of the heads. A row without
-            neighbors stays as it is, with attention 0.
+            (B, T, d) embedding after each step, L2-normalized, and (B, T, k) attention, the mean of the heads;
+            of a refiner with a level that was given radii also (B, T) lengths as queries, in (0, 1]. A row
+            without neighbors stays as it is, with attention 0 and length 1.
         """
         seen = self._hide_neighbors(mask)
         if self.config.neighbors == "none":
             refined, _ = self._run(query, query[:, None], torch.ones_like(mask[:, :1]))
             return refined, torch.zeros_like(context[..., 0])[:, None].repeat(1, len(self.steps), 1)
-        refined, attention = self._run(query, context.masked_fill(~seen[..., None], 0.0), seen)
+        present = context.masked_fill(~seen[..., None], 0.0)
+        refined, attention = self._run(query, present, seen)
         has_neighbor = seen.any(dim=1)[:, None, None]
-        return torch.where(has_neighbor, refined, query[:, None]), attention
+        steps = torch.where(has_neighbor, refined, query[:, None])
+        if radii is None or not self.levels:
+            return steps, attention
+        return steps, attention, self._log_lengths(steps, attention, query, present, seen, radii).exp()
+
+    def log_lengths(
+        self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
+    ) -> Tensor:
+        """Logarithms of the lengths, for what `forward` made of the same batch.
+
+        Args:
+            steps: (B, T, d) embeddings after each step.
+            attention: (B, T, k) of each step.
+            query: (B, d) initial embeddings, L2-normalized.
+            context: (B, k, d) initial embeddings of their neighbors, any values where there is none.
+            mask: (B, k) of bool, where there is a neighbor.
+            radii: (B, k, 3) of the neighbors; see `refine.neighbor_features.level_features`.
+
+        Returns:
+            (B, T), at most 0, and 0 for a row without neighbors; with a gradient for the level alone.
+
+        Raises:
+            RefinementError: The refiner has no level.
+        """
+        if not self.levels:
+            raise RefinementError("this refiner has no level: set refiner.level")
+        present = context.masked_fill(~mask[..., None], 0.0)
+        return self._log_lengths(steps, attention, query, present, mask, radii)
+
+    def _log_lengths(
+        self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
+    ) -> Tensor:
+        radii = radii.masked_fill(~mask[..., None], 0.0)
+        lengths = [
+            level(query, steps[:, step], attention[:, step], context, mask, radii)
+            for step, level in enumerate(self.levels)
+        ]
+        return torch.stack(lengths, dim=1)
 
     def _run(self, query: Tensor, context: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         current, steps, attention = query, [], []
         for step, temperature in zip(self.steps, self._temperatures(), strict=True):
-            current, weights = step(current, context, mask, temperature)
+            if isinstance(step, GatedStep):
+                current, weights = step(current, query, context, mask, temperature)
+            else:
+                current, weights = step(current, context, mask, temperature)
             steps.append(current)
             attention.append(weights)
         return torch.stack(steps, dim=1), torch.stack(attention, dim=1)
@@ -183,10 +234,14 @@ class ContextRefinerNetwork(nn.Module):
     def step_arrays(self) -> list[dict[str, FloatArray]]:
         """Arrays of each step as `refine.refiner_weights` names them."""
         arrays = []
-        for step, temperature in zip(self.steps, self._temperatures(), strict=True):
+        for number, (step, temperature) in enumerate(zip(self.steps, self._temperatures(), strict=True)):
             inverse = (1.0 / temperature).reshape(1)
             one = torch.ones_like(inverse)
             named: dict[str, Tensor] = dict(step.named_parameters())
+            if isinstance(step, GatedStep):
+                named = step.arrays()
+            for level in self.levels[number : number + 1]:
+                named |= level.arrays() if isinstance(level, Level) else {}
             named["logit_scale"] = one if self.architecture.expansion else inverse
             named["expansion_scale"] = inverse
             names = parameter_shapes(self.architecture)

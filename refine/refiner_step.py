@@ -24,9 +24,10 @@ import numpy.typing as npt
 
 from models.refiner_manifest import RefinerArchitecture
 from models.similarity import FloatArray
+from refine.gates import gated_attention, neighborhood_features
 from refine.refiner_weights import Weights
 
-__all__ = ["Bools", "attention_weights", "normalized_rows", "refine_step"]
+__all__ = ["Bools", "attention_weights", "gated_step", "normalized_rows", "refine_step"]
 
 Bools = npt.NDArray[np.bool_]
 _SMALLEST_NORM = 1e-12
@@ -61,6 +62,28 @@ def refine_step(
     if architecture.form == "attention_mlp":
         hidden = np.maximum(refined @ weights["hidden"] + weights["hidden_bias"], np.float32(0.0))
         refined += hidden @ weights["mlp"] + weights["mlp_bias"]
+    return normalized_rows(refined), attention
+
+
+def gated_step(
+    weights: Weights, rows: FloatArray, initial: FloatArray, context: FloatArray, mask: Bools
+) -> tuple[FloatArray, FloatArray]:
+    """Refine embeddings once with a gated refiner; see `refine.gates`.
+
+    Args:
+        weights: Arrays of this step.
+        rows: (n, 1, d) float32 embeddings e^{t-1}.
+        initial: (n, 1, d) embeddings e^0.
+        context: (n, k, d) float32, with zeros where there is no neighbor.
+        mask: (n, k) where there is one; at least one a row.
+
+    Returns:
+        (n, 1, d) embeddings e^t, L2-normalized, and (n, k) attention.
+    """
+    present = mask.astype(np.float32)
+    features = neighborhood_features(rows, initial, context, present)
+    attention, weight = gated_attention(weights, features, present)
+    refined = rows + weight[:, None, None] * (attention[:, None] @ context)
     return normalized_rows(refined), attention
 
 

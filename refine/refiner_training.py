@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +26,11 @@ from refine.embedding_set import EmbeddingSet
 from refine.errors import RefinerTrainingError
 from refine.refiner_batches import RefinerBatch, RefinerBatches
 from refine.refiner_network import ContextRefinerNetwork
-from refine.refiner_step import Bools
-from refine.refiner_validation import RefinerValidation, SideFigures, Verdict
+from refine.refiner_validation import Neighbors, Refine, RefinerValidation, SideFigures, Verdict
+from refine.search_batches import SearchBatches
+from refine.search_loss import search_loss
 
-__all__ = ["RefinerRecord", "RefinerTrainer", "RefinerTrainingResult", "absent_loss"]
+__all__ = ["RefinerRecord", "RefinerTrainer", "RefinerTrainingResult", "absent_loss", "refine_with"]
 
 _VALIDATION_BATCH = 1024
 
@@ -114,26 +116,31 @@ class RefinerTrainer:
         )
         torch.manual_seed(recipe.seed)
         network = ContextRefinerNetwork(items.dim, recipe.refiner).to(self.device)
-        batches = RefinerBatches(items, recipe, self.device)
-        records, best = self._optimize(network, batches, validation)
-        verdict = validation.decide(_as_numpy(network), best.figures)
+        objective = self._objective(network, items)
+        records, best = self._optimize(network, objective, validation)
+        verdict = validation.decide(refine_with(network), best.figures)
         return RefinerTrainingResult(
-            network.eval(), records, best, verdict, n_items=len(items), n_classes=len(batches.class_sizes)
+            network.eval(), records, best, verdict, n_items=len(items), n_classes=objective.n_classes
         )
 
+    def _objective(self, network: ContextRefinerNetwork, items: EmbeddingSet) -> Objective:
+        if self.recipe.objective == "search":
+            return _SearchObjective(network, SearchBatches(items, self.recipe, self.device))
+        return _BatchObjective(network, RefinerBatches(items, self.recipe, self.device))
+
     def _optimize(
-        self, network: ContextRefinerNetwork, batches: RefinerBatches, validation: RefinerValidation
+        self, network: ContextRefinerNetwork, objective: Objective, validation: RefinerValidation
     ) -> tuple[list[RefinerRecord], RefinerRecord]:
         config, every = self.recipe.optimizer, self.recipe.validation.every
-        loss_function = self._build_loss(network, batches)
-        parameters = [p for part in (network, loss_function) for p in part.parameters() if p.requires_grad]
-        optimizer, schedule = _build_optimizer(parameters, config)
+        parameters = [p for part in (network, *objective.parts) for p in part.parameters() if p.requires_grad]
+        optimizer, schedule = _build_optimizer(network, objective, config)
         records = [self._record(network, validation, 0, math.nan)]
         best, weights = records[0], copy.deepcopy(network.state_dict())
         losses: list[Tensor] = []
-        for step, batch in enumerate(batches, start=1):
+        for step, loss in enumerate(objective.losses(), start=1):
             optimizer.zero_grad(set_to_none=True)
-            losses.append(self._backward(network, loss_function, batch))
+            loss.backward()
+            losses.append(loss.detach())
             if config.clip_norm:
                 nn.utils.clip_grad_norm_(parameters, config.clip_norm)
             optimizer.step()
@@ -149,32 +156,10 @@ class RefinerTrainer:
         network.load_state_dict(weights)
         return records, best
 
-    def _build_loss(self, network: ContextRefinerNetwork, batches: RefinerBatches) -> nn.Module:
-        recipe = self.recipe
-        loss_function: nn.Module = build_loss(
-            recipe.loss,
-            dim=network.architecture.dim,
-            class_sizes=batches.class_sizes,
-            max_per_class=recipe.batches.per_class,
-        )
-        return loss_function.to(self.device)
-
-    def _backward(
-        self, network: ContextRefinerNetwork, loss_function: nn.Module, batch: RefinerBatch
-    ) -> Tensor:
-        steps, _ = network.train()(batch.query, batch.context, batch.mask)
-        refined = steps[:, -1]
-        loss: Tensor = loss_function(refined, batch.labels)
-        absent = self.recipe.absent
-        if absent.share:
-            loss = loss + absent.weight * absent_loss(refined, batch, absent.margin)
-        loss.backward()
-        return loss.detach()
-
     def _record(
         self, network: ContextRefinerNetwork, validation: RefinerValidation, step: int, loss: float
     ) -> RefinerRecord:
-        record = RefinerRecord(step, loss, validation.measure(_as_numpy(network)))
+        record = RefinerRecord(step, loss, validation.measure(refine_with(network)))
         if self.on_record:
             self.on_record(record)
         return record
@@ -203,17 +188,78 @@ def absent_loss(refined: Tensor, batch: RefinerBatch, margin: float) -> Tensor:
     return (rise * batch.absent).sum() / batch.absent.sum().clamp(min=1)
 
 
-def _as_numpy(network: ContextRefinerNetwork) -> Callable[[FloatArray, FloatArray, Bools], FloatArray]:
+class Objective(Protocol):
+    """What is minimized."""
+
+    n_classes: int
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        """What is learned beside the refiner."""
+
+    def losses(self) -> Iterator[Tensor]:
+        """The loss of each batch, when its turn comes."""
+
+
+class _BatchObjective:
+    """A metric-learning loss on class-balanced batches."""
+
+    def __init__(self, network: ContextRefinerNetwork, batches: RefinerBatches) -> None:
+        self.network, self.batches, self.recipe = network, batches, batches.recipe
+        self.loss_function: nn.Module = build_loss(
+            self.recipe.loss,
+            dim=network.architecture.dim,
+            class_sizes=batches.class_sizes,
+            max_per_class=self.recipe.batches.per_class,
+        ).to(next(network.parameters()).device)
+        self.n_classes = len(batches.class_sizes)
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        return (self.loss_function,)
+
+    def losses(self) -> Iterator[Tensor]:
+        absent = self.recipe.absent
+        for batch in self.batches:
+            steps, *_ = self.network.train()(batch.query, batch.context, batch.mask)
+            refined = steps[:, -1]
+            loss: Tensor = self.loss_function(refined, batch.labels)
+            if absent.share:
+                loss = loss + absent.weight * absent_loss(refined, batch, absent.margin)
+            yield loss
+
+
+class _SearchObjective:
+    """Searches of galleries."""
+
+    def __init__(self, network: ContextRefinerNetwork, batches: SearchBatches) -> None:
+        self.network, self.batches = network, batches
+        self.n_classes = len(batches.class_sizes)
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        return ()
+
+    def losses(self) -> Iterator[Tensor]:
+        for batch in self.batches:
+            yield search_loss(self.network.train(), batch, self.batches.recipe.search)
+
+
+def refine_with(network: ContextRefinerNetwork) -> Refine:
+    """A network as a validation asks it; it is set to evaluation with every call."""
     device = next(network.parameters()).device
 
-    def refine(rows: FloatArray, contexts: FloatArray, mask: Bools) -> FloatArray:
+    def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
         network.eval()
         parts = []
+        arrays = (rows, neighborhood.contexts, neighborhood.mask, neighborhood.radii)
         with torch.inference_mode():
             for start in range(0, len(rows), _VALIDATION_BATCH):
                 part = slice(start, start + _VALIDATION_BATCH)
-                inputs = (torch.from_numpy(one[part]).to(device) for one in (rows, contexts, mask))
-                parts.append(network(*inputs)[0][:, -1].cpu())
+                inputs = (torch.from_numpy(one[part]).to(device) for one in arrays)
+                steps, _, *lengths = network(*inputs)
+                long = lengths[0][:, -1:] if as_queries and lengths else 1.0
+                parts.append((steps[:, -1] * long).cpu())
         refined: FloatArray = torch.cat(parts).numpy()
         return refined
 
@@ -221,12 +267,24 @@ def _as_numpy(network: ContextRefinerNetwork) -> Callable[[FloatArray, FloatArra
 
 
 def _build_optimizer(
-    parameters: list[nn.Parameter], config: RefinerOptimizerConfig
+    network: ContextRefinerNetwork, objective: Objective, config: RefinerOptimizerConfig
 ) -> tuple[torch.optim.Optimizer, LambdaLR]:
+    small = {id(p) for name, p in network.named_parameters() if _is_of_small_network(network, name)}
+    rest = [
+        p
+        for part in (network, *objective.parts)
+        for p in part.parameters()
+        if p.requires_grad and id(p) not in small
+    ]
     # Biases, temperatures and weights of the expansion are not decayed: they set scales, not directions.
     groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [p for p in network.parameters() if id(p) in small],
+            "weight_decay": config.weight_decay,
+            "lr": config.learning_rate * config.network_rate_factor,
+        },
     ]
     optimizer = torch.optim.AdamW(groups, lr=config.learning_rate)
 
@@ -237,6 +295,13 @@ def _build_optimizer(
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, after)))
 
     return optimizer, LambdaLR(optimizer, rate_at)
+
+
+def _is_of_small_network(network: ContextRefinerNetwork, name: str) -> bool:
+    """Whether a parameter belongs to the gates or the level, and is none of their scalars."""
+    if network.architecture.form == "gated" and name.startswith("steps."):
+        return not name.endswith("expansion_weight")
+    return name.startswith("levels.") and not name.endswith((".scale", ".level_bias"))
 
 
 def _mean_loss(losses: list[Tensor], step: int) -> float:

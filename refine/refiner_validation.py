@@ -6,8 +6,9 @@ refined gallery item attends to its neighbors in the gallery, a refined query to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +21,23 @@ from refine.config import RefinerRerankConfig, RefinerValidationConfig
 from refine.embedding_set import EmbeddingSet
 from refine.errors import RefinerTrainingError
 from refine.nearest import nearest_items
+from refine.neighbor_features import RADIUS_RANKS, neighborhood_radii
 from refine.refiner_step import Bools
 from refine.reranking import contextual_scores, kth_similarities
 
-__all__ = ["SIDES", "Refine", "RefinerValidation", "SideFigures", "Verdict", "choose_sides", "fnir_at_fpir"]
+__all__ = [
+    "SIDES",
+    "Neighbors",
+    "Refine",
+    "RefinerValidation",
+    "SideFigures",
+    "Verdict",
+    "choose_sides",
+    "fnir_at_fpir",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# (n, d) embeddings, (n, k, d) contexts and (n, k) mask to (n, d) refined embeddings.
-Refine = Callable[[FloatArray, FloatArray, Bools], FloatArray]
 
 SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
 # Candidates that are re-ranked; the service scores no fewer.
@@ -74,6 +83,28 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Neighbors:
+    """What embeddings are refined with.
+
+    Attributes:
+        contexts: (n, k, d) initial embeddings of their neighbors, any values where there is none.
+        mask: (n, k) where there is one.
+        radii: (n, k, 3) of the neighbors; see `refine.neighbor_features`.
+    """
+
+    contexts: FloatArray
+    mask: Bools
+    radii: FloatArray
+
+
+class Refine(Protocol):
+    """A refiner, as a validation asks it."""
+
+    def __call__(self, rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
+        """(n, d) refined embeddings of (n, d) rows; queries may have a length below 1."""
+
+
+@dataclass(frozen=True)
 class _Search:
     """One gallery and its queries, as positions in the set.
 
@@ -82,12 +113,15 @@ class _Search:
         queries: (n,) queries with a mate, then those without.
         n_known: Queries with a mate.
         contexts: (m + n, k) neighbors of gallery and queries, as positions in the gallery, -1 for none.
+        radii: (m, 3) similarity of each gallery item to its nearest others in it; see
+            `refine.neighbor_features`.
     """
 
     gallery: Ints
     queries: Ints
     n_known: int
     contexts: Ints
+    radii: FloatArray
 
 
 class RefinerValidation:
@@ -151,10 +185,15 @@ class RefinerValidation:
         queries = np.concatenate([known, absent])
         rows = np.concatenate([gallery, queries])
         # Nothing but a gallery item itself is left out of a context.
-        contexts, _ = nearest_items(
-            self._unit[rows], self._unit[gallery], k, query_groups=rows, item_groups=gallery
+        contexts, similarities = nearest_items(
+            self._unit[rows],
+            self._unit[gallery],
+            max(k, *RADIUS_RANKS),
+            query_groups=rows,
+            item_groups=gallery,
         )
-        return _Search(gallery, queries, len(known), contexts)
+        radii = neighborhood_radii(similarities[: len(gallery)])
+        return _Search(gallery, queries, len(known), contexts[:, :k], radii)
 
     def _check(self) -> None:
         needed = int(np.ceil(1.0 / self.config.fpir))
@@ -171,9 +210,18 @@ class RefinerValidation:
         """Gallery and queries, as they are and refined."""
         gallery = self._unit[search.gallery]
         rows = np.concatenate([gallery, self._unit[search.queries]])
-        refined = refine(rows, gallery[np.maximum(search.contexts, 0)], search.contexts >= 0)
         n = len(gallery)
-        return gallery, rows[n:], refined[:n], refined[n:]
+
+        def of(part: slice) -> Neighbors:
+            places = np.maximum(search.contexts[part], 0)
+            return Neighbors(gallery[places], search.contexts[part] >= 0, search.radii[places])
+
+        return (
+            gallery,
+            rows[n:],
+            refine(gallery, of(slice(n)), as_queries=False),
+            refine(rows[n:], of(slice(n, None)), as_queries=True),
+        )
 
     def _measure_sides(self, refined: Sequence[tuple[FloatArray, ...]], sides: Sides) -> SideFigures:
         trials, metrics, weights = [], [], []

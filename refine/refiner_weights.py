@@ -15,6 +15,7 @@ import numpy as np
 from models.refiner_manifest import RefinerArchitecture
 from models.similarity import FloatArray
 from refine.errors import RefinementError
+from refine.neighbor_features import N_GATE_FEATURES, N_LEVEL_FEATURES
 
 __all__ = ["Weights", "load_weights", "parameter_shapes", "save_weights"]
 
@@ -26,8 +27,10 @@ def parameter_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, 
 
     `key` maps a head's query back to the space of the embeddings, and `value` maps what a head has
     gathered there to the head's part of the output; see `refine.refiner_step`. `logit_scale`,
-    `expansion_scale` and `expansion_weight` are scalars.
+    `expansion_scale` and `expansion_weight` are scalars. `refine.gates` says what gates and level are.
     """
+    if architecture.form == "gated":
+        return {**_gate_shapes(architecture), **_level_shapes(architecture)}
     d, heads = architecture.dim, architecture.n_heads
     width = d // heads
     shapes: dict[str, tuple[int, ...]] = {
@@ -42,7 +45,39 @@ def parameter_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, 
         shapes |= {"hidden": (d, d), "hidden_bias": (d,), "mlp": (d, d), "mlp_bias": (d,)}
     if architecture.expansion:
         shapes |= {"expansion_scale": (1,), "expansion_weight": (1,)}
-    return shapes
+    return shapes | _level_shapes(architecture)
+
+
+def _gate_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, ...]]:
+    width = architecture.gate_width
+    return {
+        "expansion_scale": (1,),
+        "expansion_weight": (1,),
+        **_network_shapes("gate", N_GATE_FEATURES, width),
+        "gate_logit": (width,),
+        "gate_weight": (width,),
+    }
+
+
+def _level_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, ...]]:
+    if not architecture.level:
+        return {}
+    width = architecture.gate_width
+    return {
+        "level_scale": (1,),
+        "level_bias": (1,),
+        **_network_shapes("level", N_LEVEL_FEATURES, width),
+        "level_residual": (width,),
+    }
+
+
+def _network_shapes(name: str, n_features: int, width: int) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{name}_in": (n_features, width),
+        f"{name}_in_bias": (width,),
+        f"{name}_out": (2 * width, width),
+        f"{name}_out_bias": (width,),
+    }
 
 
 def save_weights(path: Path, steps: Sequence[Weights], architecture: RefinerArchitecture) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from indexer.contexts import query_context
+from indexer.contexts import context_radii, query_context
 from indexer.selection import Selection
 from indexer.snapshot import Snapshot
 from indexer.view import GalleryView
@@ -193,10 +193,18 @@ class Scorer:
                 for row, (query, out) in enumerate(zip(queries, excluded, strict=True))
             ]
         )
-        steps = self.refinement.refiner.refine(
-            queries, self.view.vectors(contexts), contexts >= 0, n_steps=self.pipeline.refine.steps
+        refiner, radii = self.refinement.refiner, None
+        if refiner.has_level:
+            pairs = zip(contexts, excluded, strict=True)
+            radii = np.stack([context_radii(self.view, near, out) for near, out in pairs])
+        refined = refiner.attend(
+            queries,
+            self.view.vectors(contexts),
+            contexts >= 0,
+            radii=radii,
+            n_steps=self.pipeline.refine.steps,
         )
-        return np.ascontiguousarray(steps[:, -1])
+        return np.ascontiguousarray(refined.queries)
 
     def _initial_similarities(self, queries: FloatArray, positions: Positions) -> FloatArray:
         similarities = np.full(positions.shape, -np.inf, np.float32)

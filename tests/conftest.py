@@ -67,11 +67,23 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> ModelBundle:
 
 
 def add_refiner(
-    bundle: ModelBundle, *, seed: int = 0, sides: str = "both", rerank: str = "off"
+    bundle: ModelBundle,
+    *,
+    seed: int = 0,
+    sides: str = "both",
+    rerank: str = "off",
+    form: str = "attention_mlp",
+    level: bool = False,
 ) -> ModelBundle:
     """Give a bundle a refiner with random weights, which moves embeddings far."""
     architecture = RefinerArchitecture(
-        dim=bundle.dim, n_steps=3, n_neighbors=4, n_heads=2, form="attention_mlp", expansion=True
+        dim=bundle.dim,
+        n_steps=3,
+        n_neighbors=4,
+        n_heads=1 if form == "gated" else 2,
+        form=form,
+        expansion=True,
+        level=level,
     )
     rng = np.random.default_rng(seed)
     shapes = parameter_shapes(architecture)

@@ -54,7 +54,7 @@ def validate(items: EmbeddingSet, **changes: Any) -> RefinerValidation:
     return RefinerValidation(items, 4, RefinerValidationConfig(**changes), seed=0)
 
 
-def unchanged(rows: Any, _contexts: Any, _mask: Any) -> Any:
+def unchanged(rows: Any, _neighbors: Any, **_: bool) -> Any:
     return rows
 
 
@@ -128,7 +128,7 @@ def test_what_changes_nothing_gives_the_same_on_all_sides() -> None:
 
 def test_each_side_is_refined_where_it_is_named() -> None:
     """A refiner that turns its embeddings around: matching needs both sides turned, or neither."""
-    figures = validate(blobs(noise=0.3)).measure(lambda rows, _contexts, _mask: -rows)
+    figures = validate(blobs(noise=0.3)).measure(lambda rows, _neighbors, **_: -rows)
     assert figures["both"] == figures["off"]
     assert figures["off"].hit_rate_1 > 0.95
     assert max(figures["gallery"].hit_rate_1, figures["query"].hit_rate_1) < 0.05
@@ -141,12 +141,14 @@ def test_a_refiner_that_knows_the_classes_is_used_and_one_that_spoils_is_not() -
         for one, label in zip(items.embeddings, items.labels, strict=True)
     }
 
-    def informed(rows: Any, _contexts: Any, _mask: Any) -> Any:
+    def informed(rows: Any, _neighbors: Any, **_: bool) -> Any:
         moved = np.array([centers[tuple(row)] for row in rows])
         return moved / np.linalg.norm(moved, axis=1, keepdims=True)
 
-    def spoiling(rows: Any, _contexts: Any, _mask: Any) -> Any:
-        noisy = rows + np.random.default_rng(0).normal(size=rows.shape).astype(np.float32)
+    rng = np.random.default_rng(0)
+
+    def spoiling(rows: Any, _neighbors: Any, **_: bool) -> Any:
+        noisy = rows + rng.normal(size=rows.shape).astype(np.float32)
         return noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
 
     validation = validate(items)

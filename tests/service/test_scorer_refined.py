@@ -39,9 +39,9 @@ def clustered(n: int, n_centers: int = 6, seed: int = 0) -> FloatArray:
     return normalize(centers[rng.integers(0, n_centers, n)] + 0.6 * rng.normal(size=(n, DIM)))
 
 
-@pytest.fixture(scope="module")
-def refiner(refiner_bundle: ModelBundle) -> ContextRefiner:
-    return ContextRefiner(refiner_bundle)
+@pytest.fixture(scope="module", params=[{}, {"form": "gated", "level": True}], ids=["plain", "level"])
+def refiner(with_refiner: Callable[..., ModelBundle], request: pytest.FixtureRequest) -> ContextRefiner:
+    return ContextRefiner(with_refiner(**request.param))
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,26 @@ class SlowSearch:
     refiner: ContextRefiner
     pipeline: Pipeline
 
-    def context_of(self, vector: FloatArray, others: FloatArray) -> FloatArray:
+    def context_of(self, vector: FloatArray, others: FloatArray) -> list[int]:
         order = np.argsort(-exact_similarities(vector, others), kind="stable")
-        return others[order[: self.refiner.n_neighbors]]
+        return order[: self.refiner.n_neighbors].tolist()
 
-    def refined(self, vector: FloatArray, others: FloatArray) -> FloatArray:
+    def refined(self, vector: FloatArray, others: FloatArray, *, as_query: bool = False) -> FloatArray:
         context = self.context_of(vector, others)
-        steps = self.refiner.refine(vector[None], context[None], n_steps=self.pipeline.refine.steps)
-        return steps[0, -1]
+        radii = [self.radii_of(place, others) for place in context] if as_query else None
+        found = self.refiner.attend(
+            vector[None],
+            others[context][None],
+            radii=None if radii is None else [radii],
+            n_steps=self.pipeline.refine.steps,
+        )
+        return found.queries[0]
+
+    def radii_of(self, place: int, gallery: FloatArray) -> list[float]:
+        """Similarity of an item to its 1st, 4th and 8th nearest others, or to the last there is."""
+        others = np.delete(gallery, place, axis=0)
+        ranked = np.sort(exact_similarities(gallery[place], others))[::-1].tolist()
+        return [ranked[min(number, len(ranked)) - 1] if ranked else 0.0 for number in (1, 4, 8)]
 
     def scores(self, query: FloatArray, gallery: FloatArray) -> npt.NDArray[np.float64]:
         """Final score of every item."""
@@ -73,7 +85,7 @@ class SlowSearch:
             everyone = range(len(gallery))
             items = np.stack([self.refined(gallery[i], np.delete(gallery, i, axis=0)) for i in everyone])
         if refine.of_query:
-            matched = self.refined(query, gallery)
+            matched = self.refined(query, gallery, as_query=True)
         if self.pipeline.rerank.method == "off":
             return np.exp(2.0 * exact_similarities(matched, items).astype(np.float64) - 2.0)
         members = np.concatenate([items, matched[None]])
@@ -181,7 +193,14 @@ def test_an_item_as_a_query_is_refined_to_the_bits_of_its_stored_embedding(
     scored = scorer_of(snapshot, pipeline, refiner).score(
         gallery[own], 5, excluded=list(own[:, None]), items=own
     )
-    assert scored.queries.tobytes() == np.asarray(stored.embeddings[own]).tobytes()
+    expected = np.asarray(stored.embeddings[own])
+    if refiner.has_level:
+        # A level shortens queries and turns none.
+        lengths = np.linalg.norm(scored.queries, axis=1, keepdims=True)
+        assert lengths.max() <= 1.0 + 1e-6
+        assert scored.queries == pytest.approx(expected * lengths, abs=1e-6)
+    else:
+        assert scored.queries.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL, RECIPROCAL], ids=lambda one: one.method)

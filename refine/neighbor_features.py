@@ -1,0 +1,132 @@
+"""What gates see of an embedding and its neighbors: similarities among them, nothing of their directions.
+
+A matrix learned on some classes says which directions matter for those classes. Similarities say how sure a
+neighborhood is, whatever it shows: what is learned on them holds for other classes, and does not depend on
+how a backbone happened to turn its space.
+
+Every function works on numpy arrays and on torch tensors: both serve the same formulas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from models.similarity import FloatArray
+
+__all__ = [
+    "N_GATE_FEATURES",
+    "N_LEVEL_FEATURES",
+    "N_RADII",
+    "RADIUS_RANKS",
+    "gate_features",
+    "level_features",
+]
+
+N_GATE_FEATURES = 11
+# A neighbor's radii: its similarity to its own 1st, 4th and 8th nearest neighbor.
+RADIUS_RANKS = (1, 4, 8)
+N_RADII = len(RADIUS_RANKS)
+N_LEVEL_FEATURES = N_GATE_FEATURES + 2 + N_RADII
+
+# Differences between similarities are several times smaller than the similarities.
+_SPREAD = 3.0
+_USUAL_NEIGHBORS = 8.0
+
+
+def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> Any:
+    """Features of each neighbor, in any order of the neighbors.
+
+    Args:
+        xp: `numpy` or `torch`.
+        current: (n, k) similarities of e^t to the neighbors.
+        initial: (n, k) similarities of e^0 to them.
+        gram: (n, k, k) similarities of the neighbors to each other.
+        mask: (n, k) float, 1 where there is a neighbor; at least one a row.
+
+    Returns:
+        (n, k, 11): similarity to e^t and to e^0; mean and largest similarity to the other neighbors, and how
+        far the mean lies below; rank by similarity to e^0; mean, spread and largest similarity to e^0, mean
+        of the similarities among neighbors, number of neighbors.
+    """
+    pairs = mask[:, :, None] * mask[:, None, :] * _off_diagonal(xp, mask)
+    n_others = pairs.sum(2)
+    mean_other = (gram * pairs).sum(2) / xp.maximum(n_others, xp.ones_like(n_others))
+    largest_other = xp.where(n_others > 0, xp.amax(gram * pairs - 2.0 * (1.0 - pairs), 2), mean_other)
+    nearer = (initial[:, None, :] > initial[:, :, None]) * pairs
+    count = mask.sum(1)[:, None]
+    mean = (initial * mask).sum(1)[:, None] / count
+    spread = (((initial - mean) ** 2 * mask).sum(1)[:, None] / count + 1e-6) ** 0.5
+    top = xp.amax(initial * mask - 2.0 * (1.0 - mask), 1)[:, None]
+    among = (mean_other * mask).sum(1)[:, None] / count
+    wide = xp.ones_like(initial)
+    return xp.stack(
+        [
+            current,
+            initial,
+            mean_other,
+            largest_other,
+            current - mean_other,
+            nearer.sum(2) / _USUAL_NEIGHBORS,
+            mean * wide,
+            _SPREAD * spread * wide,
+            top * wide,
+            among * wide,
+            count / _USUAL_NEIGHBORS * wide,
+        ],
+        -1,
+    )
+
+
+def level_features(xp: Any, gates: Any, turn: Any, mask: Any, radii: Any) -> Any:
+    """Features of each neighbor that tell whether a query has a mate.
+
+    Args:
+        xp: `numpy` or `torch`.
+        gates: (n, k, 11) of `gate_features`.
+        turn: (n,) cosine of e^0 and e^t.
+        mask: (n, k) float, 1 where there is a neighbor.
+        radii: (n, k, 3) similarity of each neighbor to its own 1st, 4th and 8th nearest neighbor: a query
+            that lies further from a neighbor than these would not be among its neighbors.
+
+    Returns:
+        (n, k, 16): the features, the cosine, the largest similarity to e^t, and how much the query's
+        similarity to the neighbor exceeds each radius.
+    """
+    current = gates[..., 0]
+    top = xp.amax(current * mask - 2.0 * (1.0 - mask), 1)[:, None]
+    wide = xp.ones_like(current)
+    return xp.concatenate(
+        [
+            gates,
+            xp.stack([turn[:, None] * wide, top * wide], -1),
+            _SPREAD * (current[..., None] - radii),
+        ],
+        -1,
+    )
+
+
+def neighborhood_radii(similarities: FloatArray) -> FloatArray:
+    """Radii of items, from their lists of neighbors.
+
+    Args:
+        similarities: (n, K) float32 similarities of each item to its nearest others, most similar first, -inf
+            where there is none.
+
+    Returns:
+        (n, 3): the similarity to the 1st, 4th and 8th of them, to the last one where there are fewer, and 0
+        where there is none.
+    """
+    counts = np.isfinite(similarities).sum(axis=1)
+    if not similarities.shape[1]:
+        return np.zeros((len(similarities), N_RADII), np.float32)
+    places = np.minimum(np.array(RADIUS_RANKS), counts[:, None]) - 1
+    found = np.take_along_axis(similarities, np.maximum(places, 0), axis=1)
+    return np.where(places >= 0, found, np.float32(0.0))
+
+
+def _off_diagonal(xp: Any, mask: Any) -> Any:
+    """(k, k) float, 0 on the diagonal and 1 elsewhere, where `mask` is."""
+    eye = xp.eye(mask.shape[1], dtype=mask.dtype)
+    return 1.0 - (eye.to(mask.device) if hasattr(eye, "to") else eye)
