@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -306,3 +307,24 @@ def test_name_can_be_used_again_after_delete(gallery: Gallery) -> None:
     version = _publish(gallery, ["a", "b", "c"], seed=1)
     assert gallery.versions() == [version]
     assert len(gallery.snapshot()) == 3
+
+
+def test_a_deletion_that_died_leaves_no_half_gallery(
+    live_gallery: Gallery,
+    rows: Callable[..., pa.Table],
+    unit: Callable[..., FloatArray],
+    publish: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("indexer.gallery.shutil.rmtree", die)
+    with pytest.raises(KeyboardInterrupt):
+        live_gallery.delete()
+    monkeypatch.undo()
+    root = live_gallery.path.parent
+    assert (list_galleries(root), len(list(root.iterdir()))) == ([], 1)
+    publish(live_gallery, rows(["new"], unit(1)))
+    live_gallery.delete()
+    assert list(root.iterdir()) == []
