@@ -100,7 +100,7 @@ def over_labels(rng, counts: LabelCounts) -> tuple[float, float]:
 WORLDS = {
     "rates": (sample_rates, [(0.05, 0.05), (0.05, 0.2), (0.2, 0.1)], (5, 10, 30, 100)),
     "scores": (sample_scores, [(0.05, 0.1), (0.05, 0.3), (0.05, 0.5)], (5, 10, 30, 100)),
-    "pairs": (sample_pairs, [(0.01, 0.1), (0.01, 0.3)], (10, 30)),
+    "pairs": (sample_pairs, [(0.01, 0.1), (0.01, 0.3), (0.05, 0.3)], (10, 20, 30)),
 }
 
 
@@ -140,10 +140,12 @@ def run_cell(world: str, n_labels: int, balanced: bool, setting: tuple[float, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument("--worlds", nargs="+", choices=list(WORLDS), default=["rates", "scores"])
     arguments = parser.parse_args()
     started = time.process_time()
     cells = []
-    for world, (_, settings, numbers) in WORLDS.items():
+    for world in arguments.worlds:
+        _, settings, numbers = WORLDS[world]
         for n_labels in numbers:
             for balanced in (True, False):
                 for setting in settings:
@@ -151,7 +153,8 @@ def main() -> None:
                     show(cells[-1])
     result = {"repetitions": arguments.repetitions, "confidence": 0.95, "n_further_labels": N_FURTHER}
     seconds = round(time.process_time() - started, 1)
-    print(save_result("interval_coverage", {**result, "processor_seconds": seconds, "cells": cells}))
+    name = "_".join(["interval_coverage", *(() if "rates" in arguments.worlds else arguments.worlds)])
+    print(save_result(name, {**result, "processor_seconds": seconds, "cells": cells}))
 
 
 def show(cell: dict) -> None:
