@@ -157,9 +157,9 @@ class ContextRefinerNetwork(nn.Module):
             radii: (B, k, 3) of the neighbors, for a refiner with a level; see `refine.neighbor_features`.
 
         Returns:
-            (B, T, d) embedding after each step, L2-normalized, and (B, T, k) attention, the mean of the heads;
-            of a refiner with a level that was given radii also (B, T) lengths as queries, in (0, 1]. A row
-            without neighbors stays as it is, with attention 0 and length 1.
+            (B, T, d) embedding after each step, L2-normalized; (B, T, k) attention, the mean of heads; and
+            of a refiner with a level that got radii also (B, T) lengths as queries, in (0, 1]. A row without
+            neighbors stays as it is, with attention 0 and length 1.
         """
         seen = self._hide_neighbors(mask)
         if self.config.neighbors == "none":

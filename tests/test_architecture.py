@@ -24,10 +24,13 @@ FLOORS = {
 }
 # What of `refine` needs torch to be imported; nothing of `indexer` and `service` does.
 TORCH_IN_REFINE = {
+    "gate_network.py",
     "refiner_batches.py",
     "refiner_export.py",
     "refiner_network.py",
     "refiner_training.py",
+    "search_batches.py",
+    "search_loss.py",
 }
 TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
 
