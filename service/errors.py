@@ -5,6 +5,7 @@ ServiceError
 │   └── NothingAddedError            none of several uploaded images could be used
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
+├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 __all__ = [
+    "CalibrationMismatchError",
     "CalibrationNotFoundError",
     "CalibrationRecordError",
     "JobConflictError",
@@ -55,6 +57,10 @@ class NothingAddedError(RequestError):
 
 class CalibrationRecordError(ServiceError, ValueError):
     """A stored calibration is missing or damaged."""
+
+
+class CalibrationMismatchError(ServiceError, ValueError):
+    """A calibration is of another bundle or gallery, so that no search could use it."""
 
 
 class CalibrationNotFoundError(ServiceError, LookupError):

@@ -9,6 +9,7 @@ from indexer.errors import GalleryNotFoundError, IndexerError
 from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from indexer.reader import GalleryReader
 from service.caching_embedder import CachingEmbedder
+from service.drift_monitor import DriftMonitor
 from service.matcher import Matcher
 from service.redis_link import RedisLink
 from service.refinement import refinement_plan
@@ -49,6 +50,7 @@ class OpenGalleries:
         self.pipeline = settings.pipeline_for(bundle)
         self.refinement = refinement_plan(self.pipeline, bundle)
         self._lock = threading.Lock()
+        self.drift = DriftMonitor(settings.data_dir / "replicas")
         self.upkeep = Upkeep(settings.compaction, settings.retention)
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}

@@ -39,6 +39,7 @@ from models.errors import (
 )
 from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from service.errors import (
+    CalibrationMismatchError,
     CalibrationNotFoundError,
     CalibrationRecordError,
     JobConflictError,
@@ -86,6 +87,7 @@ PROBLEMS: tuple[tuple[type[Exception], int, str], ...] = (
     (NotEnoughTrialsError, 422, "calibration-too-few-trials"),
     (UnreachableTargetError, 422, "calibration-unreachable"),
     (CalibrationError, 422, "calibration-impossible"),
+    (CalibrationMismatchError, 409, "calibration-mismatch"),
     (CalibrationNotFoundError, 404, "calibration-not-found"),
     (CalibrationRecordError, 500, "calibration-damaged"),
     (TooManyRequestsError, 429, "too-many-requests"),

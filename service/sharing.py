@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from models.embedder import Embedder
 from service.jobs import JobKind, JobQueue, JobStore, JobWorker
+from service.jobs.calibration import CALIBRATE, CalibrationJob
 from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
 from service.notices import ChangeNotices, NoticeOfWrites, announce_change
@@ -47,7 +48,11 @@ def job_kinds(
         embedder: Gives the embedder of the service's bundle.
         link: Link to Redis, over which other replicas are told of new versions.
     """
-    return {REINDEX: ReindexJob(settings, embedder, partial(announce_change, link))}
+    announce = partial(announce_change, link)
+    return {
+        CALIBRATE: CalibrationJob(settings, embedder, announce),
+        REINDEX: ReindexJob(settings, embedder, announce),
+    }
 
 
 def install_sharing(app: FastAPI, settings: Settings, link: RedisLink | None) -> None:
@@ -60,6 +65,7 @@ def install_sharing(app: FastAPI, settings: Settings, link: RedisLink | None) ->
     app.state.admission = Admission(settings.max_queue)
     app.state.admission.register(metrics.registry)
     app.state.galleries.embedder.cache.register(metrics.registry)
+    app.state.galleries.drift.register(metrics.registry)
     app.state.stopping = threading.Event()
     if link is not None:
         link.register(metrics.registry)
@@ -72,6 +78,7 @@ def sharing(app: FastAPI) -> Iterator[None]:
     settings: Settings = app.state.settings
     with ExitStack() as running:
         running.callback(app.state.jobs.queue.close)
+        running.enter_context(app.state.galleries.drift)
         running.enter_context(
             ChangeNotices(app.state.galleries, app.state.redis, poll_seconds=settings.poll_seconds)
         )

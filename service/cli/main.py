@@ -13,6 +13,7 @@ from models.errors import ModelsError
 from refine.errors import RefineError
 from service.cli import (
     calibrate,
+    calibration,
     demo,
     evaluate,
     export,
@@ -48,6 +49,7 @@ app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(export.export)
 app.command("openapi")(openapi.openapi)
+app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")
 
 _EXPECTED = (CalibrationError, IndexerError, ModelsError, RefineError, ServiceError)

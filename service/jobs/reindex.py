@@ -24,6 +24,7 @@ from models.errors import BundleError
 from service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from service.jobs.context import JobContext
 from service.jobs.records import Job, JobFailure, JobProgress
+from service.jobs.sources import JobSources
 from service.refinement import refinement_plan
 from service.settings import Settings
 from service.upkeep import prune_gallery
@@ -32,7 +33,6 @@ __all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
 
 logger = logging.getLogger(__name__)
 REINDEX = "reindex"
-_MANIFESTS = (".csv", ".parquet")
 _SHOWN_FAILURES = 20
 # A worker that dies loses at most this much of its work.
 _SECONDS_PER_COMMIT = 30.0
@@ -82,6 +82,7 @@ class ReindexJob:
         options: RunOptions | None = None,
     ) -> None:
         self.settings = settings
+        self.sources = JobSources(settings.sources_dir)
         self.options = options or RunOptions(seconds_per_commit=_SECONDS_PER_COMMIT)
         self._embedder = embedder
         self._on_change = on_change
@@ -98,7 +99,7 @@ class ReindexJob:
         if request.source is None:
             Gallery.open(self.settings.galleries_path / gallery)
         else:
-            _check_source(self._source(request.source))
+            self.sources.check(request.source)
         own = self._embedder().bundle
         try:
             bundle = own if request.bundle is None else ModelBundle.open(self._bundle(request.bundle))
@@ -118,11 +119,11 @@ class ReindexJob:
         refinement = refinement_plan(self.settings.pipeline_for(embedder.bundle), embedder.bundle)
         gallery = Gallery(self.settings.galleries_path / job.gallery, refinement=refinement)
         plan = RebuildPlan(
-            items=None if request.source is None else read_source(self._source(request.source)),
+            items=None if request.source is None else read_source(self.sources.path(request.source)),
             index=request.index,
             activate=request.activate == "automatic",
             options=replace(self.options, max_failures=request.max_failures),
-            refuse=self._refusal,
+            refuse=self.sources.refusal,
         )
         rebuild = Rebuild(
             gallery,
@@ -151,17 +152,6 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
-    def _source(self, name: str) -> Path:
-        root = self.settings.sources_dir
-        if root is None:
-            raise RequestError(
-                "jobs take no sources here: set VICINAL_SOURCES_DIR to the folder below which they may read"
-            )
-        path = (root / name).resolve()
-        if not path.is_relative_to(root.resolve()):
-            raise RequestError(f"source '{name}' lies outside of sources_dir")
-        return path
-
     def _bundle(self, name: str) -> Path:
         if self.settings.bundles_dir is None:
             raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
@@ -173,18 +163,6 @@ class ReindexJob:
         return Embedder(
             bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
         )
-
-    def _refusal(self, path: Path) -> str | None:
-        """Why a file must not be read: rows of a manifest, links and names of uploads can point anywhere."""
-        root = self.settings.sources_dir
-        if root is not None and path.is_absolute() and path.resolve().is_relative_to(root.resolve()):
-            return None
-        return "its file does not lie below sources_dir, so that a job must not read it"
-
-
-def _check_source(path: Path) -> None:
-    if not path.is_dir() and not (path.is_file() and path.suffix.lower() in _MANIFESTS):
-        raise RequestError(f"source '{path.name}' is neither a folder nor a .csv or .parquet manifest")
 
 
 def _as_progress(progress: RebuildProgress) -> JobProgress:

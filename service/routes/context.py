@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.jobs import JobStore
+from service.jobs.calibration import CALIBRATE, CalibrationJob
 from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
@@ -14,6 +15,7 @@ from service.redis_link import RedisLink
 from service.settings import Settings
 
 __all__ = [
+    "CalibrationJobDependency",
     "GalleriesDependency",
     "JobsDependency",
     "MetricsDependency",
@@ -48,11 +50,17 @@ def _reindex(request: Request) -> ReindexJob:
     return reindex
 
 
+def _calibration_job(request: Request) -> CalibrationJob:
+    calibration: CalibrationJob = request.app.state.job_kinds[CALIBRATE]
+    return calibration
+
+
 def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
+CalibrationJobDependency = Annotated[CalibrationJob, Depends(_calibration_job)]
 GalleriesDependency = Annotated[OpenGalleries, Depends(_galleries)]
 JobsDependency = Annotated[JobStore, Depends(_jobs)]
 MetricsDependency = Annotated[Metrics, Depends(_metrics)]

@@ -117,6 +117,7 @@ def _search(
         include_candidates=options.include_candidates,
     )
     metrics.record(answers, matcher.view)
+    galleries.drift.record(answers, matcher)
     return answers
 
 

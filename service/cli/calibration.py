@@ -1,0 +1,244 @@
+"""`vicinal calibration`: list, show, compare, activate, roll back and set the thresholds of a gallery."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from service.calibration_control import (
+    Candidate,
+    Comparison,
+    activate_record,
+    compare_thresholds,
+    set_threshold,
+)
+from service.calibration_report import describe_history, describe_record
+from service.calibration_run import PipelineChoice, chosen_pipeline
+from service.calibration_store import CalibrationRecord
+from service.cli.calibration_text import print_calibration
+from service.cli.console import console, print_json
+from service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    JsonOption,
+    load_embedder,
+    load_settings,
+    open_gallery,
+)
+from service.drift_monitor import read_drift
+from service.errors import RequestError
+from service.matcher import Matcher
+from service.pipeline import RefineChoice, RerankChoice
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="List, show, compare, activate and set the thresholds of a gallery.", no_args_is_help=True
+)
+
+IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
+RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]
+RerankOption = Annotated[RerankChoice, typer.Option(help="Whose threshold; auto is the setting.")]
+
+
+@app.command("list")
+def list_all(
+    gallery: GalleryOption,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Calibrations of a gallery, newest first; * marks those in force."""
+    history = describe_history(_matcher(gallery, data_dir, bundle).calibrations)
+    if json_output:
+        print_json(history.model_dump(mode="json"))
+        return
+    if not history.calibrations:
+        console.print(f"Gallery {gallery} has no calibration: make one with `vicinal calibrate -g {gallery}`")
+        return
+    table = Table("", "id", "target", "threshold", "FPIR", "FNIR", "items", "pipeline", box=None)
+    for one in history.calibrations:
+        rates = [None, None] if one.rates is None else [one.rates.fpir, one.rates.fnir]
+        table.add_row(
+            "*" if one.is_active else "",
+            one.id,
+            one.target or "set by hand",
+            f"{one.threshold:.4f}",
+            *("" if rate is None else _percent(rate) for rate in rates),
+            f"{one.n_items:,}",
+            one.pipeline,
+        )
+    console.print(table)
+
+
+@app.command("show")
+def show(
+    calibration: IdArgument,
+    gallery: GalleryOption,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    _print_record(matcher, matcher.calibrations.find(calibration), json_output=json_output)
+
+
+@app.command("activate")
+def activate(
+    calibration: IdArgument,
+    gallery: GalleryOption,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Use a calibration from the next search with its pipeline on."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    _print_record(matcher, activate_record(matcher, calibration), json_output=json_output)
+
+
+@app.command("rollback")
+def roll_back(
+    gallery: GalleryOption,
+    refine: RefineOption = "auto",
+    rerank: RerankOption = "auto",
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Use the calibration again that was in force before the present one."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank)))
+    _print_record(matcher, record, json_output=json_output)
+
+
+@app.command("set")
+def set_by_hand(
+    threshold: Annotated[float, typer.Argument(help="Lowest accepted score, in [0, 1].")],
+    gallery: GalleryOption,
+    refine: RefineOption = "auto",
+    rerank: RerankOption = "auto",
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Use a threshold of your own; every answer says so, and no rate is claimed."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    record = set_threshold(matcher, chosen_pipeline(matcher, _choice(refine, rerank)), threshold)
+    _print_record(matcher, record, json_output=json_output)
+
+
+@app.command("compare")
+def compare(
+    candidate: Annotated[
+        str,
+        typer.Argument(help="A score such as 0.35, a target such as fpir=1%, or the id of a calibration."),
+    ],
+    gallery: GalleryOption,
+    refine: RefineOption = "auto",
+    rerank: RerankOption = "auto",
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare a threshold with the one in force, on stored scores; nothing is changed."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
+    found = compare_thresholds(matcher, pipeline, _candidate(candidate))
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print_comparison(found)
+
+
+@app.command("drift")
+def drift(
+    gallery: GalleryOption,
+    refine: RefineOption = "auto",
+    rerank: RerankOption = "auto",
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Whether searches still look like the queries of the calibration in force, as servers have written."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
+    record = matcher.calibrations.active(pipeline)
+    if record is None:
+        raise RequestError(f"gallery '{gallery}' has no calibration for '{pipeline.key}'")
+    found = read_drift(matcher.calibrations, record)
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+    elif found.level == "unknown":
+        console.print(f"Drift from calibration {record.id} is unknown: {found.reason}", soft_wrap=True)
+    else:
+        console.print(
+            f"Drift from calibration {record.id}: [bold]{found.level}[/], PSI {found.psi:.3f} of "
+            f"{found.n_queries:,} searches (by chance up to {found.chance_psi:.3f}); without a match "
+            f"{_percent(found.no_match_now or 0.0)}, then {_percent(found.no_match_then or 0.0)}",
+            soft_wrap=True,
+        )
+
+
+def _matcher(gallery: str, data_dir: Any, bundle: Any) -> Matcher:
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    embedder = load_embedder(settings)
+    return Matcher(open_gallery(settings, gallery), embedder, settings.pipeline_for(embedder.bundle))
+
+
+def _choice(refine: RefineChoice, rerank: RerankChoice) -> PipelineChoice:
+    return PipelineChoice(refine=refine, rerank=rerank)
+
+
+def _candidate(text: str) -> Candidate:
+    if "=" in text:
+        return Candidate(target=text)
+    try:
+        threshold = float(text)
+    except ValueError:
+        return Candidate(calibration=text)
+    if not 0.0 <= threshold <= 1.0:
+        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
+    return Candidate(threshold=threshold)
+
+
+def _print_record(matcher: Matcher, record: CalibrationRecord, *, json_output: bool) -> None:
+    found = describe_record(matcher, record)
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+        return
+    print_calibration(record)
+    state = "in force" if found.is_active else "not in force"
+    console.print(f"  {state}" + (f"; {found.reason}" if found.reason else ""), markup=False, soft_wrap=True)
+
+
+def _print_comparison(found: Comparison) -> None:
+    now = "none" if found.current is None else f"{found.current.threshold:.4f}"
+    console.print(
+        f"Threshold {now} -> [bold]{found.candidate.threshold:.4f}[/] ({found.pipeline}), on the scores of "
+        f"calibration {found.scores_of}",
+        soft_wrap=True,
+    )
+    table = Table("rate", "now", "then", box=None)
+    sides = [{} if found.current is None else found.current.rates, found.candidate.rates]
+    for name in dict.fromkeys(name for side in sides for name in side):
+        cells = [
+            f"{_percent(one.rate)} [{_percent(one.low)} to {_percent(one.high)}]" if one else "not known"
+            for one in (side.get(name) for side in sides)
+        ]
+        table.add_row(name if name == "precision" else name.upper(), *cells)
+    console.print(table)
+    for kind, flips in found.flips.items():
+        console.print(
+            f"  {kind.replace('_', ' ')}: of {flips.n:,}, {flips.to_match:,} would get a match and "
+            f"{flips.to_no_match:,} lose it"
+        )
+    for warning in found.warnings:
+        console.print(f"  note: {warning}", markup=False, soft_wrap=True)
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.3g} %"
