@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from service.explanation import Explanation
+
 __all__ = ["Answer", "Candidate", "Threshold"]
 
 CalibrationState = Literal["true", "stale", "none"]
@@ -73,6 +75,7 @@ class Answer:
         revision: The state of its live changes that was searched; two answers with one are of one state.
         n_searched: Number of items that could have been matches.
         milliseconds: Time by stage; in a batch, of the whole batch.
+        explanation: What the refiner does with the query; None unless asked for.
     """
 
     no_match: bool | None
@@ -87,3 +90,4 @@ class Answer:
     bundle: str
     pipeline: str
     milliseconds: dict[str, float] = field(default_factory=dict)
+    explanation: Explanation | None = None

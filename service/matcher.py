@@ -19,9 +19,11 @@ from models.decoding import ImageSource
 from models.embedder import Embedder
 from models.similarity import FloatArray, as_embeddings
 from refine.context_refiner import ContextRefiner
+from refine.errors import RefinerNotFoundError
 from service.answers import Answer, Candidate, Threshold
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.errors import RequestError
+from service.explanation import Explainer
 from service.pipeline import Pipeline, RefineChoice, RerankChoice, choose_pipeline, service_pipeline
 from service.refinement import Refinement, open_refinement
 from service.scorer import ScoredCandidates, Scorer
@@ -34,6 +36,7 @@ _N_CANDIDATES = 100
 _STALE_SHARE = 0.2
 # Filters whose selections are kept while the view lasts.
 _MOST_SELECTIONS = 8
+_NOBODY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ class Matcher:
         rerank: RerankChoice = "auto",
         filter: str | None = None,
         include_candidates: bool = False,
+        explain: bool = False,
     ) -> list[Answer]:
         """Answer each query.
 
@@ -148,6 +152,7 @@ class Matcher:
                 `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
                 without it.
             include_candidates: Also list the best candidates below the threshold.
+            explain: Also say what the refiner does with each query, whether the search uses it or not.
 
         Returns:
             One answer a query, in order.
@@ -158,7 +163,7 @@ class Matcher:
             EmbeddingError: An embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
             FilterError: The filter cannot be used.
-            RefinerNotFoundError: Refinement was asked for, and the bundle has no refiner.
+            RefinerNotFoundError: Refinement or an explanation was asked for, and the bundle has no refiner.
             RefinementError: The refiner has fewer steps.
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
@@ -167,6 +172,7 @@ class Matcher:
         bundle = self.embedder.bundle
         pipeline = choose_pipeline(self.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
+        explainer = self._explainer(scorer) if explain else None
         queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
         selection = self._timed_selection(filter, milliseconds)
@@ -180,7 +186,18 @@ class Matcher:
         call = _Call(scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds)
         answers = [self._answer(scored, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
+        if explainer is not None:
+            started = time.perf_counter()
+            answers = _explained(answers, explainer, scored, queries, items)
+            milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
         return answers
+
+    def _explainer(self, scorer: Scorer) -> Explainer:
+        refiner, refine = self.refiner, scorer.pipeline.refine
+        if refiner is None:
+            raise RefinerNotFoundError(self.embedder.bundle.name)
+        n_steps = refine.steps or refiner.n_steps
+        return Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
 
     def _queries(
         self,
@@ -350,6 +367,24 @@ class Matcher:
             )
             for column, item in zip(columns, items, strict=True)
         ]
+
+
+def _explained(
+    answers: Sequence[Answer],
+    explainer: Explainer,
+    scored: ScoredCandidates,
+    queries: FloatArray,
+    items: npt.NDArray[np.int64] | None,
+) -> list[Answer]:
+    """The answers with what became of their queries."""
+    explained = []
+    for row, answer in enumerate(answers):
+        best = int(scored.positions[row, 0]) if scored.positions.shape[1] else -1
+        excluded = _NOBODY if items is None else items[row : row + 1]
+        item = None if items is None else int(items[row])
+        explanation = explainer.explain(queries[row], best, excluded, item)
+        explained.append(replace(answer, explanation=explanation))
+    return explained
 
 
 def _check_options(limit: int, threshold: float | None, kinds: Sequence[object]) -> None:

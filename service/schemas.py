@@ -58,6 +58,9 @@ class SearchOptions(_Request):
     include_candidates: bool = Field(
         False, description="Also list the best candidates below the threshold, apart from the matches."
     )
+    explain: bool = Field(
+        False, description="Also say what the refiner does with the query, whether the search uses it or not."
+    )
 
 
 class Query(_Request):
@@ -146,6 +149,34 @@ class ThresholdBody(_Response):
     reason: str | None = Field(description="Why the state is not `true`.")
 
 
+class ExplainedNeighborBody(_Response):
+    """One neighbor in the context of a query."""
+
+    id: str
+    label: str | None
+    similarity: float = Field(description="Cosine to the query, before refinement.")
+    attention: list[float] = Field(description="Its share in each step.")
+    place: tuple[float, float] = Field(description="Where it lies in the projection.")
+
+
+class ExplanationBody(_Response):
+    """The way of a query's embedding through the refiner."""
+
+    refiner: str = Field(description="Fingerprint of the refiner.")
+    is_used: bool = Field(description="Whether the search refined the query.")
+    neighbors: list[ExplainedNeighborBody]
+    cosines: list[float] = Field(
+        description="Cosine of the embedding before refinement to that after 0, 1, … steps."
+    )
+    candidate: str | None = Field(description="Id of the best candidate.")
+    ranks: list[int | None] = Field(
+        description="Rank of the best candidate by cosine alone, for the embedding after 0, 1, … steps; null "
+        "beyond 1000."
+    )
+    way: list[tuple[float, float]] = Field(description="Places of the embedding after 0, 1, … steps.")
+    variance: tuple[float, float] = Field(description="Share of the variance on the axes of the projection.")
+
+
 class AnswerBody(_Response):
     """Answer to one query."""
 
@@ -162,6 +193,7 @@ class AnswerBody(_Response):
     bundle: str
     pipeline: str
     milliseconds: dict[str, float]
+    explanation: ExplanationBody | None = Field(description="Null unless asked for with `explain`.")
 
 
 class BatchAnswerBody(_Response):

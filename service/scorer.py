@@ -103,6 +103,9 @@ class Scorer:
         pipeline: How scores are made.
         refinement: What the pipeline refines with; None where it refines nothing.
 
+    Attributes:
+        space: What queries are compared with.
+
     Raises:
         RefinementError: The pipeline refines, and the refinement is none or not for these sides.
     """
@@ -113,7 +116,7 @@ class Scorer:
         self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
         self.pipeline = pipeline
         self.refinement = refinement
-        self._space = self._space_of_items()
+        self.space = self._space_of_items()
 
     def score(
         self,
@@ -171,7 +174,7 @@ class Scorer:
         similarities = np.empty((len(scored.queries), self.view.n_positions), np.float32)
         for start in range(0, self.view.n_positions, _BLOCK):
             columns = slice(start, min(start + _BLOCK, self.view.n_positions))
-            similarities[:, columns] = self._space.similarities(scored.queries, everyone, columns)
+            similarities[:, columns] = self.space.similarities(scored.queries, everyone, columns)
         return similarities
 
     def _space_of_items(self) -> SearchSpace:
@@ -267,9 +270,9 @@ class Scorer:
         selection: Selection | None = None,
     ) -> _Nearest:
         """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
-        found = self._space.nearest(queries, n_wanted, excluded, selection)
+        found = self.space.nearest(queries, n_wanted, excluded, selection)
         clock.lap("search")
-        embeddings = self._space.vectors(found, excluded)
+        embeddings = self.space.vectors(found, excluded)
         similarities = exact_similarities(queries, embeddings)
         out = np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
         similarities[out | (found < 0)] = -np.inf
@@ -322,11 +325,11 @@ class Scorer:
             scores = similarity_score(similarities)
             return scores, np.zeros_like(scores)
         if rerank.method == "k_reciprocal":
-            graphs = self._space.reciprocal_graphs(rerank.k1, excluded)
+            graphs = self.space.reciprocal_graphs(rerank.k1, excluded)
             return k_reciprocal_scores(
                 nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
             )
-        kth = self._space.kth_similarities(positions, excluded, rerank.k)
+        kth = self.space.kth_similarities(positions, excluded, rerank.k)
         return contextual_scores(
             similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
         )

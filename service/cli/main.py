@@ -16,6 +16,7 @@ from service.cli import (
     calibration,
     demo,
     evaluate,
+    explain,
     export,
     gallery,
     index,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
+app.command("explain")(explain.explain)
 app.command("calibrate")(calibrate.calibrate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(serve.serve)

@@ -35,6 +35,7 @@ _OPTION_FIELDS = {
     "rerank": {"type": "string", "enum": list(get_args(RerankChoice)), "default": "auto"},
     "filter": {"type": "string", "maxLength": 4096},
     "include_candidates": {"type": "boolean", "default": False},
+    "explain": {"type": "boolean", "default": False},
 }
 _SEARCH_BODY: dict[str, Any] = {
     "requestBody": {
@@ -115,6 +116,7 @@ def _search(
         rerank=options.rerank,
         filter=options.filter,
         include_candidates=options.include_candidates,
+        explain=options.explain,
     )
     metrics.record(answers, matcher.view)
     galleries.drift.record(answers, matcher)

@@ -1,0 +1,72 @@
+"""`vicinal explain`: what the refiner does with a picture, as a figure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from refine.errors import RefinerNotFoundError
+from service.cli.console import console, print_json
+from service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    JsonOption,
+    load_embedder,
+    load_settings,
+    open_gallery,
+)
+from service.explanation import Explanation
+from service.explanation_figure import draw_explanation
+from service.matcher import Matcher
+from service.pipeline import RefineChoice
+
+__all__ = ["explain"]
+
+
+def explain(
+    image: Annotated[Path, typer.Argument(help="The image to search for.")],
+    gallery: GalleryOption,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="PNG file to draw the way of the query into.")
+    ] = None,
+    refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show how a query moves among its neighbors, and which of them move it."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    embedder = load_embedder(settings)
+    matcher = Matcher(open_gallery(settings, gallery), embedder, settings.pipeline_for(embedder.bundle))
+    answer = matcher.search(images=[image], refine=refine, steps=steps, explain=True)[0]
+    explanation = answer.explanation
+    if explanation is None:
+        raise RefinerNotFoundError(embedder.bundle.name)
+    if output is not None:
+        draw_explanation(output, explanation, title=image.name)
+    if json_output:
+        print_json(asdict(explanation))
+    else:
+        _print_explanation(explanation)
+        if output is not None:
+            console.print(f"Drawn in {output}", markup=False, soft_wrap=True)
+
+
+def _print_explanation(explanation: Explanation) -> None:
+    if not explanation.is_used:
+        console.print("This search used the query as it was; with refinement it would have gone this way:")
+    table = Table("neighbor", "label", "similarity", "attention by step in %", box=None)
+    for one in explanation.neighbors:
+        shares = " ".join(f"{100 * share:3.0f}" for share in one.attention)
+        table.add_row(one.id, one.label or "", f"{one.similarity:.4f}", shares)
+    console.print(table)
+    steps = Table("step", "cosine to the first", f"rank of {explanation.candidate}", box=None)
+    for step, (cosine, rank) in enumerate(zip(explanation.cosines, explanation.ranks, strict=True)):
+        steps.add_row(str(step), f"{cosine:.4f}", "" if rank is None else str(rank))
+    console.print(steps)
