@@ -115,7 +115,7 @@ class GalleryView:
 
         Added, removed and replaced ones count. Lists of added items are made with them, and dead items are
         left out of every list. What is stale are the lists of older items, which do not hold the items that
-        were added after them.
+        were added after them, and their refined vectors, which follow neither added nor removed neighbors.
         """
         largest = max(len(self.snapshot), len(self))
         return 1.0 - self.n_kept / largest if largest else 0.0
