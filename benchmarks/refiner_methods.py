@@ -83,7 +83,7 @@ def gated(k: int, temperature: float, weight: float, **changes: Any) -> dict[str
             "level": True,
         },
         "optimizer": {"learning_rate": 2e-3, "steps": 400, "warmup_steps": 30},
-        "validation": {"every": 80, "draws": 4},
+        "validation": {"every": 100, "draws": 2},
     }
     return _changed(recipe, changes)
 
@@ -96,7 +96,7 @@ def paper(**changes: Any) -> dict[str, Any]:
         "batches": {"batch_size": 80, "per_class": 4},
         "refiner": {"form": "attention_mlp", "n_steps": 8, "n_neighbors": 8, "n_heads": 8},
         "optimizer": {"learning_rate": 3e-4, "steps": 600, "warmup_steps": 50},
-        "validation": {"every": 120, "draws": 4},
+        "validation": {"every": 150, "draws": 2},
     }
     return _changed(recipe, changes)
 

@@ -59,6 +59,8 @@ from refine.refiner_training import RefinerTrainer, refine_with
 __all__: list[str] = []
 
 _HELD_FOLD = N_FOLDS - 1
+# Of the fold that is held out; more would cost time and tell little.
+_MOST_HELD_CLASSES = 100
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def embed(roots: Path, work: Path, images: str, base: str, seed: int) -> Embedde
         left, _, right = np.linalg.svd(other[~left_out].T @ stored["train"][~left_out])
         unseen[left_out] = (other @ (left @ right))[left_out]
     kept, labels = folds != _HELD_FOLD, parts.train.labels
-    held = [(stored["validation"], parts.validation.labels), (unseen[~kept], labels[~kept])]
+    held_out = ~kept & np.isin(labels, np.unique(labels[~kept])[:_MOST_HELD_CLASSES])
+    held = [(stored["validation"], parts.validation.labels), (unseen[held_out], labels[held_out])]
     return Embedded(
         calibration=search_of(stored["calibration"], parts.calibration),
         test=search_of(stored["test"], parts.test),

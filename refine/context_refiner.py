@@ -7,7 +7,7 @@ neighbors of e^0 among the initial embeddings of the gallery, without the item i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFound
 from refine.gates import level, neighborhood_features
 from refine.neighbor_features import N_RADII, RADIUS_RANKS
 from refine.refiner_step import Bools, gated_step, refine_step
-from refine.refiner_weights import load_weights
+from refine.refiner_weights import Weights, load_weights
 
 __all__ = ["ContextRefiner", "Refinement"]
 
@@ -84,7 +84,8 @@ class _Neighbors:
 class ContextRefiner:
     """Refines embeddings with a bundle's refiner.
 
-    An embedding is refined to the same bits alone, in any batch, and as an item of a gallery.
+    A query is refined to the same bits alone and in any batch; items of a gallery, which are refined
+    together, to some 1e-7.
 
     Args:
         bundle: An opened bundle that has a refiner.
@@ -119,6 +120,11 @@ class ContextRefiner:
     def n_steps(self) -> int:
         """Steps T."""
         return self.architecture.n_steps
+
+    @property
+    def weights(self) -> Sequence[Weights]:
+        """Arrays of each step; see `refine.refiner_weights.parameter_shapes`."""
+        return self._weights
 
     @property
     def has_level(self) -> bool:
@@ -217,23 +223,26 @@ class ContextRefiner:
         for start in range(0, len(items), _CHUNK):
             part = slice(start, start + _CHUNK)
             contexts = embeddings[np.maximum(ids[part], 0)]
-            one = self._run(embeddings[items[part]], _Neighbors(contexts, ids[part] >= 0), n_steps)
+            near = _Neighbors(contexts, ids[part] >= 0)
+            one = self._run(embeddings[items[part]], near, n_steps, together=True)
             refined[part] = one.embeddings
             if on_progress:
                 on_progress(min(start + _CHUNK, len(items)), len(items))
         return refined
 
-    def _run(self, rows: FloatArray, neighbors: _Neighbors, n_steps: int) -> Refinement:
+    def _run(
+        self, rows: FloatArray, neighbors: _Neighbors, n_steps: int, *, together: bool = False
+    ) -> Refinement:
         steps = np.repeat(rows[:, None], n_steps, axis=1)
         attention = np.zeros((len(rows), n_steps, neighbors.mask.shape[1]), np.float32)
         lengths = np.ones((len(rows), n_steps), np.float32)
         alone = self.architecture.neighbors == "none"
-        refinable: Bools = neighbors.mask.any(axis=1) | alone
+        refinable = np.logical_or(neighbors.mask.any(axis=1), alone)
         initial = rows[refinable, None]
         near = _Neighbors(initial, np.full((len(rows), 1), True)) if alone else neighbors[refinable].cleared()
         current = initial
         for step in range(n_steps if len(initial) else 0):
-            current, weights = self._step(step, current, initial, near)
+            current, weights = self._step(step, current, initial, near, together)
             steps[refinable, step] = current[:, 0]
             if not alone:
                 attention[refinable, step] = weights
@@ -242,12 +251,12 @@ class ContextRefiner:
         return Refinement(steps, attention, lengths)
 
     def _step(
-        self, step: int, rows: FloatArray, initial: FloatArray, near: _Neighbors
+        self, step: int, rows: FloatArray, initial: FloatArray, near: _Neighbors, together: bool
     ) -> tuple[FloatArray, FloatArray]:
         weights = self._weights[step]
         if self.architecture.form == "gated":
             return gated_step(weights, rows, initial, near.contexts, near.mask)
-        return refine_step(weights, self.architecture, rows, near.contexts, near.mask)
+        return refine_step(weights, self.architecture, rows, near.contexts, near.mask, together=together)
 
     def _lengths(
         self,

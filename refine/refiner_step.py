@@ -10,9 +10,10 @@ so the neighbors themselves are never projected: a step costs the same few produ
 needs no keys and values that would have to be stored for a gallery. A bias of K would shift all of a head's
 logits alike, and one of V would add a constant to the output, whose bias does that: neither is needed.
 
-Every product is one of a stack, (n, 1, d) @ (d, d): numpy computes the rows one by one, each in the same
-order of additions. So an embedding is refined to the same bits alone and in any batch, which a product
-(n, d) @ (d, d) does not give.
+Every product of queries is one of a stack, (n, 1, d) @ (d, d): numpy computes the rows one by one, each in
+the same order of additions. So a query is refined to the same bits alone and in any batch, which a product
+(n, d) @ (d, d) does not give. Items of a gallery are refined with such products, `together`: several times
+faster, and equal to some 1e-7.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ _SMALLEST_NORM = 1e-12
 
 
 def refine_step(
-    weights: Weights, architecture: RefinerArchitecture, rows: FloatArray, context: FloatArray, mask: Bools
+    weights: Weights,
+    architecture: RefinerArchitecture,
+    rows: FloatArray,
+    context: FloatArray,
+    mask: Bools,
+    *,
+    together: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
     """Refine embeddings once.
 
@@ -44,24 +51,24 @@ def refine_step(
         rows: (n, 1, d) float32 embeddings e^{t-1}.
         context: (n, k, d) float32, with zeros where there is no neighbor.
         mask: (n, k) where there is one; at least one a row.
+        together: Multiply all rows at once; their bits then depend on the batch.
 
     Returns:
         (n, 1, d) embeddings e^t, L2-normalized, and (n, k) attention, the mean of the heads.
     """
-    logits = _head_queries(weights, architecture, rows) @ context.transpose(0, 2, 1)
+    times, by_heads = (_at_once, _heads_at_once) if together else (_one_by_one, _heads_one_by_one)
+    logits = _head_queries(weights, architecture, rows, together) @ context.transpose(0, 2, 1)
     by_head = attention_weights(logits, mask[:, None, :])
     attention = by_head.mean(axis=1)
-    n, dim = len(rows), architecture.dim
-    gathered = (by_head @ context)[:, :, None, :]
-    added = np.asarray((gathered @ weights["value"]).reshape(n, 1, dim), dtype=np.float32)
+    added = by_heads(by_head @ context, weights["value"]).reshape(len(rows), 1, architecture.dim)
     if architecture.form != "bare":
-        added = added @ weights["output"] + weights["output_bias"]
+        added = times(added, weights["output"]) + weights["output_bias"]
     if architecture.expansion:
         added += weights["expansion_weight"] * (attention[:, None, :] @ context)
     refined = rows + added
     if architecture.form == "attention_mlp":
-        hidden = np.maximum(refined @ weights["hidden"] + weights["hidden_bias"], np.float32(0.0))
-        refined += hidden @ weights["mlp"] + weights["mlp_bias"]
+        hidden = np.maximum(times(refined, weights["hidden"]) + weights["hidden_bias"], np.float32(0.0))
+        refined += times(hidden, weights["mlp"]) + weights["mlp_bias"]
     return normalized_rows(refined), attention
 
 
@@ -87,15 +94,39 @@ def gated_step(
     return normalized_rows(refined), attention
 
 
-def _head_queries(weights: Weights, architecture: RefinerArchitecture, rows: FloatArray) -> FloatArray:
+def _head_queries(
+    weights: Weights, architecture: RefinerArchitecture, rows: FloatArray, together: bool
+) -> FloatArray:
     """(n, h, d) what each head compares with the neighbors, in the space of the embeddings."""
+    times, by_heads = (_at_once, _heads_at_once) if together else (_one_by_one, _heads_one_by_one)
     n, dim, heads = len(rows), architecture.dim, architecture.n_heads
-    queries = rows @ weights["query"]
+    queries = times(rows, weights["query"])
     if architecture.form != "bare":
         queries += weights["query_bias"]
-    by_head = queries.reshape(n, heads, 1, dim // heads) @ weights["key"]
-    scaled = by_head.reshape(n, heads, dim) * (weights["logit_scale"] / np.float32(math.sqrt(dim // heads)))
+    by_head = by_heads(queries.reshape(n, heads, dim // heads), weights["key"])
+    scaled = by_head * (weights["logit_scale"] / np.float32(math.sqrt(dim // heads)))
     return scaled + weights["expansion_scale"] * rows if architecture.expansion else scaled
+
+
+def _one_by_one(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """(n, 1, b) from (n, 1, a) and (a, b)."""
+    return np.asarray(rows @ matrix, dtype=np.float32)
+
+
+def _at_once(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """The same, as one product."""
+    return np.asarray((rows[:, 0] @ matrix)[:, None], dtype=np.float32)
+
+
+def _heads_one_by_one(rows: FloatArray, matrices: FloatArray) -> FloatArray:
+    """(n, h, b) from (n, h, a) and (h, a, b)."""
+    return np.asarray((rows[:, :, None] @ matrices)[:, :, 0], dtype=np.float32)
+
+
+def _heads_at_once(rows: FloatArray, matrices: FloatArray) -> FloatArray:
+    """The same, as one product a head."""
+    products = np.ascontiguousarray(rows.transpose(1, 0, 2)) @ matrices
+    return np.ascontiguousarray(products.transpose(1, 0, 2))
 
 
 def attention_weights(logits: FloatArray, mask: Bools) -> FloatArray:
