@@ -80,7 +80,7 @@ class Matcher:
         self._refiner = refiner
         self._refinements: dict[tuple[bool, int], Refinement | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
-        self.calibrations = CalibrationStore(gallery.calibrations_path)
+        self.calibrations = CalibrationStore(gallery.calibrations_path, calibrated_as=self.view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
         self._selections: dict[str, Selection] = {}
         expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
@@ -121,6 +121,16 @@ class Matcher:
             opened = open_refinement(pipeline, self.refiner, self.gallery.name, self.snapshot)
             self._refinements[key] = opened
         return self._refinements[key]
+
+    def prepare(self) -> None:
+        """Refine the items that were added since the version was built, so that no search has to.
+
+        Raises:
+            GalleryNotRefinedError: The service's pipeline needs refined items, and there are none.
+        """
+        refinement = self.refinement(self.pipeline)
+        if refinement is not None and refinement.space is not None:
+            refinement.space.view(self.view)
 
     def search(
         self,
@@ -273,7 +283,7 @@ class Matcher:
     def _threshold(self, pipeline: Pipeline, given: float | None, selection: Selection | None) -> Threshold:
         if given is not None:
             return Threshold(given, "request", reason="the threshold was given with the request")
-        activation = self.calibrations.activations.active(pipeline.key)
+        activation = self.calibrations.activation(pipeline.key)
         if activation is None:
             return self._no_calibration(pipeline)
         found = self.threshold_of(self.calibrations.get(activation.calibration), selection)

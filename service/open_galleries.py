@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
-from indexer.errors import GalleryNotFoundError, IndexerError
+from indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
 from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from indexer.reader import GalleryReader
 from service.caching_embedder import CachingEmbedder
@@ -118,6 +119,9 @@ class OpenGalleries:
 
     def changed(self, name: str) -> None:
         """To be called after a live change: starts a compaction when enough has changed."""
+        # Searches tell those who ask; the change itself was made.
+        with suppress(GalleryNotRefinedError):
+            self.matcher(name).prepare()
         self.upkeep.consider(self.reader(name))
 
     def close(self, name: str) -> None:
@@ -130,9 +134,8 @@ class OpenGalleries:
         states = []
         for name in self.names():
             try:
-                matcher = self.matcher(name)
                 # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
-                matcher.refinement(matcher.pipeline)
+                self.matcher(name).prepare()
                 states.append(GalleryState(name))
             except IndexerError as error:
                 states.append(GalleryState(name, str(error)))

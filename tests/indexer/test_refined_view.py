@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 
 from indexer.changes import add_items, remove_items
 from indexer.compaction import compact
+from indexer.errors import BundleMismatchError
 from indexer.gallery import Gallery
 from indexer.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from indexer.reader import GalleryReader
-from indexer.refined_snapshot import RefinementPlan
+from indexer.refined_snapshot import RefinementPlan, refinements
 from indexer.refined_view import RefinedSpace, RefinedView
-from indexer.refinement import open_refined
+from indexer.refinement import open_refined, refine_gallery
 from indexer.view import GalleryView
 from models.bundle import ModelBundle
 from models.similarity import FloatArray, exact_similarities
@@ -159,6 +161,27 @@ def test_every_near_item_is_found_among_added_and_removed_ones(
         similarities = exact_similarities(query, refined.vectors(live))
         assert set(live[np.argsort(-similarities)[:10]]) <= set(found.tolist())
         assert not view.is_dead(found[found >= 0]).any()
+
+
+def test_a_compaction_of_a_gallery_that_was_refined_by_hand_refines_it_again(
+    gallery: Gallery, plan: RefinementPlan, rows: Rows, unit: Unit
+) -> None:
+    """In as many steps, though new versions are not refined by default."""
+    refine_gallery(gallery, RefinementPlan(plan.refiner, 2))
+    gallery.refinement = replace(plan, by_default=False)
+    reader = GalleryReader(gallery)
+    add(reader, rows(["a"], unit(1, seed=1, dim=DIM)), plan)
+    done = compact(reader)
+    fingerprint = plan.refiner.fingerprint
+    assert refinements(gallery.snapshot_path(done.version)) == [(fingerprint, 2), (fingerprint, 3)]
+
+
+def test_a_gallery_of_another_bundle_is_not_refined(live_gallery: Gallery, plan: RefinementPlan) -> None:
+    with pytest.raises(BundleMismatchError):
+        refine_gallery(live_gallery, plan)
+    live_gallery.refinement = plan
+    live_gallery.repair(live_gallery.active_version)
+    assert refinements(live_gallery.snapshot_path(live_gallery.active_version)) == []
 
 
 def test_a_compaction_makes_what_an_index_job_would_make(

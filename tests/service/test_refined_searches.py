@@ -18,6 +18,7 @@ from calibration import Target
 from indexer.build import build_gallery
 from indexer.gallery import Gallery
 from indexer.refined_snapshot import refinements
+from indexer.refined_view import RefinedSpace
 from indexer.sources import read_source
 from models.bundle import ModelBundle
 from models.embedder import Embedder
@@ -246,6 +247,19 @@ def test_refined_files_outlive_the_repair_of_the_others(settings: Settings) -> N
     gallery.snapshot()
     assert len(refinements(path)) == 1
     assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates
+
+
+def test_an_uploaded_item_is_refined_before_it_is_answered_for(
+    settings: Settings, view: View, encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no search waits for it."""
+    client = TestClient(create_app(settings))
+    upload = {"files": {"image": ("new.png", encode(view(3, 9)), "image/png")}}
+    assert client.post(f"/v1/galleries/{GALLERY}/items", **upload).status_code in (200, 201)
+    monkeypatch.setattr(RefinedSpace, "refined", lambda *_: pytest.fail("a search refines an item"))
+    query = {"files": {"image": encode(view(3, 8))}}
+    found = client.post(f"/v1/galleries/{GALLERY}/search", **query).json()["candidates"]
+    assert "new.png" in [one["id"] for one in found]
 
 
 def test_a_refiner_bundle_is_named_in_the_metrics(settings: Settings, refiner_bundle: ModelBundle) -> None:
