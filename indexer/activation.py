@@ -26,6 +26,9 @@ class Activation:
         token: New with every activation by a person or an index job; live changes and compactions keep it.
             What was begun under one token does not belong under another, even when the numbers are the same.
         revisions: Last revision of every version that was active before, by version.
+        calibrated_as: Version whose own calibrations belong to what is searched; 0 for those of the gallery.
+            It is replaced together with the version, so that no search sees one without the other.
+        calibrated: The same of every version that was active before, by version.
     """
 
     version: int
@@ -33,11 +36,29 @@ class Activation:
     next_number: int
     token: str
     revisions: dict[int, int] = field(default_factory=dict)
+    calibrated_as: int = 0
+    calibrated: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, version: int, next_number: int, *, revision: int | None = None) -> Self:
+    def of(
+        cls, version: int, next_number: int, *, revision: int | None = None, calibrated_as: int = 0
+    ) -> Self:
         """A fresh activation of a version as it was built, or of a later revision of it."""
-        return cls(version, version if revision is None else revision, next_number, secrets.token_hex(8))
+        return cls(
+            version=version,
+            revision=version if revision is None else revision,
+            next_number=next_number,
+            token=secrets.token_hex(8),
+            calibrated_as=calibrated_as,
+        )
+
+    def calibration_of(self, version: int) -> int:
+        """What `calibrated_as` is to be with another version: as before, or as now for a new one."""
+        return (
+            self.calibrated_as
+            if version == self.version
+            else self.calibrated.get(version, self.calibrated_as)
+        )
 
     def changed(self, revision: int, next_number: int) -> Activation:
         """The same version after a live change."""
@@ -52,15 +73,21 @@ class Activation:
         if before is None:
             return self
         known = {**before.revisions, before.version: before.revision}
+        calibrated = {**before.calibrated, before.version: before.calibrated_as}
         return replace(
             self,
             next_number=max(self.next_number, before.next_number),
             revisions={v: r for v, r in known.items() if v != self.version},
+            calibrated={v: c for v, c in calibrated.items() if v != self.version},
         )
 
     def without(self, versions: set[int]) -> Activation:
         """The same activation, not knowing some versions any more."""
-        return replace(self, revisions={v: r for v, r in self.revisions.items() if v not in versions})
+        return replace(
+            self,
+            revisions={v: r for v, r in self.revisions.items() if v not in versions},
+            calibrated={v: c for v, c in self.calibrated.items() if v not in versions},
+        )
 
     def write(self, path: Path) -> None:
         """Put it in force."""
@@ -80,9 +107,16 @@ def read_activation(path: Path) -> Activation | None:
             revision=int(fields["revision"]),
             next_number=int(fields["next_number"]),
             token=str(fields["token"]),
-            revisions={int(version): int(revision) for version, revision in fields["revisions"].items()},
+            revisions=_numbers(fields["revisions"]),
+            # Earlier releases knew the gallery's calibrations alone.
+            calibrated_as=int(fields.get("calibrated_as", 0)),
+            calibrated=_numbers(fields.get("calibrated", {})),
         )
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise GalleryError(f"'{path}' is damaged: index the gallery again") from error
+
+
+def _numbers(fields: dict[str, int]) -> dict[int, int]:
+    return {int(version): int(number) for version, number in fields.items()}

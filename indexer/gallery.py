@@ -20,6 +20,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -320,15 +321,17 @@ class Gallery:
         if not activate:
             return snapshot
         with self._pointer():
-            self._put_in_force(Activation.of(version, snapshot.manifest.next_number), self.activation)
+            active = self.activation
+            self._put_in_force(_fresh(active, version, snapshot.manifest.next_number), active)
         return snapshot
 
-    def replace(self, before: Activation | None, version: int) -> bool:
+    def replace(self, before: Activation | None, version: int, *, calibrated_as: int | None = None) -> bool:
         """Let searches use a version in place of what was searched when it was made.
 
         Args:
             before: What was searched; None when nothing was.
             version: The version, as it was built.
+            calibrated_as: Version whose own calibrations come into force with it; as before when None.
 
         Returns:
             Whether it was done; not when anything else was activated or changed meanwhile.
@@ -337,15 +340,19 @@ class Gallery:
             active = self.activation
             if active != before:
                 return False
-            self._put_in_force(Activation.of(version, self.table.next_number(version)), active)
+            self._put_in_force(
+                _fresh(active, version, self.table.next_number(version), calibrated_as), active
+            )
             return True
 
-    def activate(self, version: int, *, as_built: bool = False) -> None:
+    def activate(self, version: int, *, as_built: bool = False, calibrated_as: int | None = None) -> None:
         """Let searches use a published version, from their next request on.
 
         Args:
             version: The version.
             as_built: Leave out the live changes that were made while it was active before.
+            calibrated_as: Version whose own calibrations come into force with it; when None those that it
+                had when it was active before, and for a new version the present ones.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -358,7 +365,8 @@ class Gallery:
             known = {} if active is None else {**active.revisions, active.version: active.revision}
             revision = version if as_built else known.get(version, version)
             next_number = self.table.next_number(revision)
-            self._put_in_force(Activation.of(version, next_number, revision=revision), active)
+            chosen = _fresh(active, version, next_number, calibrated_as)
+            self._put_in_force(replace(chosen, revision=revision), active)
 
     def advance(self, before: Activation, revision: int, next_number: int) -> None:
         """Let searches see a live change, from their next request on.
@@ -519,6 +527,15 @@ class Gallery:
 
     def _report_path(self, version: int) -> Path:
         return self.path / "reports" / f"{version}.json"
+
+
+def _fresh(
+    active: Activation | None, version: int, next_number: int, calibrated_as: int | None = None
+) -> Activation:
+    """An activation of a version as it was built."""
+    if calibrated_as is None:
+        calibrated_as = 0 if active is None else active.calibration_of(version)
+    return Activation.of(version, next_number, calibrated_as=calibrated_as)
 
 
 def version_tag(version: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +101,8 @@ class _Opened:
 
     @classmethod
     def as_built(cls, gallery: Gallery, activation: Activation) -> _Opened:
-        view = GalleryView.of(gallery.snapshot(activation.version))
+        built = GalleryView.of(gallery.snapshot(activation.version))
+        view = replace(built, calibrated_as=activation.calibrated_as)
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
 
     def precedes(self, activation: Activation) -> bool:
@@ -129,6 +131,7 @@ class _Opened:
             patches=patches,
             revision=activation.revision,
             next_number=activation.next_number,
+            calibrated_as=activation.calibrated_as,
         )
 
 

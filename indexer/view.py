@@ -70,6 +70,7 @@ class GalleryView:
         patches: Items patched since.
         revision: The item table's version that holds exactly this state.
         next_number: The table's counter at that revision.
+        calibrated_as: Version whose own calibrations belong to it; 0 for those of the gallery.
     """
 
     snapshot: Snapshot
@@ -78,6 +79,7 @@ class GalleryView:
     patches: Patches
     revision: int
     next_number: int
+    calibrated_as: int = 0
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:

@@ -26,7 +26,7 @@ def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
     Raises:
         CalibrationRecordError: One is damaged.
     """
-    active = {one.calibration for one in store.activations.all().values()}
+    active = store.in_force()
     return CalibrationHistoryBody(
         calibrations=[
             CalibrationSummaryBody(
@@ -49,7 +49,7 @@ def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
 
 def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationStateBody:
     """A record, and how it stands to the gallery as it is."""
-    activation = matcher.calibrations.activations.active(record.pipeline.key)
+    activation = matcher.calibrations.activation(record.pipeline.key)
     is_active = activation is not None and activation.calibration == record.id
     standing = matcher.threshold_of(record)
     return CalibrationStateBody(

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibration import Target
 from indexer.files import write_atomically
-from service.calibration_activations import ACTIVATION_FILES, Activations
+from service.calibration_activations import ACTIVATION_FILES, Activation, Activations
 from service.calibration_details import CalibrationDetails
 from service.calibration_evidence import Evidence
 from service.errors import CalibrationNotFoundError, CalibrationRecordError
@@ -30,6 +30,8 @@ from service.stored_scores import StoredScores
 __all__ = ["CalibrationRecord", "CalibrationStore", "Rates", "new_calibration_id"]
 
 _ID = re.compile(r"[\w.-]{1,64}")
+# No key of a pipeline holds it.
+_SLOT_MARK = ": "
 
 
 class Rates(BaseModel):
@@ -112,10 +114,13 @@ class CalibrationStore:
 
     Args:
         path: The gallery's folder of calibrations; it is made when the first record is added.
+        calibrated_as: Version whose own calibrations go before those of the gallery; 0 for none. What is put
+            in force is then its own, so that a roll back to another version brings back what held there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, calibrated_as: int = 0) -> None:
         self.path = path
+        self.calibrated_as = calibrated_as
         self.activations = Activations(path)
         self._last_read: dict[str, tuple[bytes, CalibrationRecord]] = {}
 
@@ -161,7 +166,25 @@ class CalibrationStore:
 
     def activate(self, record: CalibrationRecord) -> None:
         """Let searches with the record's pipeline use it from their next request on."""
-        self.activations.activate(record.pipeline.key, record.id)
+        self.activations.activate(_slot(record.pipeline.key, self.calibrated_as), record.id)
+
+    def prepare(self, record: CalibrationRecord, version: int) -> None:
+        """Make a record a version's own: it is in force from the moment in which the version is searched."""
+        self.activations.activate(_slot(record.pipeline.key, version), record.id)
+
+    def has_own(self, version: int) -> bool:
+        """Whether a version has calibrations of its own."""
+        return any(slot.startswith(_slot("", version)) for slot in self.activations.all())
+
+    def activation(self, pipeline: str) -> Activation | None:
+        """What is in force for the pipeline of this key: the version's own, or else the gallery's."""
+        active = self.activations.all()
+        return active.get(_slot(pipeline, self.calibrated_as)) or active.get(pipeline)
+
+    def in_force(self) -> set[str]:
+        """Ids of the records that searches use now."""
+        pipelines = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
+        return {one.calibration for one in map(self.activation, pipelines) if one is not None}
 
     def roll_back(self, pipeline: Pipeline) -> CalibrationRecord:
         """Let searches with a pipeline use the record again that was in force before the present one.
@@ -169,7 +192,8 @@ class CalibrationStore:
         Raises:
             RequestError: There was none before.
         """
-        return self.get(self.activations.roll_back(pipeline.key))
+        own = _slot(pipeline.key, self.calibrated_as)
+        return self.get(self.activations.roll_back(own if own in self.activations.all() else pipeline.key))
 
     def active(self, pipeline: Pipeline) -> CalibrationRecord | None:
         """The record in use for exactly this pipeline, or None.
@@ -177,7 +201,7 @@ class CalibrationStore:
         Raises:
             CalibrationRecordError: The record is missing or damaged.
         """
-        activation = self.activations.active(pipeline.key)
+        activation = self.activation(pipeline.key)
         return self.get(activation.calibration) if activation else None
 
     def active_with_other_refiner(self, pipeline: Pipeline) -> CalibrationRecord | None:
@@ -188,7 +212,7 @@ class CalibrationStore:
         """
         if pipeline.refine.sides == "off":
             return None
-        others = (self.get(one.calibration) for one in self.activations.all().values())
+        others = (self.get(one) for one in sorted(self.in_force()))
         return next((one for one in others if one.pipeline.is_of_other_refiner(pipeline)), None)
 
     def get(self, record_id: str) -> CalibrationRecord:
@@ -278,3 +302,8 @@ class CalibrationStore:
 
     def _scores_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.scores.npz"
+
+
+def _slot(pipeline: str, version: int) -> str:
+    """Where it is noted what is in force for a pipeline: for the gallery, or for one version alone."""
+    return f"version {version}{_SLOT_MARK}{pipeline}" if version else pipeline

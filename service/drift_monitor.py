@@ -305,7 +305,7 @@ def read_drift(
     Raises:
         CalibrationRecordError: What is in force is damaged.
     """
-    activation = store.activations.active(record.pipeline.key)
+    activation = store.activation(record.pipeline.key)
     unknown = DriftState(calibration=record.id, pipeline=record.pipeline.key, since=None, level="unknown")
     if record.evidence is None:
         return unknown.model_copy(update={"reason": "the record has no scores to compare with"})

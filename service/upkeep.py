@@ -187,5 +187,5 @@ def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
         CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
     """
     store = CalibrationStore(gallery.calibrations_path)
-    in_use = [store.active(record.pipeline) for record in store.history()]
-    return prune(gallery, policy, protected=[record.version for record in in_use if record is not None])
+    in_use = [store.get(one.calibration) for one in store.activations.all().values()]
+    return prune(gallery, policy, protected=[record.version for record in in_use])

@@ -15,7 +15,6 @@ from calibration import CalibrationError, Target
 from indexer.snapshot import Snapshot
 from indexer.sources import SourceItem, read_source
 from models.embedder import Embedder
-from service.calibration_store import CalibrationStore
 from service.calibrator import Calibrator, LabelledQueries
 from service.cli.calibration_text import print_calibration
 from service.cli.console import print_json, progress_bar
@@ -103,9 +102,7 @@ def calibrate(
             coarse_labels=coarse,
             on_progress=lambda done, total: update("Scoring", done, total),
         )
-    record = CalibrationStore(matcher.gallery.calibrations_path).add(
-        found.record, found.scores, found.details, activate=activate
-    )
+    record = matcher.calibrations.add(found.record, found.scores, found.details, activate=activate)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
     else:

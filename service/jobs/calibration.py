@@ -117,7 +117,10 @@ class CalibrationJob:
         """Calibrate, keep the record and put it in force if that was asked for."""
         job, request = context.job, CalibrationRequest.model_validate(context.request)
         gallery = Gallery.open(self.settings.galleries_path / job.gallery)
-        store = CalibrationStore(gallery.calibrations_path)
+        active = gallery.activation
+        store = CalibrationStore(
+            gallery.calibrations_path, calibrated_as=0 if active is None else active.calibrated_as
+        )
         record = _kept(store, job)
         if record is None:
             record = self._calibrate(context, gallery, request)
