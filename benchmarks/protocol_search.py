@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import subprocess
 import sys
@@ -22,11 +23,13 @@ from protocol_data import Part, extract_part
 from record import percentiles, save_result
 
 from calibration import LabelCounts, rate_interval
-from models.bundle import default_bundle_path
+from models.bundle import ModelBundle, default_bundle_path
 from service.serving import serving
 from service.settings import Settings
 
 RERANK = ("off", "contextual")
+# What is refined, where the bundle has a refiner.
+REFINE = ("off", "both")
 
 
 def vicinal(*arguments: object) -> dict:
@@ -35,7 +38,7 @@ def vicinal(*arguments: object) -> dict:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def search_all(url: str, gallery: str, part: Part, rerank: str, threshold: float) -> list[dict]:
+def search_all(url: str, gallery: str, part: Part, pipeline: dict[str, str], threshold: float) -> list[dict]:
     """Search for every query over HTTP; one row each."""
     rows = []
     with httpx.Client(base_url=url, timeout=60) as client, part.queries.open(newline="") as stream:
@@ -45,7 +48,7 @@ def search_all(url: str, gallery: str, part: Part, rerank: str, threshold: float
             answer = client.post(
                 f"/v1/galleries/{gallery}/search",
                 files={"image": image},
-                data={"threshold": repr(threshold), "rerank": rerank, "include_candidates": "true"},
+                data={"threshold": repr(threshold), "include_candidates": "true", **pipeline},
             )
             milliseconds = 1e3 * (time.perf_counter() - started)
             found = answer.raise_for_status().json()
@@ -105,20 +108,24 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
         split: vicinal("index", part.gallery, "--gallery", split, *options) for split, part in parts.items()
     }
     runs = {}
+    has_refiner = ModelBundle.open(bundle).manifest.refiner is not None
     with serving(Settings(data_dir=data_dir, bundle=bundle)) as url:
-        for rerank in RERANK:
+        for refine, rerank in itertools.product(REFINE if has_refiner else REFINE[:1], RERANK):
             calibration = vicinal(
                 *("calibrate", "--gallery", "calibration", "--queries", parts["calibration"].queries),
-                *("--target", target, "--rerank", rerank, *coarse_options(parts["calibration"]), *options),
+                *("--target", target, "--refine", refine, "--rerank", rerank),
+                *(*coarse_options(parts["calibration"]), *options),
             )
-            rows = search_all(url, "test", parts["test"], rerank, calibration["threshold"])
-            runs[rerank] = {
+            pipeline = {"refine": refine, "rerank": rerank}
+            rows = search_all(url, "test", parts["test"], pipeline, calibration["threshold"])
+            name = rerank if refine == "off" else f"refine {refine}, {rerank}"
+            runs[name] = {
                 "calibration": calibration,
                 "test": rates(rows),
                 "request_milliseconds": percentiles([row["milliseconds"] for row in rows]),
                 "rows": rows,
             }
-            show(root.name, rerank, runs[rerank])
+            show(root.name, name, runs[name])
     counts = {split: {"items": one["n_items"], "hygiene": one["hygiene"]} for split, one in indexed.items()}
     return {"galleries": counts, "runs": runs}
 
@@ -130,7 +137,7 @@ def show(name: str, rerank: str, run: dict) -> None:
     }
     calibrated = run["calibration"]["rates"]
     print(
-        f"{name}, rerank {rerank}: threshold {run['calibration']['threshold']:.4f} "
+        f"{name}, {rerank}: threshold {run['calibration']['threshold']:.4f} "
         f"(on calibration classes: FPIR {calibrated['fpir']:.3f}, FNIR {calibrated['fnir']:.3f}); "
         f"on test classes: R@1 {measured['hit_rate_1']}, FPIR {measured['fpir']}, FNIR {measured['fnir']}",
         flush=True,
@@ -143,6 +150,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--target", default="fpir=5%")
+    parser.add_argument("--suffix", default="", help="added to the names of the raw results")
     arguments = parser.parse_args()
     for name in arguments.sets:
         root = arguments.data / name
@@ -151,7 +159,8 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             result = run_set(root, Path(folder), arguments.bundle, arguments.target)
-        print(save_result(f"protocol_{name}", {"set": name, "target": arguments.target, **result}))
+        found = {"set": name, "target": arguments.target, "bundle": arguments.bundle.name, **result}
+        print(save_result(f"protocol_{name}{arguments.suffix}", found))
 
 
 if __name__ == "__main__":

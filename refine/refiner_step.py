@@ -62,14 +62,18 @@ def refine_step(
     attention = by_head.mean(axis=1)
     added = by_heads(by_head @ context, weights["value"]).reshape(len(rows), 1, architecture.dim)
     if architecture.form != "bare":
-        added = times(added, weights["output"]) + weights["output_bias"]
+        added = times(added, weights["output"])
+        added += weights["output_bias"]
     if architecture.expansion:
         added += weights["expansion_weight"] * (attention[:, None, :] @ context)
-    refined = rows + added
+    added += rows
     if architecture.form == "attention_mlp":
-        hidden = np.maximum(times(refined, weights["hidden"]) + weights["hidden_bias"], np.float32(0.0))
-        refined += times(hidden, weights["mlp"]) + weights["mlp_bias"]
-    return normalized_rows(refined), attention
+        hidden = times(added, weights["hidden"])
+        hidden += weights["hidden_bias"]
+        np.maximum(hidden, np.float32(0.0), out=hidden)
+        added += times(hidden, weights["mlp"])
+        added += weights["mlp_bias"]
+    return normalized_rows(added), attention
 
 
 def gated_step(
@@ -104,8 +108,8 @@ def _head_queries(
     if architecture.form != "bare":
         queries += weights["query_bias"]
     by_head = by_heads(queries.reshape(n, heads, dim // heads), weights["key"])
-    scaled = by_head * (weights["logit_scale"] / np.float32(math.sqrt(dim // heads)))
-    return scaled + weights["expansion_scale"] * rows if architecture.expansion else scaled
+    by_head *= weights["logit_scale"] / np.float32(math.sqrt(dim // heads))
+    return by_head + weights["expansion_scale"] * rows if architecture.expansion else by_head
 
 
 def _one_by_one(rows: FloatArray, matrix: FloatArray) -> FloatArray:
@@ -125,8 +129,9 @@ def _heads_one_by_one(rows: FloatArray, matrices: FloatArray) -> FloatArray:
 
 def _heads_at_once(rows: FloatArray, matrices: FloatArray) -> FloatArray:
     """The same, as one product a head."""
-    products = np.ascontiguousarray(rows.transpose(1, 0, 2)) @ matrices
-    return np.ascontiguousarray(products.transpose(1, 0, 2))
+    products = np.empty((*rows.shape[:2], matrices.shape[2]), np.float32)
+    np.matmul(rows.transpose(1, 0, 2), matrices, out=products.transpose(1, 0, 2))
+    return products
 
 
 def attention_weights(logits: FloatArray, mask: Bools) -> FloatArray:
@@ -147,4 +152,5 @@ def attention_weights(logits: FloatArray, mask: Bools) -> FloatArray:
 def normalized_rows(rows: FloatArray) -> FloatArray:
     """(..., d) rows of length 1; the length is summed in float64."""
     squares = np.vecdot(rows, rows, dtype=np.float64)
-    return (rows / np.maximum(np.sqrt(squares), _SMALLEST_NORM)[..., None]).astype(np.float32)
+    scale = 1.0 / np.maximum(np.sqrt(squares), _SMALLEST_NORM)
+    return np.asarray(rows * scale.astype(np.float32)[..., None])
