@@ -68,12 +68,19 @@ class ItemNotFoundError(GalleryError, LookupError):
 
 
 class BundleMismatchError(GalleryError):
-    """The gallery was embedded with another bundle than the one in use."""
+    """The gallery was embedded with another bundle than the one in use.
 
-    def __init__(self, gallery: str, expected: str, actual: str) -> None:
+    Args:
+        gallery: Its name.
+        expected: Fingerprint of the bundle in use.
+        actual: Fingerprint of the gallery's.
+        reason: Why that one cannot be used, where it is known.
+    """
+
+    def __init__(self, gallery: str, expected: str, actual: str, reason: str | None = None) -> None:
         super().__init__(
             f"gallery '{gallery}' was embedded with bundle {actual}, this service runs {expected}: "
-            "index the gallery again, or start the service with its bundle"
+            + (reason or "put its bundle into bundles_dir, start the service with it, or index again")
         )
         self.gallery = gallery
         self.expected = expected

@@ -23,7 +23,14 @@ from models.errors import BundleError
 from models.preprocessing import Preprocessing
 from models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
-__all__ = ["BACKBONE_FILE", "BundleManifest", "ModelBundle", "default_bundle_path", "sha256_of"]
+__all__ = [
+    "BACKBONE_FILE",
+    "BundleManifest",
+    "ModelBundle",
+    "default_bundle_path",
+    "read_fingerprint",
+    "sha256_of",
+]
 
 MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
@@ -171,6 +178,14 @@ class ModelBundle:
         """Take the refiner out of `bundle.json`, its files staying where they are, and open the result."""
         _write_manifest(self.path, {**self.manifest.model_dump(), "refiner": None})
         return self.open(self.path)
+
+
+def read_fingerprint(path: Path) -> str | None:
+    """Fingerprint that a directory's `bundle.json` names, its files unchecked; None where it is no bundle."""
+    try:
+        return _read_manifest(path / MANIFEST_FILE).fingerprint
+    except BundleError:
+        return None
 
 
 def _all_files(manifest: BundleManifest) -> dict[str, str]:

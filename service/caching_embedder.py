@@ -20,18 +20,21 @@ __all__ = ["CachingEmbedder"]
 
 
 class CachingEmbedder(Embedder):
-    """Embedder of the service's bundle, with a cache for queries.
+    """Embedder of one bundle, with a cache for queries.
 
     Args:
-        settings: Bundle, device, limits and size of the cache.
+        settings: Device, limits and size of the cache.
         link: Link to Redis, if the cache is to be shared.
+        bundle: The bundle; that of the settings when None.
 
     Raises:
         BundleError: The bundle cannot be used.
     """
 
-    def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
-        bundle = ModelBundle.open(settings.bundle)
+    def __init__(
+        self, settings: Settings, link: RedisLink | None = None, bundle: ModelBundle | None = None
+    ) -> None:
+        bundle = bundle or ModelBundle.open(settings.bundle)
         super().__init__(
             bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
         )

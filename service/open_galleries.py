@@ -1,4 +1,7 @@
-"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change."""
+"""Open galleries: one reader and one matcher a gallery, the matcher swapped with every change.
+
+Each is searched with the bundle that its version was embedded with (`service.served_bundles`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from dataclasses import dataclass
 from indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
 from indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from indexer.reader import GalleryReader
+from indexer.view import GalleryView
+from models.bundle import ModelBundle
 from service.caching_embedder import CachingEmbedder
 from service.drift_monitor import DriftMonitor
 from service.matcher import Matcher
 from service.redis_link import RedisLink
-from service.refinement import refinement_plan
+from service.served_bundles import ServedBundle, ServedBundles
 from service.settings import Settings
 from service.upkeep import Upkeep
 
@@ -26,10 +31,12 @@ class GalleryState:
 
     Attributes:
         problem: Why not; None when it can.
+        bundle: Fingerprint of the bundle that it is searched with; None when it cannot be.
     """
 
     name: str
     problem: str | None = None
+    bundle: str | None = None
 
 
 class OpenGalleries:
@@ -47,9 +54,10 @@ class OpenGalleries:
     def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
         self.settings = settings
         self.embedder = CachingEmbedder(settings, link)
-        bundle = self.embedder.bundle
-        self.pipeline = settings.pipeline_for(bundle)
-        self.refinement = refinement_plan(self.pipeline, bundle)
+        self._link = link
+        self.bundles = ServedBundles(settings, lambda: self.embedder, self._open_embedder)
+        self.pipeline = self.bundles.own.pipeline
+        self.refinement = self.bundles.own.refinement
         self._lock = threading.Lock()
         self.drift = DriftMonitor(settings.data_dir / "replicas")
         self.upkeep = Upkeep(settings.compaction, settings.retention)
@@ -96,7 +104,7 @@ class OpenGalleries:
 
         Raises:
             GalleryNotFoundError: There is none of this name.
-            BundleMismatchError: The gallery was embedded with another bundle.
+            BundleMismatchError: The gallery was embedded with a bundle that is not here.
             GalleryError: The gallery is damaged.
         """
         reader = self.reader(name)
@@ -104,13 +112,14 @@ class OpenGalleries:
         matcher = self._matchers.get(name)
         if matcher is not None and matcher.view is view:
             return matcher
+        # Before the lock is taken: opening takes seconds, and other galleries are searched meanwhile.
+        served = self.bundles.of(name, view.snapshot.manifest.bundle)
         with self._lock:
             matcher = self._matchers.get(name)
             if matcher is not None and matcher.view is view:
                 return matcher
-            if matcher is None:
-                refiner = None if self.refinement is None else self.refinement.refiner
-                matcher = Matcher(reader.gallery, self.embedder, self.pipeline, view=view, refiner=refiner)
+            if matcher is None or matcher.embedder is not served.embedder:
+                matcher = _opened(reader, view, served)
             else:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
@@ -135,8 +144,21 @@ class OpenGalleries:
         for name in self.names():
             try:
                 # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
-                self.matcher(name).prepare()
-                states.append(GalleryState(name))
+                matcher = self.matcher(name)
+                matcher.prepare()
+                states.append(GalleryState(name, bundle=matcher.snapshot.manifest.bundle))
             except IndexerError as error:
                 states.append(GalleryState(name, str(error)))
         return states
+
+    def _open_embedder(self, bundle: ModelBundle) -> CachingEmbedder:
+        embedder = CachingEmbedder(self.settings, self._link, bundle)
+        embedder.cache.count_with(self.embedder.cache)
+        return embedder
+
+
+def _opened(reader: GalleryReader, view: GalleryView, served: ServedBundle) -> Matcher:
+    """A matcher with the bundle of the version, whose refiner also refines the versions made of it."""
+    gallery = reader.gallery
+    gallery.refinement = served.refinement
+    return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)

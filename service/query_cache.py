@@ -57,6 +57,10 @@ class QueryCache:
             "vicinal_query_cache", "Looked up query embeddings by source", ["source"], registry=registry
         )
 
+    def count_with(self, other: QueryCache) -> None:
+        """Count lookups together with those of another bundle's cache."""
+        self._lookups = other._lookups
+
     def key(self, encoded: bytes) -> str:
         """Key of an encoded picture."""
         return hashlib.sha256(encoded).hexdigest()

@@ -244,6 +244,9 @@ class GalleryStateBody(_Response):
 
     name: str
     problem: str | None
+    bundle: str | None = Field(
+        None, description="Fingerprint of the bundle that it is searched with; null when it cannot be."
+    )
     calibration: Literal["true", "stale", "none"] = Field(
         "none", description="Whether the threshold of searches without further options is calibrated."
     )
@@ -266,6 +269,9 @@ class ReadinessBody(_Response):
     refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
     refine: str = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
     provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    other_bundles: list[str] = Field(
+        description="Fingerprints of bundles that are open for galleries of another bundle."
+    )
     galleries: list[GalleryStateBody]
     redis: RedisBody | None = Field(description="Null when no address is set.")
 

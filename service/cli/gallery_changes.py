@@ -32,6 +32,7 @@ from service.cli.options import (
 )
 from service.settings import Settings
 from service.upkeep import check_version, prune_gallery
+from service.version_activation import activate_version
 
 __all__ = ["activate", "add", "check", "compact_gallery", "refine", "remove", "versions"]
 
@@ -156,7 +157,7 @@ def activate(
 ) -> None:
     """Search another version, from the next request on."""
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
-    gallery.activate(version, as_built=as_built)
+    activate_version(gallery, version, as_built=as_built)
     console.print(f"Gallery {name} now answers from version {version}")
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from calibration import OneLabelError, UnlabelledGalleryError
 from indexer.gallery import GALLERY_NAME, Gallery
+from indexer.reader import GalleryReader
 from models.embedder import Embedder
 from models.similarity import as_embeddings
 from service.calibration_run import CalibrationOptions, chosen_pipeline, run_calibration
@@ -21,6 +22,7 @@ from service.jobs.records import Job, JobFailure, JobProgress
 from service.jobs.sources import JobSources
 from service.matcher import Matcher
 from service.query_sources import QueryReading, read_queries, write_embeddings, write_images
+from service.served_bundles import ServedBundles
 from service.settings import Settings
 
 __all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest"]
@@ -59,7 +61,7 @@ class CalibrationJob:
     ) -> None:
         self.settings = settings
         self.sources = JobSources(settings.sources_dir)
-        self._embedder = embedder
+        self._bundles = ServedBundles(settings, embedder)
         self._on_change = on_change
 
     def check(
@@ -93,14 +95,22 @@ class CalibrationJob:
                 "negative pairs: add images of other labels"
             )
 
-    def keep_embeddings(self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str]) -> None:
+    def keep_embeddings(
+        self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int
+    ) -> None:
         """Keep queries that came as embeddings until the job is done.
 
+        Args:
+            job: The job.
+            embeddings: (n, d) numbers.
+            labels: One label each.
+            dim: Length d of the gallery's embeddings.
+
         Raises:
-            EmbeddingError: They are no embeddings of the service's bundle.
+            EmbeddingError: They are no embeddings of the gallery's bundle.
             RequestError: Not one label each.
         """
-        checked = as_embeddings(embeddings, self._embedder().bundle.dim)
+        checked = as_embeddings(embeddings, dim)
         _check_labels(len(checked), labels)
         write_embeddings(self._uploads(job), embeddings, labels)
 
@@ -143,8 +153,9 @@ class CalibrationJob:
     def _calibrate(
         self, context: JobContext, gallery: Gallery, request: CalibrationRequest
     ) -> CalibrationRecord:
-        embedder = self._embedder()
-        matcher = Matcher(gallery, embedder, self.settings.pipeline_for(embedder.bundle))
+        view = GalleryReader(gallery).view()
+        served = self._bundles.of(gallery.name, view.snapshot.manifest.bundle)
+        matcher = Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
         reading = self._reading(context, matcher, request)
 
         def report(done: int, total: int) -> None:

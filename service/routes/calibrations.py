@@ -176,7 +176,8 @@ def _enqueue(
         if images:
             calibration.keep_images(job, images, labels)
         elif start.embeddings is not None:
-            calibration.keep_embeddings(job, start.embeddings, start.labels or [])
+            dim = matcher.snapshot.manifest.dim
+            calibration.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
         created = jobs.create(job)
         undo.pop_all()
     return created

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from indexer.creation import create_gallery
+from indexer.errors import BundleMismatchError
 from indexer.gallery import GALLERY_NAME, Gallery
 from indexer.retention import describe_versions
 from service.errors import CalibrationRecordError, RequestError
@@ -14,6 +16,7 @@ from service.item_schemas import CompactionBody, VersionBody, VersionListBody
 from service.matcher import Matcher
 from service.routes.context import GalleriesDependency
 from service.schemas import CalibrationBody, GalleryBody, GalleryListBody
+from service.version_activation import activate_version as activate
 
 __all__ = ["admin_router", "router"]
 
@@ -62,8 +65,10 @@ def put_gallery(gallery: str, galleries: GalleriesDependency, response: Response
             f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
         )
     path = galleries.settings.galleries_path / gallery
-    if create_gallery(Gallery(path, refinement=galleries.refinement), galleries.embedder.bundle):
-        response.status_code = 201
+    # One that is there with another bundle is described below, or refused where that is not here.
+    with suppress(BundleMismatchError):
+        if create_gallery(Gallery(path, refinement=galleries.refinement), galleries.embedder.bundle):
+            response.status_code = 201
     return _describe(galleries.matcher(gallery))
 
 
@@ -83,8 +88,11 @@ def activate_version(
         bool, Query(description="Without the live changes made while it was active before.")
     ] = False,
 ) -> GalleryBody:
-    """Search another version from the next request on; searches under way are not disturbed."""
-    galleries.gallery(gallery).activate(version, as_built=as_built)
+    """Search another version from the next request on; searches under way are not disturbed.
+
+    What was calibrated for it comes into force with it. Without its bundle: 409.
+    """
+    activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
     return _describe(galleries.matcher(gallery))
 
 

@@ -49,6 +49,7 @@ def _readiness(galleries: OpenGalleries, redis: RedisLink | None) -> ReadinessBo
         refiner=galleries.refiner,
         refine=galleries.pipeline.refine.sides,
         provider=galleries.embedder.provider,
+        other_bundles=[one.bundle.fingerprint for one in galleries.bundles.others],
         galleries=states,
         redis=None if redis is None else RedisBody.model_validate(redis.state),
     )
@@ -63,5 +64,9 @@ def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
         # A damaged calibration fails every search of its gallery.
         return GalleryStateBody(name=state.name, problem=str(error))
     return GalleryStateBody(
-        name=state.name, problem=None, calibration=threshold.state, calibration_reason=threshold.reason
+        name=state.name,
+        problem=None,
+        bundle=state.bundle,
+        calibration=threshold.state,
+        calibration_reason=threshold.reason,
     )
