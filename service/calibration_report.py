@@ -11,6 +11,7 @@ from service.calibration_schemas import (
     ReportBody,
 )
 from service.calibration_store import CalibrationRecord, CalibrationStore
+from service.calibration_verdict import describe_verdict
 from service.drift_monitor import DriftState
 from service.matcher import Matcher
 from service.stored_scores import StoredScores
@@ -70,12 +71,14 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
         drift: How far searches have drifted from it.
 
     Raises:
-        CalibrationRecordError: Its scores are damaged.
+        CalibrationRecordError: Its scores or details are damaged.
     """
     scores = matcher.calibrations.scores(record)
     return ReportBody(
         **dict(describe_record(matcher, record)),
+        verdict=describe_verdict(record),
         drift=drift,
+        details=matcher.calibrations.details(record),
         curve={} if scores is None else _curve(scores, record),
     )
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.calibration_activations import ActivationEvent
 from service.calibration_control import Candidate
+from service.calibration_details import CalibrationDetails
 from service.calibration_run import CalibrationOptions, PipelineChoice
 from service.calibration_store import CalibrationRecord, Rates
 from service.drift_monitor import DriftState
@@ -90,7 +91,12 @@ class CalibrationStateBody(_Response):
 class ReportBody(CalibrationStateBody):
     """All that is known of one calibration."""
 
+    verdict: str = Field(description="What it promises, on how little, and what it says nothing of.")
     drift: DriftState
+    details: CalibrationDetails | None = Field(
+        description="Curves, histograms, utilities of all classes and the worst examples; null where "
+        "none are kept."
+    )
     curve: dict[str, list[float | None]] = Field(
         description="Rates over thresholds, from the stored scores; empty where there are none. Null where a "
         "rate was not measured, or its scores were not kept."

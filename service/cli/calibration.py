@@ -1,7 +1,8 @@
-"""`vicinal calibration`: list, show, compare, activate, roll back and set the thresholds of a gallery."""
+"""`vicinal calibration`: look at the thresholds of a gallery, compare them, and say which is in force."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from service.calibration_control import (
     compare_thresholds,
     set_threshold,
 )
-from service.calibration_report import describe_history, describe_record
+from service.calibration_report import describe_history, describe_record, report_record
 from service.calibration_run import PipelineChoice, chosen_pipeline
 from service.calibration_store import CalibrationRecord
 from service.cli.calibration_text import print_calibration
@@ -32,11 +33,12 @@ from service.drift_monitor import read_drift
 from service.errors import RequestError
 from service.matcher import Matcher
 from service.pipeline import RefineChoice, RerankChoice
+from service.report_page import render_report
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="List, show, compare, activate and set the thresholds of a gallery.", no_args_is_help=True
+    help="List, show, report, compare, activate and set the thresholds of a gallery.", no_args_is_help=True
 )
 
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
@@ -85,6 +87,30 @@ def show(
     """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
     matcher = _matcher(gallery, data_dir, bundle)
     _print_record(matcher, matcher.calibrations.find(calibration), json_output=json_output)
+
+
+@app.command("report")
+def report(
+    calibration: IdArgument,
+    gallery: GalleryOption,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="HTML file; by default ID.html.")
+    ] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """All that is known of one calibration, as a page that needs no network."""
+    matcher = _matcher(gallery, data_dir, bundle)
+    record = matcher.calibrations.find(calibration)
+    found = report_record(matcher, record, read_drift(matcher.calibrations, record))
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+        return
+    path = output or Path(f"{record.id}.html")
+    path.write_text(render_report(found, matcher.gallery), encoding="utf-8")
+    console.print(found.verdict, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Report written to {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("activate")

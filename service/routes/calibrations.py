@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
@@ -29,7 +30,9 @@ from service.errors import RequestError
 from service.jobs import Job, JobStore, new_job
 from service.jobs.calibration import CALIBRATE, CalibrationJob, CalibrationRequest
 from service.matcher import Matcher
+from service.media_types import preferred_media_type
 from service.pipeline import RefineChoice, RerankChoice
+from service.report_page import PAGE_POLICY, render_report
 from service.routes.context import (
     CalibrationJobDependency,
     GalleriesDependency,
@@ -40,6 +43,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"])
 
+ReportFormat = Literal["html", "json"]
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
 _FORM_FIELDS = ("target", "refine", "steps", "rerank", "max_queries", "activate")
@@ -120,12 +124,32 @@ def get_calibration(gallery: str, calibration: str, galleries: GalleriesDependen
     return describe_record(matcher, matcher.calibrations.find(calibration))
 
 
-@router.get("/calibrations/{calibration}/report")
-def get_report(gallery: str, calibration: str, galleries: GalleriesDependency) -> ReportBody:
-    """All that is known of one calibration."""
+@router.get(
+    "/calibrations/{calibration}/report",
+    response_model=ReportBody,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+def get_report(
+    gallery: str,
+    calibration: str,
+    galleries: GalleriesDependency,
+    response: Response,
+    accept: Annotated[str | None, Header()] = None,
+    form: Annotated[
+        ReportFormat | None,
+        Query(alias="format", description="In place of what the header `Accept` prefers."),
+    ] = None,
+) -> ReportBody | HTMLResponse:
+    """All that is known of one calibration, as JSON or as a self-contained page."""
     matcher = galleries.matcher(gallery)
     record = matcher.calibrations.find(calibration)
-    return report_record(matcher, record, galleries.drift.drift(matcher, record))
+    report = report_record(matcher, record, galleries.drift.drift(matcher, record))
+    preferred = preferred_media_type(accept, ("application/json", "text/html"))
+    if (form or preferred.partition("/")[2]) == "html":
+        page = render_report(report, matcher.gallery)
+        return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY, "Vary": "Accept"})
+    response.headers["Vary"] = "Accept"
+    return report
 
 
 @router.get("/calibrations/{calibration}/drift")
