@@ -28,14 +28,32 @@ FORMS: list[dict[str, Any]] = [
     {"form": "attention_mlp", "init": "softmax_qe", "temperature": 0.2, "shared_temperature": True},
 ]
 
+# With a length for queries.
+LEVELED: list[dict[str, Any]] = [
+    {"form": "gated", "init": "softmax_qe", "temperature": 0.2},
+    {"form": "attention", "n_heads": 4},
+    {"form": "attention_mlp", "n_heads": 4, "init": "softmax_qe", "temperature": 0.2},
+]
+
 
 def config_of(**changes: Any) -> RefinerConfig:
-    return RefinerConfig(**{"n_steps": 2, "n_heads": 4, "n_neighbors": 5, **changes})
+    heads = {} if changes.get("form") == "gated" else {"n_heads": 4}
+    return RefinerConfig(**{"n_steps": 2, "n_neighbors": 5, **heads, **changes})
 
 
 @pytest.fixture(scope="session", params=FORMS, ids=lambda form: " ".join(map(str, form.values())))
 def every_form(request: pytest.FixtureRequest) -> RefinerConfig:
     return config_of(**request.param)
+
+
+@pytest.fixture(scope="session", params=LEVELED, ids=lambda form: form["form"])
+def every_level(request: pytest.FixtureRequest) -> RefinerConfig:
+    return config_of(level=True, **request.param)
+
+
+@pytest.fixture(scope="session")
+def gated() -> RefinerConfig:
+    return config_of(level=True, **LEVELED[0])
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +91,17 @@ def make_contexts() -> Callable[..., tuple[FloatArray, FloatArray, np.ndarray]]:
         mask = rng.random((n, k)) < 0.7
         mask[:, 0], mask[-1] = True, False
         return queries, normalize(near.reshape(-1, dim)).reshape(n, k, dim), mask
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_radii() -> Callable[..., FloatArray]:
+    """Radii of (n, k) neighbors, largest first, as those of real lists are."""
+
+    def make(n: int, k: int = 5, seed: int = 0) -> FloatArray:
+        drawn = np.random.default_rng(seed).uniform(0.2, 0.95, size=(n, k, 3))
+        return -np.sort(-drawn.astype(np.float32), axis=2)
 
     return make
 
