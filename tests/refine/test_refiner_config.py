@@ -26,6 +26,8 @@ init = "softmax_qe"
 temperature = 0.1
 """
 
+GATED = {"form": "gated", "init": "softmax_qe", "temperature": 0.1}
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -52,6 +54,13 @@ def test_without_a_file_the_defaults_are_those_of_the_paper() -> None:
         ("absent.share=2", r"absent\.share: .*less than or equal to 1"),
         ("batches.per_class=3", "per_class 3 does not divide batch_size 128"),
         ("validation.share=0", r"validation\.share"),
+        ("objective='rank'", r"objective: .*'batch' or 'search'"),
+        ("search.gallery_share=[0.6, 0.4]", r"gallery_share is 0\.6 to 0\.4, expected two ascending shares"),
+        ("search.gallery_share=[0.5, 1.0]", r"gallery_share is 0\.5 to 1\.0, expected two ascending shares"),
+        ("search.absent_share=1.0", r"search\.absent_share: .*less than 1"),
+        ("search.n_queries=2", r"search\.n_queries"),
+        ("search.hardest=0", r"search\.hardest"),
+        ("optimizer.network_rate_factor=0", r"optimizer\.network_rate_factor"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(path: Path, setting: str, named: str) -> None:
@@ -78,6 +87,14 @@ def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
         {"n_neighbors": 33},
         {"temperature": 0.0},
         {"width": 3},
+        {"form": "gated"},
+        {"form": "gated", "temperature": 0.1},
+        {"form": "gated", "init": "softmax_qe"},
+        {**GATED, "neighbors": "none"},
+        {**GATED, "n_heads": 8},
+        {**GATED, "dropout": 0.1},
+        {**GATED, "zero_init_output": True},
+        {"level": True, "neighbors": "none"},
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
@@ -85,8 +102,39 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
         RefinerConfig(**options)
 
 
-def test_the_recipe_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"form": "gated"}, "form 'gated' needs init 'softmax_qe', a temperature and neighbors 'context'"),
+        ({**GATED, "dropout": 0.1}, "form 'gated' has no heads, dropout and output layer: leave them out"),
+        (
+            {"level": True, "neighbors": "none"},
+            "a level says how .* among its neighbors: set neighbors 'context'",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        RefinerConfig(**options)
+
+
+def test_a_gated_refiner_has_one_head_for_every_length_of_embeddings() -> None:
+    architecture = RefinerConfig(level=True, **GATED).architecture(23)
+    assert (architecture.form, architecture.n_heads, architecture.expansion) == ("gated", 1, True)
+    assert architecture.level
+
+
+def test_a_recipe_minimizes_a_loss_on_batches_unless_it_says_otherwise() -> None:
+    recipe = RefinerRecipe.load(None)
+    assert (recipe.objective, recipe.refiner.level) == ("batch", False)
+
+
+def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "refiner.md").read_text(encoding="utf-8")
-    (tmp_path / "refiner.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
-    recipe = RefinerRecipe.load(tmp_path / "refiner.toml")
-    assert (recipe.refiner.init, recipe.absent.share) == ("softmax_qe", 0.3)
+    recipes = []
+    for block in page.split("```toml\n")[1:]:
+        (tmp_path / "refiner.toml").write_text(block.split("```")[0], encoding="utf-8")
+        recipes.append(RefinerRecipe.load(tmp_path / "refiner.toml"))
+    paper, gated = recipes
+    assert (paper.refiner.init, paper.objective, paper.absent.share) == ("softmax_qe", "batch", 0.3)
+    assert (gated.refiner.form, gated.refiner.level, gated.objective) == ("gated", True, "search")
