@@ -25,6 +25,7 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python benchmarks/index_recall.py
 	$(BIN)/python benchmarks/loss_costs.py
 	$(BIN)/python benchmarks/query_stages.py
+	$(BIN)/python benchmarks/refiner_costs.py
 	$(BIN)/python benchmarks/start_up.py --folder build/start-up
 	$(BIN)/python benchmarks/crash_run.py
 	$(BIN)/python benchmarks/swap_under_load.py
