@@ -44,6 +44,46 @@ def test_onnx_gives_what_torch_gives(
         np.testing.assert_allclose(one, other, rtol=0, atol=PARITY_TOLERANCE)
 
 
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 8)])
+def test_onnx_gives_the_lengths_that_torch_gives(
+    every_level: Any, make_bundle: Any, make_network: Any, make_contexts: Any, make_radii: Any, n: int, k: int
+) -> None:
+    path = make_bundle(every_level).path / REFINER_FILE
+    inputs = dict(zip(("query", "context", "mask"), make_contexts(n, k=k), strict=True))
+    inputs["radii"] = make_radii(n, k=k)
+    with torch.inference_mode():
+        expected = make_network(every_level)(*(torch.from_numpy(one) for one in inputs.values()))
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    actual = session.run(["steps", "attention", "lengths"], inputs)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=PARITY_TOLERANCE)
+
+
+def test_inputs_and_outputs_have_the_names_of_the_documentation(
+    make_bundle: Any, gated: Any, refined_bundle: ModelBundle
+) -> None:
+    def names(bundle: ModelBundle) -> tuple[dict[str, Any], dict[str, Any]]:
+        graph = onnx.load(bundle.path / REFINER_FILE, load_external_data=False).graph
+        inputs, outputs = (
+            {one.name: len(one.type.tensor_type.shape.dim) for one in part}
+            for part in (graph.input, graph.output)
+        )
+        return inputs, outputs
+
+    plain = {"query": 2, "context": 3, "mask": 2}, {"steps": 3, "attention": 3}
+    assert names(refined_bundle) == plain
+    assert names(make_bundle(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
+
+
+def test_a_level_that_differs_fails_the_parity_check(make_network: Any, make_bundle: Any, gated: Any) -> None:
+    """Though the refined embeddings are equal."""
+    other, bundle = make_network(gated), make_bundle(gated)
+    with torch.no_grad():
+        other.levels[1].level_bias += 0.1
+    with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
+        refiner_export._check_parity(other, bundle)
+
+
 def test_the_large_arrays_are_stored_once(refined_bundle: ModelBundle) -> None:
     model = onnx.load(refined_bundle.path / REFINER_FILE, load_external_data=False)
     inside = [one for one in model.graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL]
