@@ -75,6 +75,8 @@ class Answer:
         revision: The state of its live changes that was searched; two answers with one are of one state.
         n_searched: Number of items that could have been matches.
         milliseconds: Time by stage; in a batch, of the whole batch.
+        pipeline_source: What named the pipeline: the `request`, a `comparison` that was put in force for the
+            gallery, or the `settings`.
         explanation: What the refiner does with the query; None unless asked for.
     """
 
@@ -90,4 +92,5 @@ class Answer:
     bundle: str
     pipeline: str
     milliseconds: dict[str, float] = field(default_factory=dict)
+    pipeline_source: Literal["request", "comparison", "settings"] = "settings"
     explanation: Explanation | None = None

@@ -22,7 +22,7 @@ from service.errors import CalibrationRecordError, RequestError
 
 __all__ = ["ACTIVATION_FILES", "Activation", "ActivationEvent", "Activations"]
 
-ACTIVATION_FILES = frozenset({"active.json", "activations.json"})
+ACTIVATION_FILES = frozenset({"active.json", "activations.json", "pipeline.json"})
 # Each holds the lock for a moment only.
 _PATIENCE_SECONDS = 10.0
 

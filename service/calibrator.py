@@ -55,11 +55,13 @@ class Calibration:
         record: What is kept for good.
         scores: What other thresholds can be tried on.
         details: What a report is drawn from.
+        measured: What both follow from; large, and not kept.
     """
 
     record: CalibrationRecord
     scores: StoredScores
     details: CalibrationDetails
+    measured: Measurement
 
 
 class Calibrator:
@@ -188,7 +190,7 @@ class Calibrator:
             warnings=self._warnings(sampled, measured, near_duplicates),
         )
         details = gather_details(measured, threshold, snapshot=self.snapshot, queries=sampled, opis=opis)
-        return Calibration(record, StoredScores.of(trials, measured.top_scores), details)
+        return Calibration(record, StoredScores.of(trials, measured.top_scores), details, measured)
 
     def _check(self, queries: LabelledQueries) -> None:
         if not self._is_labelled.any():

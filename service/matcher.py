@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from service.answers import Answer, Candidate, Threshold
 from service.calibration_store import CalibrationRecord, CalibrationStore
 from service.errors import RequestError
 from service.explanation import Explainer
+from service.gallery_pipeline import GalleryPipeline, PipelineFile
 from service.pipeline import Pipeline, RefineChoice, RerankChoice, choose_pipeline, service_pipeline
 from service.refinement import Refinement, open_refinement
 from service.scorer import ScoredCandidates, Scorer
@@ -49,6 +51,7 @@ class _Call:
     n_searched: int
     include_candidates: bool
     milliseconds: dict[str, float]
+    pipeline_source: Literal["request", "comparison", "settings"]
 
 
 class Matcher:
@@ -57,7 +60,8 @@ class Matcher:
     Args:
         gallery: The gallery.
         embedder: Embedder of the service's bundle.
-        pipeline: What `auto` stands for; by default what the bundle's validation decided.
+        pipeline: What `auto` stands for where no other was put in force for the gallery; by default what the
+            bundle's validation decided.
         view: The state to search; the present one when None.
         refiner: Refiner of the bundle, where it is open already.
 
@@ -76,7 +80,8 @@ class Matcher:
     ) -> None:
         self.gallery = gallery
         self.embedder = embedder
-        self.pipeline = pipeline or service_pipeline(Pipeline(), embedder.bundle)
+        self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
+        self.pipeline_file = PipelineFile(gallery.calibrations_path)
         self._refiner = refiner
         self._refinements: dict[tuple[bool, int], Refinement | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
@@ -92,9 +97,24 @@ class Matcher:
         """The version under the view, as it was built."""
         return self.view.snapshot
 
+    @property
+    def gallery_pipeline(self) -> GalleryPipeline:
+        """What `auto` stands for, and why.
+
+        Raises:
+            CalibrationRecordError: The file that names it is damaged.
+        """
+        return self.pipeline_file.resolve(self._default, self.embedder.bundle)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What `auto` stands for."""
+        return self.gallery_pipeline.pipeline
+
     def at(self, view: GalleryView) -> Matcher:
         """A matcher for another state of the gallery, which keeps what the built version is known for."""
-        matcher = Matcher(self.gallery, self.embedder, self.pipeline, view=view, refiner=self._refiner)
+        matcher = Matcher(self.gallery, self.embedder, self._default, view=view, refiner=self._refiner)
+        matcher.pipeline_file = self.pipeline_file
         if view.snapshot is self.snapshot:
             matcher._n_common = self._n_common
             matcher._refinements = self._refinements
@@ -180,7 +200,9 @@ class Matcher:
         _check_options(limit, threshold, [images, embeddings, item_ids])
         milliseconds: dict[str, float] = {}
         bundle = self.embedder.bundle
-        pipeline = choose_pipeline(self.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
+        default = self.gallery_pipeline
+        pipeline = choose_pipeline(default.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
+        named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
         explainer = self._explainer(scorer) if explain else None
         queries, items = self._queries(images, embeddings, item_ids, milliseconds)
@@ -193,7 +215,9 @@ class Matcher:
         started = time.perf_counter()
         decided_by = self._threshold(scorer.pipeline, threshold, selection)
         n_searched = len(self.view if selection is None else selection)
-        call = _Call(scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds)
+        call = _Call(
+            scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by
+        )
         answers = [self._answer(scored, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if explainer is not None:
@@ -357,6 +381,7 @@ class Matcher:
             bundle=manifest.bundle,
             pipeline=call.pipeline.key,
             milliseconds=call.milliseconds,
+            pipeline_source=call.pipeline_source,
         )
 
     def _candidates(

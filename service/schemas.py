@@ -192,6 +192,10 @@ class AnswerBody(_Response):
     n_searched: int = Field(description="Number of items that could have been matches.")
     bundle: str
     pipeline: str
+    pipeline_source: Literal["request", "comparison", "settings"] = Field(
+        description="What named it: the request, a comparison that was put in force for the gallery, or the "
+        "settings."
+    )
     milliseconds: dict[str, float]
     explanation: ExplanationBody | None = Field(description="Null unless asked for with `explain`.")
 
@@ -247,6 +251,11 @@ class GalleryStateBody(_Response):
     bundle: str | None = Field(
         None, description="Fingerprint of the bundle that it is searched with; null when it cannot be."
     )
+    pipeline: str | None = Field(None, description="Pipeline of searches without further options.")
+    pipeline_source: Literal["settings", "comparison"] = Field(
+        "settings", description="What chose it: the settings, or a comparison of pipelines."
+    )
+    pipeline_reason: str | None = Field(None, description="Why a pipeline that was chosen is not used.")
     calibration: Literal["true", "stale", "none"] = Field(
         "none", description="Whether the threshold of searches without further options is calibrated."
     )

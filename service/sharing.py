@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from models.embedder import Embedder
 from service.jobs import JobKind, JobQueue, JobStore, JobWorker
 from service.jobs.calibration import CALIBRATE, CalibrationJob
+from service.jobs.pipeline_comparison import COMPARE_PIPELINES, PipelineComparisonJob
 from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
 from service.notices import ChangeNotices, NoticeOfWrites, announce_change
@@ -51,6 +52,7 @@ def job_kinds(
     announce = partial(announce_change, link)
     return {
         CALIBRATE: CalibrationJob(settings, embedder, announce),
+        COMPARE_PIPELINES: PipelineComparisonJob(settings, embedder, announce),
         REINDEX: ReindexJob(settings, embedder, announce),
     }
 

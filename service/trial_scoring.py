@@ -87,6 +87,8 @@ class Measurement:
         query_codes: (n,) label of each query, as in `trials.labels`.
         query_images: (n,) number of each query's image: its position, or one beyond those of the items.
         mates: Best mate of each query.
+        ranked_labels: (n, w) number of the label of each query's candidates, best first, with its own label
+            in the gallery; items without a label have a number of their own, -1 for padding.
     """
 
     trials: Trials
@@ -98,6 +100,7 @@ class Measurement:
     query_codes: Codes
     query_images: Positions
     mates: QueryMates
+    ranked_labels: Positions
 
     @property
     def labels_without_mate(self) -> npt.NDArray[np.object_]:
@@ -238,6 +241,7 @@ class TrialScoring:
             if queries.positions is None
             else queries.positions,
             mates=mates,
+            ranked_labels=_stack([one.groups for one in first], np.int64(-1)),
         )
 
     def _trials(

@@ -29,6 +29,7 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
+from service.cli.pipelines import compare_pipelines_of, use_pipeline
 from service.drift_monitor import read_drift
 from service.errors import RequestError
 from service.matcher import Matcher
@@ -40,6 +41,9 @@ __all__ = ["app"]
 app = typer.Typer(
     help="List, show, report, compare, activate and set the thresholds of a gallery.", no_args_is_help=True
 )
+
+app.command("compare-pipelines")(compare_pipelines_of)
+app.command("use-pipeline")(use_pipeline)
 
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]

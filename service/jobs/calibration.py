@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -25,10 +25,26 @@ from service.query_sources import QueryReading, read_queries, write_embeddings, 
 from service.served_bundles import ServedBundles
 from service.settings import Settings
 
-__all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest"]
+__all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest", "QueryRequest"]
 
 CALIBRATE = "calibrate"
 _SHOWN_FAILURES = 20
+
+
+class QueryRequest(Protocol):
+    """Where the labelled queries of a job come from."""
+
+    @property
+    def queries(self) -> str | None:
+        """Folder, manifest or `.npz` file below `sources_dir`."""
+
+    @property
+    def is_upload(self) -> bool:
+        """Whether they came with the request."""
+
+    @property
+    def group_by(self) -> str | None:
+        """Metadata column of the visit or session."""
 
 
 class CalibrationRequest(CalibrationOptions):
@@ -81,6 +97,9 @@ class CalibrationJob:
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
         matcher.refinement(chosen_pipeline(matcher, request))
+        self._check_labels_of(matcher, request, labels)
+
+    def _check_labels_of(self, matcher: Matcher, request: QueryRequest, labels: Sequence[str] | None) -> None:
         known = {label for label in matcher.snapshot.labels if label is not None}
         if not known:
             raise UnlabelledGalleryError(
@@ -150,12 +169,16 @@ class CalibrationJob:
         if GALLERY_NAME.fullmatch(job.gallery):
             shutil.rmtree(self._uploads(job), ignore_errors=True)
 
+    def matcher(self, gallery: Gallery) -> Matcher:
+        """Matcher of the present state of a gallery, with the bundle that it was embedded with."""
+        view = GalleryReader(gallery).view()
+        served = self._bundles.of(gallery.name, view.snapshot.manifest.bundle)
+        return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+
     def _calibrate(
         self, context: JobContext, gallery: Gallery, request: CalibrationRequest
     ) -> CalibrationRecord:
-        view = GalleryReader(gallery).view()
-        served = self._bundles.of(gallery.name, view.snapshot.manifest.bundle)
-        matcher = Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+        matcher = self.matcher(gallery)
         reading = self._reading(context, matcher, request)
 
         def report(done: int, total: int) -> None:
@@ -169,9 +192,7 @@ class CalibrationJob:
             own, found.scores, found.details, activate=False
         )
 
-    def _reading(
-        self, context: JobContext, matcher: Matcher, request: CalibrationRequest
-    ) -> QueryReading | None:
+    def _reading(self, context: JobContext, matcher: Matcher, request: QueryRequest) -> QueryReading | None:
         refuse = None
         if request.is_upload:
             folder = self._uploads(context.job)

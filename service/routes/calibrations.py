@@ -38,10 +38,13 @@ from service.routes.context import (
     GalleriesDependency,
     JobsDependency,
 )
+from service.routes.pipelines import router as pipelines_router
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"])
+# Before the routes of single calibrations, whose ids are free.
+router.include_router(pipelines_router)
 
 ReportFormat = Literal["html", "json"]
 # The size of the whole request is limited too.

@@ -59,7 +59,9 @@ def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
     if state.problem:
         return GalleryStateBody(name=state.name, problem=state.problem)
     try:
-        threshold = galleries.matcher(state.name).threshold()
+        matcher = galleries.matcher(state.name)
+        chosen = matcher.gallery_pipeline
+        threshold = matcher.threshold(chosen.pipeline)
     except (IndexerError, CalibrationRecordError) as error:
         # A damaged calibration fails every search of its gallery.
         return GalleryStateBody(name=state.name, problem=str(error))
@@ -67,6 +69,9 @@ def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
         name=state.name,
         problem=None,
         bundle=state.bundle,
+        pipeline=chosen.pipeline.key,
+        pipeline_source=chosen.source,
+        pipeline_reason=chosen.reason,
         calibration=threshold.state,
         calibration_reason=threshold.reason,
     )

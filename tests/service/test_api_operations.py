@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from indexer.gallery import Gallery
 from models.bundle import ModelBundle
 from service.app import create_app
+from service.pipeline import Pipeline
 from service.settings import Settings
 
 MakeSettings = Callable[..., Settings]
@@ -44,7 +45,19 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "refiner": None,
         "refine": "off",
         "provider": "CPUExecutionProvider",
-        "galleries": [{"name": "shoes", "problem": None, "calibration": "true", "calibration_reason": None}],
+        "other_bundles": [],
+        "galleries": [
+            {
+                "name": "shoes",
+                "problem": None,
+                "bundle": tiny_bundle.fingerprint,
+                "pipeline": Pipeline().key,
+                "pipeline_source": "settings",
+                "pipeline_reason": None,
+                "calibration": "true",
+                "calibration_reason": None,
+            }
+        ],
         "redis": None,
     }
 
