@@ -5,6 +5,7 @@
   items.seals             what its files must look like
   versions/<v>/           snapshots derived from version v of it
   reports/<v>.json        what the index job found, or what was compacted
+  reports/<v>.comparisons/  what versions were compared with before they were activated
   calibrations/           kept by the calibrator
   active.json             which version and which live changes of it are searched
   active.lock             held for the moment in which that is replaced
@@ -417,6 +418,25 @@ class Gallery:
         self._make_folder(self._report_path(version).parent)
         write_atomically(self._report_path(version), json.dumps(report, indent=2) + "\n")
 
+    def save_comparison(self, version: int, name: str, text: str) -> None:
+        """Keep what a version was compared with; it is never changed.
+
+        Raises:
+            GalleryError: There is a comparison of this name.
+        """
+        folder = self._comparisons_path(version)
+        self._make_folder(folder)
+        path = folder / f"{name}.json"
+        if path.exists():
+            raise GalleryError(
+                f"comparison '{name}' of version {version} exists: comparisons are not changed"
+            )
+        write_atomically(path, text)
+
+    def comparisons(self, version: int) -> dict[str, Path]:
+        """Files of the comparisons of a version by name, oldest first: names begin with the time."""
+        return {path.stem: path for path in sorted(self._comparisons_path(version).glob("*.json"))}
+
     def pending_embeddings(self) -> FloatArray:
         """(n, d) embeddings of the rows appended so far, in order."""
         table = self.table
@@ -438,6 +458,7 @@ class Gallery:
 
     def _set_aside(self, version: int) -> Path:
         self._report_path(version).unlink(missing_ok=True)
+        shutil.rmtree(self._comparisons_path(version), ignore_errors=True)
         aside = self.snapshot_path(version).with_suffix(".partial")
         return self.snapshot_path(version).rename(aside)
 
@@ -524,6 +545,9 @@ class Gallery:
     @property
     def _activation_path(self) -> Path:
         return self.path / "active.json"
+
+    def _comparisons_path(self, version: int) -> Path:
+        return self.path / "reports" / f"{version}.comparisons"
 
     def _report_path(self, version: int) -> Path:
         return self.path / "reports" / f"{version}.json"

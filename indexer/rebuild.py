@@ -105,6 +105,33 @@ class Rebuild:
             self._stage_items()
             return self._publish(self._graph())
 
+    def put_in_force(self, version: int) -> RebuildResult:
+        """Let searches use a version that `run` made and left waiting, together with its own calibrations.
+
+        Live changes that came since it was made are kept: another version is then made that has them.
+
+        Raises:
+            BuildError: See `run`.
+            GalleryBusyError: Another process is at it.
+            GalleryError: The disk refuses.
+        """
+        self.plan = replace(self.plan, activate=True, calibrated_as=version)
+        with self.staging.held():
+            finished = self._finished_before()
+            if finished is not None:
+                return finished
+            report = self.gallery.report(version)
+            if not self._goes_on():
+                return _result(report, is_active=False, remark=_NOT_ACTIVATED)
+            with self._writing():
+                active = self.gallery.activation
+                is_current = active is not None and report.get("state") == _state(active)
+                if is_current and self.gallery.replace(active, version, calibrated_as=version):
+                    return _result(report, is_active=True)
+            self.failures.clear()
+            self._stage_items()
+            return self._publish(self._graph())
+
     def _finished_before(self) -> RebuildResult | None:
         """What an earlier attempt made that died before it could say so."""
         active = self.gallery.activation
@@ -219,9 +246,11 @@ class Rebuild:
             with self._writing():
                 active = self.gallery.activation
                 related, graph = self._catch_up(active, graph)
-                report = self._write(graph)
+                report = self._write(graph, active)
                 wanted = self.plan.activate and related
-                is_active = wanted and self.gallery.replace(active, report["version"])
+                is_active = wanted and self.gallery.replace(
+                    active, report["version"], calibrated_as=self.plan.calibrated_as
+                )
             if is_active or not wanted:
                 remark = _NOT_ACTIVATED if self.plan.activate and not is_active else None
                 return _result(report, is_active=is_active, remark=remark)
@@ -284,7 +313,7 @@ class Rebuild:
         elif len(sequences):
             self._embed(self._own_items(active, sequences), staged=set())
 
-    def _write(self, graph: NeighborGraph) -> dict[str, Any]:
+    def _write(self, graph: NeighborGraph, active: Activation | None) -> dict[str, Any]:
         """Copy the staged rows into the table and make a version of them; its report."""
         bundle = self.embedder.bundle
         for number, rows in enumerate(self.staging.batches()):
@@ -301,7 +330,11 @@ class Rebuild:
             provider=self.embedder.provider,
             job=self.staging.name,
         )
-        return self.gallery.report(snapshot.manifest.version)
+        version = snapshot.manifest.version
+        if active is not None:
+            # What it has the live changes of: `put_in_force` compares it.
+            self.gallery.save_report(version, {**self.gallery.report(version), "state": _state(active)})
+        return self.gallery.report(version)
 
     def _report(self, stage: str, stage_done: int, stage_total: int, n_items: int | None = None) -> None:
         done = self._counts.done if n_items is None else n_items
@@ -309,6 +342,11 @@ class Rebuild:
             self._counts, stage=stage, stage_done=stage_done, stage_total=stage_total, done=done
         )
         self._on_progress(self._counts)
+
+
+def _state(active: Activation) -> list[Any]:
+    """What changes with every live change and every activation."""
+    return [active.token, active.revision]
 
 
 def _result(report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> RebuildResult:

@@ -20,6 +20,7 @@ class RebuildPlan:
         items: What to index, without repeats of an id; None for the gallery's own items.
         index: Factory string of the vector index, or `auto`.
         activate: Put the new version in force; otherwise it waits to be activated.
+        calibrated_as: Version whose own calibrations come into force with it; as before when None.
         options: How images are embedded; `resumes` is filled in.
         refuse: Why a file must not be read, or None when it may; None reads all.
     """
@@ -27,6 +28,7 @@ class RebuildPlan:
     items: Sequence[SourceItem] | None
     index: str = "auto"
     activate: bool = True
+    calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
     refuse: Callable[[Path], str | None] = lambda _: None
 
