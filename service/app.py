@@ -13,6 +13,7 @@ from service.problems import install_problem_handlers
 from service.rate_limit import limit_rate
 from service.routes import galleries, items, jobs, operations, page, search
 from service.routes.calibrations import router as calibrations_router
+from service.routes.comparisons import router as comparisons_router
 from service.routes.reindex import router as reindex_router
 from service.schemas import Problem
 from service.security import require_scope
@@ -63,6 +64,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in (galleries.admin_router, jobs.router):
         app.include_router(router, dependencies=[Depends(require_scope("admin"))])
     app.include_router(calibrations_router, dependencies=[Depends(require_scope("admin"))])
+    app.include_router(comparisons_router, dependencies=[Depends(require_scope("admin"))])
     app.include_router(reindex_router, dependencies=[Depends(require_scope("admin"))])
     app.include_router(operations.router)
     app.include_router(page.router)

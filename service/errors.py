@@ -6,6 +6,8 @@ ServiceError
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
+├── ComparisonNotFoundError (LookupError)  a version was never compared with another
+├── ComparisonRecordError (ValueError)  a stored comparison is damaged
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
@@ -22,6 +24,8 @@ __all__ = [
     "CalibrationMismatchError",
     "CalibrationNotFoundError",
     "CalibrationRecordError",
+    "ComparisonNotFoundError",
+    "ComparisonRecordError",
     "JobConflictError",
     "JobNotFoundError",
     "JobStoppedError",
@@ -65,6 +69,19 @@ class CalibrationMismatchError(ServiceError, ValueError):
 
 class CalibrationNotFoundError(ServiceError, LookupError):
     """There is no calibration of that id."""
+
+
+class ComparisonNotFoundError(ServiceError, LookupError):
+    """A version was never compared with another."""
+
+    def __init__(self, gallery: str, version: int) -> None:
+        super().__init__(
+            f"version {version} of gallery '{gallery}' was never compared with another: compare it first"
+        )
+
+
+class ComparisonRecordError(ServiceError, ValueError):
+    """A stored comparison is damaged."""
 
 
 class RedisAwayError(ServiceError, ConnectionError):

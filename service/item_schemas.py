@@ -129,6 +129,7 @@ class VersionBody(_Response):
     derived_bytes: int = Field(description="Size of its own files.")
     table_bytes: int = Field(description="Size of the files in the item table that it refers to.")
     own_table_bytes: int = Field(description="Size of those that no other version refers to.")
+    comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
 
 
 class VersionListBody(_Response):

@@ -85,6 +85,7 @@ def read_queries(
     group_by: str | None = None,
     refuse: Refuse | None = None,
     on_progress: OnProgress | None = None,
+    needs_labels: bool = True,
 ) -> QueryReading:
     """Read labelled queries; images that cannot be used are left out and listed.
 
@@ -95,6 +96,7 @@ def read_queries(
         group_by: Column of the manifest that names the group of each.
         refuse: Says why a file must not be read, or None.
         on_progress: Called after every batch.
+        needs_labels: Refuse queries without a label.
 
     Raises:
         SourceError: The source is missing or of another kind.
@@ -105,7 +107,7 @@ def read_queries(
         return _read_embeddings(source, embedder.bundle.dim)
     items = read_source(source)
     unlabelled = sum(not item.label for item in items)
-    if unlabelled:
+    if unlabelled and needs_labels:
         raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label")
     reading = QueryReading(len(items), group_by=group_by)
     for start in range(0, len(items), embedder.batch_size):

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from models.embedder import Embedder
 from service.jobs import JobKind, JobQueue, JobStore, JobWorker
 from service.jobs.calibration import CALIBRATE, CalibrationJob
+from service.jobs.compare import COMPARE, CompareJob
 from service.jobs.pipeline_comparison import COMPARE_PIPELINES, PipelineComparisonJob
 from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
@@ -52,6 +53,7 @@ def job_kinds(
     announce = partial(announce_change, link)
     return {
         CALIBRATE: CalibrationJob(settings, embedder, announce),
+        COMPARE: CompareJob(settings, embedder),
         COMPARE_PIPELINES: PipelineComparisonJob(settings, embedder, announce),
         REINDEX: ReindexJob(settings, embedder, announce),
     }

@@ -12,6 +12,7 @@ from indexer.reader import GalleryReader
 from service.calibration_store import CalibrationStore
 from service.cli import gallery_changes
 from service.cli.console import console, print_json
+from service.cli.gallery_compare import compare
 from service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
 from service.errors import RequestError
 
@@ -23,6 +24,7 @@ app.command("remove")(gallery_changes.remove)
 app.command("compact")(gallery_changes.compact_gallery)
 app.command("refine")(gallery_changes.refine)
 app.command("versions")(gallery_changes.versions)
+app.command("compare")(compare)
 app.command("activate")(gallery_changes.activate)
 app.command("check")(gallery_changes.check)
 

@@ -30,6 +30,7 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
+from service.comparison_store import summary_of
 from service.settings import Settings
 from service.upkeep import check_version, prune_gallery
 from service.version_activation import activate_version
@@ -128,11 +129,13 @@ def refine(
 
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """Versions of a gallery, newest first, with what each takes on the disk."""
-    described = describe_versions(open_gallery(load_settings(data_dir=data_dir), name))
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    described = describe_versions(gallery)
+    summaries = {one.version: summary_of(gallery, one.version) for one in described}
     if json_output:
-        print_json([asdict(one) for one in described])
+        print_json([{**asdict(one), "comparison": summaries[one.version]} for one in described])
         return
-    table = Table("", "version", "made", "by", "items", "index", "files", "own rows", box=None)
+    table = Table("", "version", "made", "by", "items", "index", "files", "own rows", "comparison", box=None)
     for one in described:
         table.add_row(
             "active" if one.is_active else "",
@@ -143,6 +146,7 @@ def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: Js
             one.index or "",
             _size(one.derived_bytes),
             _size(one.own_table_bytes),
+            summaries[one.version] or "",
         )
     console.print(table)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from indexer.embedding_run import RunOptions
 from indexer.errors import GalleryBusyError, GalleryError
@@ -18,16 +17,19 @@ from indexer.rebuild_plan import RebuildPlan, RebuildProgress
 from indexer.sources import read_source
 from indexer.staging import Staging
 from indexer.vector_index import check_factory
-from models.bundle import ModelBundle
 from models.embedder import Embedder
 from models.errors import BundleError
+from refine.errors import RefineError
+from service.comparison_schemas import ActivationConditions, ComparisonOptions
 from service.errors import CalibrationRecordError, JobStoppedError, RequestError
+from service.jobs.compare import comparison_fields, run_comparison
 from service.jobs.context import JobContext
 from service.jobs.records import Job, JobFailure, JobProgress
 from service.jobs.sources import JobSources
-from service.refinement import refinement_plan
+from service.served_bundles import ServedBundles
 from service.settings import Settings
 from service.upkeep import prune_gallery
+from service.version_comparison import ComparisonPlan
 
 __all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
 
@@ -46,8 +48,10 @@ class ReindexRequest(BaseModel):
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
         max_failures: Give up when more images than this cannot be used.
-        activate: `automatic`: searches use the new version as soon as it is there; `manual`: it waits to be
-            activated.
+        activate: `automatic`: searches use the new version as soon as it is there; `manual`: it is compared
+            with the active one and waits to be activated.
+        activate_if: Compare it, and activate it when all of these conditions hold.
+        comparison: How it is compared.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,10 +62,25 @@ class ReindexRequest(BaseModel):
     )
     index: str = Field("auto", description="Faiss index_factory string.")
     max_failures: int | None = Field(None, ge=0, description="Most images that may be left out.")
-    # Conditions, such as a rate that a calibration of the new version has to hold, belong here.
     activate: Literal["automatic", "manual"] = Field(
-        "automatic", description="Whether searches use the new version as soon as it is there."
+        "automatic",
+        description="`automatic`: searches use the new version as soon as it is there, or when what is asked "
+        "in `activate_if` holds; `manual`: it is compared with the active one and waits.",
     )
+    activate_if: ActivationConditions | None = Field(
+        None, description="What must hold of the comparison with the active version, at the bad end."
+    )
+    comparison: ComparisonOptions = Field(
+        ComparisonOptions(), description="How the new version is compared with the active one."
+    )
+
+    @model_validator(mode="after")
+    def _conditions_are_of_use(self) -> ReindexRequest:
+        if self.activate_if is not None and self.activate == "manual":
+            raise ValueError(
+                "conditions decide by themselves: give activate_if or activate = manual, not both"
+            )
+        return self
 
 
 class ReindexJob:
@@ -84,7 +103,7 @@ class ReindexJob:
         self.settings = settings
         self.sources = JobSources(settings.sources_dir)
         self.options = options or RunOptions(seconds_per_commit=_SECONDS_PER_COMMIT)
-        self._embedder = embedder
+        self._bundles = ServedBundles(settings, embedder)
         self._on_change = on_change
 
     def check(self, gallery: str, request: ReindexRequest) -> None:
@@ -96,50 +115,38 @@ class ReindexJob:
         """
         if not GALLERY_NAME.fullmatch(gallery):
             raise RequestError(f"'{gallery}' is no gallery name: use lower-case letters, digits, - and _")
-        if request.source is None:
+        if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.galleries_path / gallery)
-        else:
+        if request.source is not None:
             self.sources.check(request.source)
-        own = self._embedder().bundle
+        if request.comparison.queries is not None:
+            self.sources.check(request.comparison.queries)
         try:
-            bundle = own if request.bundle is None else ModelBundle.open(self._bundle(request.bundle))
-            check_factory(request.index, bundle.dim)
-        except (BundleError, GalleryError) as error:
+            check_factory(request.index, self._bundles.named(request.bundle).bundle.dim)
+        except (BundleError, GalleryError, RefineError) as error:
             raise RequestError(str(error)) from error
-        if bundle.fingerprint != own.fingerprint and request.activate == "automatic":
-            raise RequestError(
-                f"bundle '{request.bundle}' is not the one this service runs, whose searches would fail: "
-                "ask for activate = manual, and activate the version when the service runs with the bundle"
-            )
 
     def run(self, context: JobContext) -> dict[str, Any]:
-        """Make the new version; see `indexer.rebuild`."""
+        """Make the new version, compare it with the active one, and activate it when that was asked for."""
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        embedder = self._embedder() if request.bundle is None else self._other_embedder(request.bundle)
-        refinement = refinement_plan(self.settings.pipeline_for(embedder.bundle), embedder.bundle)
-        gallery = Gallery(self.settings.galleries_path / job.gallery, refinement=refinement)
-        plan = RebuildPlan(
-            items=None if request.source is None else read_source(self.sources.path(request.source)),
-            index=request.index,
-            activate=request.activate == "automatic",
-            options=replace(self.options, max_failures=request.max_failures),
-            refuse=self.sources.refusal,
-        )
-        rebuild = Rebuild(
-            gallery,
-            embedder,
-            plan,
-            Staging(gallery, job.id),
-            lambda progress: context.report(_as_progress(progress)),
-        )
+        rebuild = self._rebuild(context, request)
+        gallery = rebuild.gallery
         try:
-            result = rebuild.run()
+            result, compared = rebuild.run(), {}
+            # The first version of a gallery has nothing to be compared with.
+            if not rebuild.plan.activate and gallery.active_version is not None:
+                plan = ComparisonPlan(gallery, self._bundles, request.comparison, request.activate_if)
+                made = run_comparison(context, plan, result.version, self.sources)
+                compared = comparison_fields(made)
+                if made.decision is not None:
+                    compared["decision"] = made.decision.model_dump(mode="json")
+                    result = rebuild.put_in_force(result.version) if made.decision.activate else result
         except GalleryBusyError as error:
             # The worker before this one is not dead yet; when it is, another attempt is made.
             raise JobStoppedError("overtaken") from error
         self._on_change(job.gallery)
         self._prune(gallery)
-        return asdict(result)
+        return {**asdict(result), **compared}
 
     def clean(self, job: Job) -> None:
         """Remove the staged rows."""
@@ -152,16 +159,22 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
-    def _bundle(self, name: str) -> Path:
-        if self.settings.bundles_dir is None:
-            raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
-        return self.settings.bundles_dir / name
-
-    def _other_embedder(self, name: str) -> Embedder:
-        settings = self.settings
-        bundle = ModelBundle.open(self._bundle(name))
-        return Embedder(
-            bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
+    def _rebuild(self, context: JobContext, request: ReindexRequest) -> Rebuild:
+        served = self._bundles.named(request.bundle)
+        gallery = Gallery(self.settings.galleries_path / context.job.gallery, refinement=served.refinement)
+        plan = RebuildPlan(
+            items=None if request.source is None else read_source(self.sources.path(request.source)),
+            index=request.index,
+            activate=request.activate == "automatic" and request.activate_if is None,
+            options=replace(self.options, max_failures=request.max_failures),
+            refuse=self.sources.refusal,
+        )
+        return Rebuild(
+            gallery,
+            served.embedder,
+            plan,
+            Staging(gallery, context.job.id),
+            lambda progress: context.report(_as_progress(progress)),
         )
 
 

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from service.jobs import JobStore
 from service.jobs.calibration import CALIBRATE, CalibrationJob
+from service.jobs.compare import COMPARE, CompareJob
 from service.jobs.reindex import REINDEX, ReindexJob
 from service.metrics import Metrics
 from service.open_galleries import OpenGalleries
@@ -16,6 +17,7 @@ from service.settings import Settings
 
 __all__ = [
     "CalibrationJobDependency",
+    "CompareDependency",
     "GalleriesDependency",
     "JobsDependency",
     "MetricsDependency",
@@ -55,12 +57,18 @@ def _calibration_job(request: Request) -> CalibrationJob:
     return calibration
 
 
+def _compare(request: Request) -> CompareJob:
+    compare: CompareJob = request.app.state.job_kinds[COMPARE]
+    return compare
+
+
 def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
 CalibrationJobDependency = Annotated[CalibrationJob, Depends(_calibration_job)]
+CompareDependency = Annotated[CompareJob, Depends(_compare)]
 GalleriesDependency = Annotated[OpenGalleries, Depends(_galleries)]
 JobsDependency = Annotated[JobStore, Depends(_jobs)]
 MetricsDependency = Annotated[Metrics, Depends(_metrics)]

@@ -11,6 +11,7 @@ from indexer.creation import create_gallery
 from indexer.errors import BundleMismatchError
 from indexer.gallery import GALLERY_NAME, Gallery
 from indexer.retention import describe_versions
+from service.comparison_store import summary_of
 from service.errors import CalibrationRecordError, RequestError
 from service.item_schemas import CompactionBody, VersionBody, VersionListBody
 from service.matcher import Matcher
@@ -40,8 +41,11 @@ def get_gallery(gallery: str, galleries: GalleriesDependency) -> GalleryBody:
 @router.get("/{gallery}/versions")
 def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
-    described = describe_versions(galleries.gallery(gallery))
-    return VersionListBody(versions=[VersionBody.model_validate(one) for one in described])
+    opened = galleries.gallery(gallery)
+    bodies = [VersionBody.model_validate(one) for one in describe_versions(opened)]
+    return VersionListBody(
+        versions=[one.model_copy(update={"comparison": summary_of(opened, one.version)}) for one in bodies]
+    )
 
 
 @router.get("/{gallery}/compaction")

@@ -109,6 +109,15 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
     assert green.get("/v1/galleries/shoes").json()["n_items"] == 18
 
 
+def test_another_bundle_below_bundles_dir_is_searched_at_once(client: TestClient, worker: None) -> None:
+    before = client.get("/v1/galleries/shoes").json()["bundle"]
+    job = finished(client, client.post(REINDEX, json={"bundle": "other", "source": "photos"}).json()["id"])
+    after = client.get("/v1/galleries/shoes").json()
+    assert (job["result"]["is_active"], after["n_items"], after["bundle"] != before) == (True, 18, True)
+    item = client.get("/v1/galleries/shoes/items").json()["items"][0]["id"]
+    assert client.post(SEARCH, json={"item_id": item}).status_code == 200
+
+
 def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(client: TestClient) -> None:
     first = client.post(REINDEX, json={"source": "photos"}).json()["id"]
     second = client.post(REINDEX, json={})
@@ -221,7 +230,6 @@ def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
     [
         ({"bundle": "missing"}, "no model bundle"),
         ({"bundle": "../other"}, "bundle"),
-        ({"bundle": "other"}, "activate = manual"),
         ({"index": "Nonsense"}, "Nonsense"),
         ({"activate": "sometimes"}, "activate"),
         ({"max_failures": -1}, "max_failures"),
