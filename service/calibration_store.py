@@ -181,6 +181,16 @@ class CalibrationStore:
         active = self.activations.all()
         return active.get(_slot(pipeline, self.calibrated_as)) or active.get(pipeline)
 
+    def in_use(self, versions: set[int]) -> list[CalibrationRecord]:
+        """Records that are in force for the gallery, or would be with one of some versions.
+
+        Raises:
+            CalibrationRecordError: One is missing or damaged.
+        """
+        known = {_slot("", version) for version in versions} | {""}
+        slots = self.activations.all().items()
+        return [self.get(one.calibration) for slot, one in slots if _owner(slot) in known]
+
     def in_force(self) -> set[str]:
         """Ids of the records that searches use now."""
         pipelines = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
@@ -302,6 +312,12 @@ class CalibrationStore:
 
     def _scores_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.scores.npz"
+
+
+def _owner(slot: str) -> str:
+    """What comes before the pipeline: nothing for the gallery."""
+    before, mark, _ = slot.rpartition(_SLOT_MARK)
+    return before + mark
 
 
 def _slot(pipeline: str, version: int) -> str:

@@ -187,5 +187,8 @@ def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
         CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
     """
     store = CalibrationStore(gallery.calibrations_path)
-    in_use = [store.get(one.calibration) for one in store.activations.all().values()]
+    active = gallery.activation
+    # A version that is made of another one by live changes can still be calibrated as that one.
+    calibrated_as = set() if active is None else {active.calibrated_as, *active.calibrated.values()}
+    in_use = store.in_use({*gallery.versions(), *calibrated_as} - {0})
     return prune(gallery, policy, protected=[record.version for record in in_use])

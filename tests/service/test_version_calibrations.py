@@ -9,7 +9,7 @@ import pytest
 
 from indexer.changes import remove_items
 from indexer.compaction import compact
-from indexer.gallery import Gallery
+from indexer.gallery import Gallery, version_tag
 from indexer.reader import GalleryReader
 from indexer.retention import RetentionPolicy
 from models.embedder import Embedder
@@ -148,6 +148,19 @@ def test_versions_that_prepared_calibrations_need_keep_their_rows(
     gallery.activate(candidate, calibrated_as=candidate)
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
     assert gallery.n_common(candidate, candidate) == (59, 59)
+
+
+def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
+    gallery: Gallery, candidate: int, prepared: CalibrationRecord
+) -> None:
+    store = CalibrationStore(gallery.calibrations_path)
+    kept = {record.id for record in store.in_use({candidate})}
+    assert kept == {store.activation(prepared.pipeline.key).calibration, prepared.id}
+    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
+    assert version_tag(candidate) in gallery.table.kept()
+    gallery.forget({candidate})
+    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
+    assert version_tag(candidate) not in gallery.table.kept()
 
 
 def test_a_pointer_of_an_earlier_release_uses_the_gallery_s_calibrations(
