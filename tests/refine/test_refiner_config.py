@@ -129,6 +129,11 @@ def test_a_recipe_minimizes_a_loss_on_batches_unless_it_says_otherwise() -> None
     assert (recipe.objective, recipe.refiner.level) == ("batch", False)
 
 
+def test_the_shipped_recipe_is_a_gated_refiner_with_a_level() -> None:
+    recipe = RefinerRecipe.load(Path(__file__).parents[2] / "recipes" / "refiner.toml")
+    assert (recipe.objective, recipe.refiner.form, recipe.refiner.level) == ("search", "gated", True)
+
+
 def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "refiner.md").read_text(encoding="utf-8")
     recipes = []
