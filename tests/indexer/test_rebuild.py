@@ -432,11 +432,13 @@ def test_a_version_that_lacks_the_last_change_is_made_again(
     replaced = Gallery.replace
     tried: list[int] = []
 
-    def compact_first(self: Gallery, before: Activation | None, version: int) -> bool:
+    def compact_first(
+        self: Gallery, before: Activation | None, version: int, *, calibrated_as: int | None
+    ) -> bool:
         if not tried:
             compact(reader)
         tried.append(version)
-        return replaced(self, before, version)
+        return replaced(self, before, version, calibrated_as=calibrated_as)
 
     monkeypatch.setattr(Gallery, "replace", compact_first)
     result = rebuild(items[:10])
