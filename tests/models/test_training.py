@@ -80,7 +80,7 @@ def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_loss_falls(trained: TrainingResult) -> None:
     losses = [record.loss for record in trained.records]
     assert all(map(math.isfinite, losses))
-    assert losses[-1] < 0.85 * losses[0]
+    assert losses[-1] < 0.79 * losses[0]
 
 
 def test_loss_does_not_fall_without_learning(make_training_config: MakeConfig) -> None:
@@ -88,7 +88,7 @@ def test_loss_does_not_fall_without_learning(make_training_config: MakeConfig) -
     optimizer = {"steps": 10, "warmup_steps": 0, "learning_rate": 1e-12}
     config = make_training_config(optimizer=optimizer, validate_every=5)
     losses = [record.loss for record in Trainer(config).run().records]
-    assert losses[-1] > 0.85 * losses[0]
+    assert losses[-1] > 0.79 * losses[0]
 
 
 def test_trained_network_ranks_held_out_classes(trained: TrainingResult) -> None:
