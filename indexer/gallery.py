@@ -54,6 +54,9 @@ GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
 _POINTER_PATIENCE = 30.0
 
+# Of names such as 20261121-182954-a3aecaa8.
+_SECOND_LENGTH = len("20261121-182954")
+
 
 class Gallery:
     """A gallery directory.
@@ -434,8 +437,15 @@ class Gallery:
         write_atomically(path, text)
 
     def comparisons(self, version: int) -> dict[str, Path]:
-        """Files of the comparisons of a version by name, oldest first: names begin with the time."""
-        return {path.stem: path for path in sorted(self._comparisons_path(version).glob("*.json"))}
+        """Files of the comparisons of a version by name, oldest first.
+
+        Names begin with the second; two of one second are told apart by the files, which never change.
+        """
+        files = sorted(
+            self._comparisons_path(version).glob("*.json"),
+            key=lambda path: (path.stem[:_SECOND_LENGTH], path.stat().st_mtime_ns),
+        )
+        return {path.stem: path for path in files}
 
     def pending_embeddings(self) -> FloatArray:
         """(n, d) embeddings of the rows appended so far, in order."""

@@ -78,7 +78,7 @@ def ranked(answer: Answer) -> list[tuple[str, float]]:
 def test_a_filtered_answer_is_the_unfiltered_one_restricted(
     priced: Matcher, view: View, expression: str, pipeline: Pipeline
 ) -> None:
-    priced.pipeline = pipeline
+    priced = Matcher(priced.gallery, priced.embedder, pipeline, view=priced.view)
     fulfils = FILTERS[expression]
     images = [view(6, 9), view(3, 8), view(40, 0)]
     everything = priced.search(images=images, limit=200)
