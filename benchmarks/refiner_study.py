@@ -7,7 +7,8 @@ Three stages, each of which goes on where it stopped:
     report   tables and plots of docs/RESULTS.md
 
 Everything is chosen on held-out training classes: settings of controls, steps of a training, sides.
-Calibration classes give the threshold. Test classes are only reported.
+Calibration classes give the threshold. Test classes are only reported. The gated form itself was designed on
+held-out and calibration classes of seed 0.
 
 A refiner's training classes are two thirds of the base's, its held-out classes the rest and those that the
 base was validated on. `unseen` embeddings of a class come from a base that was trained without it, turned
