@@ -22,18 +22,18 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
-	$(BIN)/python benchmarks/index_recall.py
-	$(BIN)/python benchmarks/loss_costs.py
-	$(BIN)/python benchmarks/query_stages.py
-	$(BIN)/python benchmarks/refiner_costs.py
-	$(BIN)/python benchmarks/start_up.py --folder build/start-up
-	$(BIN)/python benchmarks/crash_run.py
-	$(BIN)/python benchmarks/swap_under_load.py
-	$(BIN)/python benchmarks/index_throughput.py --data $(DATA)
-	$(BIN)/python benchmarks/rerank_settings.py --data $(DATA)
-	$(BIN)/python benchmarks/protocol_search.py --data $(DATA)
-	$(BIN)/python benchmarks/interval_coverage.py
-	$(BIN)/python benchmarks/gallery_growth.py --data $(DATA)
+	$(BIN)/python -m benchmarks.speed.index_recall
+	$(BIN)/python -m benchmarks.speed.loss_costs
+	$(BIN)/python -m benchmarks.speed.query_stages
+	$(BIN)/python -m benchmarks.refiner.refiner_costs
+	$(BIN)/python -m benchmarks.speed.start_up --folder build/start-up
+	$(BIN)/python -m benchmarks.speed.crash_run
+	$(BIN)/python -m benchmarks.speed.swap_under_load
+	$(BIN)/python -m benchmarks.speed.index_throughput --data $(DATA)
+	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)
+	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
+	$(BIN)/python -m benchmarks.quality.interval_coverage
+	$(BIN)/python -m benchmarks.quality.gallery_growth --data $(DATA)
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json

@@ -1,23 +1,28 @@
 """Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
 
-from calibration.drift import Drift, TopScoreCounts, measure_drift
-from calibration.errors import (
+from vicinal.calibration.consistency.margins import Margins, NegativeSimilarities, cosine_margin
+from vicinal.calibration.consistency.opis import Opis, opis
+from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
+from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
+from vicinal.calibration.errors import (
     CalibrationError,
     NotEnoughTrialsError,
     OneLabelError,
     UnlabelledGalleryError,
     UnreachableTargetError,
 )
-from calibration.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
-from calibration.intervals import RateInterval, prediction_interval, rate_interval, ratio_interval
-from calibration.label_counts import LabelCounts, label_counts
-from calibration.margins import Margins, NegativeSimilarities, cosine_margin
-from calibration.near_far import NearFar, near_far_counts
-from calibration.operating_curve import OperatingCurve, operating_curve
-from calibration.opis import Opis, opis
-from calibration.opis_floor import OpisFloor, opis_floor
-from calibration.targets import Target, choose_threshold
-from calibration.trials import TrialLabels, Trials
+from vicinal.calibration.operating_curve import OperatingCurve, operating_curve
+from vicinal.calibration.rates.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
+from vicinal.calibration.rates.intervals import (
+    RateInterval,
+    prediction_interval,
+    rate_interval,
+    ratio_interval,
+)
+from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
+from vicinal.calibration.rates.near_far import NearFar, near_far_counts
+from vicinal.calibration.targets import Target, choose_threshold
+from vicinal.calibration.trials import TrialLabels, Trials
 
 __all__ = [
     "CalibrationError",

@@ -19,7 +19,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from calibration.errors import CalibrationError
+from vicinal.calibration.errors import CalibrationError
 
 __all__ = ["Drift", "TopScoreCounts", "measure_drift", "population_stability_index", "share_change"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibration.trials import Trials
+from vicinal.calibration.trials import Trials
 
 __all__ = ["OperatingCurve", "operating_curve", "rate_at_or_above"]
 

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from calibration.class_utility import class_utilities
-from calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
-from calibration.thresholds import (
+from vicinal.calibration.consistency.class_utility import class_utilities
+from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
+from vicinal.calibration.thresholds import (
     best_precision,
     highest_threshold,
     lowest_precise_threshold,
     lowest_threshold,
 )
-from calibration.trials import Trials
+from vicinal.calibration.trials import Trials
 
 __all__ = ["Target", "choose_threshold"]
 

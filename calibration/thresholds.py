@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from calibration.negative_pairs import LowPairs
+from vicinal.calibration.negative_pairs import LowPairs
 
 __all__ = [
     "best_precision",

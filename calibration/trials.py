@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from calibration.errors import CalibrationError
-from calibration.negative_pairs import LowPairs
+from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.negative_pairs import LowPairs
 
 __all__ = ["TrialLabels", "Trials"]
 

@@ -16,11 +16,11 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from models.config import DatasetConfig, TrainingConfig
-from models.config_file import models_of
-from models.losses.registry import available_losses, loss_arguments
+from vicinal.models.configs.file import models_of
+from vicinal.models.configs.training import DatasetConfig, TrainingConfig
+from vicinal.models.losses.registry import available_losses, loss_arguments
 
 __all__ = ["BEGIN", "END", "PAGE", "documented", "tables", "with_tables"]
 

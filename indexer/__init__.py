@@ -1,8 +1,8 @@
 """Offline side: sources of images, galleries on disk, vector indexes, the index job."""
 
-from indexer.build import BuildProgress, BuildResult, build_gallery
-from indexer.gallery import Gallery, list_galleries
-from indexer.sources import SourceItem, read_source
+from vicinal.indexer.gallery import Gallery, list_galleries
+from vicinal.indexer.jobs.build import BuildProgress, BuildResult, build_gallery
+from vicinal.indexer.sources import SourceItem, read_source
 
 __all__ = [
     "BuildProgress",

@@ -30,9 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexer.activation import Activation, read_activation
-from indexer.arrays import as_matrix
-from indexer.errors import (
+from vicinal.indexer.errors import (
     GalleryBusyError,
     GalleryError,
     GalleryNotFoundError,
@@ -40,13 +38,15 @@ from indexer.errors import (
     StorageError,
     VersionNotFoundError,
 )
-from indexer.files import storing, sync_path, write_atomically
-from indexer.item_table import ItemTable
-from indexer.locks import file_lock
-from indexer.neighbor_graph import NeighborGraph, build_neighbor_graph
-from indexer.refined_snapshot import RefinementPlan, refined_folders, refinements
-from indexer.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
-from models.similarity import FloatArray
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.storage.active_pointer import Activation, read_activation
+from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.files import storing, sync_path, write_atomically
+from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.storage.locks import file_lock
+from vicinal.indexer.views.refined_snapshot import RefinementPlan, refined_folders, refinements
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["GALLERY_NAME", "Gallery", "changes_tag", "list_galleries", "version_tag"]
 

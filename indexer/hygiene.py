@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from models.similarity import FloatArray
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["SIGNATURE_SIDE", "Hygiene", "are_same_pictures", "examine"]
 

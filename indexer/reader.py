@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from indexer.activation import Activation
-from indexer.arrays import as_matrix
-from indexer.errors import GalleryError, GalleryNotFoundError
-from indexer.gallery import Gallery
-from indexer.item_table import Difference
-from indexer.segment import Segment, SegmentBuilder
-from indexer.snapshot import ITEM_COLUMNS
-from indexer.view import GalleryView, Patches
+from vicinal.indexer.errors import GalleryError, GalleryNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.item_table import Difference
+from vicinal.indexer.views.segment import Segment, SegmentBuilder
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS
+from vicinal.indexer.views.view import GalleryView, Patches
 
 __all__ = ["GalleryReader"]
 

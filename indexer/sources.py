@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from indexer.errors import SourceError
-from models.decoding import IMAGE_SUFFIXES
+from vicinal.indexer.errors import SourceError
+from vicinal.models.decoding import IMAGE_SUFFIXES
 
 __all__ = ["SourceItem", "read_source"]
 

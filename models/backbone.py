@@ -12,9 +12,8 @@ import torch
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
-import models.plain_conv_net  # noqa: F401  (registers it with timm)
-from models.config import BackboneConfig, ProjectorConfig
-from models.errors import BundleError, ConfigError
+from vicinal.models.configs.training import BackboneConfig, ProjectorConfig
+from vicinal.models.errors import BundleError, ConfigError
 
 __all__ = ["EmbeddingNetwork", "GeneralizedMeanPooling", "build_network", "build_projector"]
 

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from models.errors import BundleError
-from models.preprocessing import Preprocessing
-from models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
+from vicinal.models.errors import BundleError
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
 
 __all__ = [
     "BACKBONE_FILE",
@@ -48,7 +48,7 @@ def sha256_of(path: Path) -> str:
 
 def default_bundle_path() -> Path:
     """Directory of the small bundle that ships with the package."""
-    return Path(str(files("models"))) / "bundled" / "vicinal-small"
+    return Path(str(files("vicinal.models"))) / "bundled" / "vicinal-small"
 
 
 class BundleManifest(BaseModel):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from models.errors import (
+from vicinal.models.errors import (
     ImageTooLargeError,
     ImageTooSmallError,
     NotAnImageError,

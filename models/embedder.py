@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from PIL import Image
 
-from models.bundle import ModelBundle
-from models.decoding import DecodeLimits, ImageSource, decode_image
-from models.errors import BundleError
-from models.runtime import Device, open_session, session_provider
-from models.similarity import FloatArray, normalize
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.decoding import DecodeLimits, ImageSource, decode_image
+from vicinal.models.errors import BundleError
+from vicinal.models.runtime import Device, open_session, session_provider
+from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["Embedder"]
 

@@ -13,13 +13,13 @@ import timm
 import torch
 from timm.data.config import resolve_model_data_config
 
-from models.backbone import EmbeddingNetwork, build_network
-from models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
-from models.config import BackboneConfig
-from models.embedder import Embedder
-from models.errors import BundleError
-from models.preprocessing import Preprocessing
-from models.similarity import normalize
+from vicinal.models.backbone import EmbeddingNetwork, build_network
+from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
+from vicinal.models.configs.training import BackboneConfig
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import BundleError
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.similarity import normalize
 
 __all__ = ["PARITY_TOLERANCE", "export_backbone", "export_network"]
 

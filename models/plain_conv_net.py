@@ -8,7 +8,7 @@ from typing import Any
 from timm.models import register_model
 from torch import Tensor, nn
 
-from models.errors import ConfigError
+from vicinal.models.errors import ConfigError
 
 __all__ = ["PlainConvNet", "plain_conv_net"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.embedder import Embedder
-from models.evaluation.config import RetrievalTest
-from models.evaluation.measurement import measure_test
-from models.evaluation.report import EvaluationSettings
+from vicinal.models.embedder import Embedder
+from vicinal.models.evaluation.config import RetrievalTest
+from vicinal.models.evaluation.measurement import measure_test
+from vicinal.models.evaluation.report import EvaluationSettings
 
 __all__ = ["measure"]
 

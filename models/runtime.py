@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from models.errors import BundleError, MissingPackageError
+from vicinal.models.errors import BundleError, MissingPackageError
 
 if TYPE_CHECKING:
     import onnxruntime as ort

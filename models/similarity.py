@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EmbeddingError
+from vicinal.models.errors import EmbeddingError
 
 __all__ = ["FloatArray", "as_embeddings", "exact_similarities", "normalize"]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.bundle import ModelBundle
-from models.refiner_manifest import REFINER_WEIGHTS_FILE, RefinerArchitecture
-from models.similarity import FloatArray
-from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from refine.gates import level, neighborhood_features
-from refine.neighbor_features import N_RADII, RADIUS_RANKS
-from refine.refiner_step import Bools, gated_step, refine_step
-from refine.refiner_weights import Weights, load_weights
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
+from vicinal.refine.gates import level, neighborhood_features
+from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
+from vicinal.refine.refiner_step import Bools, gated_step, refine_step
+from vicinal.refine.refiner_weights import Weights, load_weights
 
 __all__ = ["ContextRefiner", "Refinement"]
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.similarity import FloatArray
-from refine.neighbor_features import gate_features, level_features
-from refine.refiner_weights import Weights
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.neighbor_features import gate_features, level_features
+from vicinal.refine.refiner_weights import Weights
 
 __all__ = ["LEVEL_SHARPNESS", "SMALLEST_SIMILARITY", "gated_attention", "level", "neighborhood_features"]
 

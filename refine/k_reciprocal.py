@@ -35,8 +35,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from models.similarity import FloatArray, exact_similarities
-from refine.sparse_rows import SparseRows, ranges
+from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.refine.sparse_rows import SparseRows, ranges
 
 __all__ = [
     "DEFAULT_K1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import FloatArray, exact_similarities
 
 __all__ = ["nearest_items"]
 

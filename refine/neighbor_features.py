@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from models.similarity import FloatArray
+from vicinal.models.similarity import FloatArray
 
 __all__ = [
     "N_GATE_FEATURES",

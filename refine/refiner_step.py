@@ -23,10 +23,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from models.refiner_manifest import RefinerArchitecture
-from models.similarity import FloatArray
-from refine.gates import gated_attention, neighborhood_features
-from refine.refiner_weights import Weights
+from vicinal.models.refiner_manifest import RefinerArchitecture
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.gates import gated_attention, neighborhood_features
+from vicinal.refine.refiner_weights import Weights
 
 __all__ = ["Bools", "attention_weights", "gated_step", "normalized_rows", "refine_step"]
 

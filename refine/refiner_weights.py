@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from models.refiner_manifest import RefinerArchitecture
-from models.similarity import FloatArray
-from refine.errors import RefinementError
-from refine.neighbor_features import N_GATE_FEATURES, N_LEVEL_FEATURES
+from vicinal.models.refiner_manifest import RefinerArchitecture
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.errors import RefinementError
+from vicinal.refine.neighbor_features import N_GATE_FEATURES, N_LEVEL_FEATURES
 
 __all__ = ["Weights", "load_weights", "parameter_shapes", "save_weights"]
 

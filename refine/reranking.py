@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from models.similarity import FloatArray, exact_similarities
-from refine.k_reciprocal import k_reciprocal_scores
+from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.refine.k_reciprocal import k_reciprocal_scores
 
 __all__ = [
     "contextual_scores",

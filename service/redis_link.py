@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from models.errors import MissingPackageError
-from service.errors import RedisAwayError, RequestError
+from vicinal.models.errors import MissingPackageError
+from vicinal.service.errors import RedisAwayError, RequestError
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -14,12 +14,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from indexer.compaction import CompactionPolicy
-from indexer.retention import RetentionPolicy
-from models.bundle import ModelBundle, default_bundle_path
-from models.decoding import DecodeLimits
-from models.runtime import Device
-from service.pipeline import Pipeline, RefineChoice, service_pipeline
+from vicinal.indexer.jobs.compaction import CompactionPolicy
+from vicinal.indexer.jobs.retention import RetentionPolicy
+from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.decoding import DecodeLimits
+from vicinal.models.runtime import Device
+from vicinal.service.scoring.pipeline import Pipeline, RefineChoice, service_pipeline
 
 __all__ = ["Scope", "Settings"]
 

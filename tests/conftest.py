@@ -18,9 +18,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models.bundle import BACKBONE_FILE, ModelBundle
-from models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
-from refine.refiner_weights import parameter_shapes, save_weights
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.refine.refiner_weights import parameter_shapes, save_weights
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TINY_SIDE = 32

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle
 
 ROOT = Path(__file__).resolve().parents[1]
 # For each package the others of ours that it may import.
@@ -24,13 +24,13 @@ FLOORS = {
 }
 # What of `refine` needs torch to be imported; nothing of `indexer` and `service` does.
 TORCH_IN_REFINE = {
+    "batches.py",
+    "export.py",
     "gate_network.py",
-    "refiner_batches.py",
-    "refiner_export.py",
-    "refiner_network.py",
-    "refiner_training.py",
+    "network.py",
     "search_batches.py",
     "search_loss.py",
+    "training.py",
 }
 TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
 
@@ -38,8 +38,8 @@ WITHOUT_TRAINING_PACKAGES = f"""
 import sys
 for name in {TRAINING_PACKAGES!r}:
     sys.modules[name] = None
-import calibration, indexer, models, refine, service.app, service.cli, service.demo
-from service import Settings, create_app
+import vicinal.calibration, vicinal.indexer, vicinal.models, vicinal.refine, vicinal.service.cli
+from vicinal import Settings, create_app
 app = create_app(Settings(data_dir=sys.argv[1], bundle=sys.argv[2], device="cpu", threads=1))
 print(len(app.routes))
 """
@@ -57,7 +57,7 @@ def ours_imported_by(source: str) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
-        yield from (top for name in names if (top := name.partition(".")[0]) in FLOORS)
+        yield from (name.split(".")[1] for name in names if name.startswith("vicinal."))
 
 
 def training_packages_imported_by(source: str) -> set[str]:
@@ -78,7 +78,7 @@ def asserts_in(source: str) -> list[int]:
 def packages_with_public_names() -> list[str]:
     inits = (path for package in FLOORS for path in (ROOT / package).rglob("__init__.py"))
     with_names = (path for path in inits if "__all__" in path.read_text(encoding="utf-8"))
-    return sorted(".".join(path.parent.relative_to(ROOT).parts) for path in with_names)
+    return sorted(".".join(("vicinal", *path.parent.relative_to(ROOT).parts)) for path in with_names)
 
 
 @pytest.mark.parametrize("package", FLOORS)
@@ -94,7 +94,7 @@ def test_imports_go_down_the_floors_only(package: str) -> None:
 
 def test_the_check_of_the_floors_sees_an_import_inside_a_function() -> None:
     """Negative control."""
-    source = "def run():\n    from service.matcher import Matcher\n    import indexer.build as build\n"
+    source = "def run():\n    from vicinal.service.matcher import Matcher\n    import vicinal.indexer as b\n"
     assert set(ours_imported_by(source)) == {"service", "indexer"}
 
 
@@ -135,7 +135,7 @@ def test_public_names_are_sorted_and_exist(package: str) -> None:
 
 
 def test_every_floor_names_its_public_api() -> None:
-    assert set(FLOORS) - set(packages_with_public_names()) == set()
+    assert {f"vicinal.{name}" for name in FLOORS} - set(packages_with_public_names()) == set()
 
 
 @pytest.mark.parametrize("package", FLOORS)

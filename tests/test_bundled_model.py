@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.bundle import ModelBundle, default_bundle_path
-from models.config import ProtocolConfig, RetrievalTest, TrainingConfig
-from models.demo_catalog import make_catalog, render_view
-from models.embedder import Embedder
-from models.retrieval_test import measure
+from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.configs.training import ProtocolConfig, RetrievalTest, TrainingConfig
+from vicinal.models.demo_catalog import make_catalog, render_view
+from vicinal.models.embedder import Embedder
+from vicinal.models.retrieval_test import measure
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 

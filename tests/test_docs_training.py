@@ -13,8 +13,8 @@ from pydantic import BaseModel
 pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from models.config import TrainingConfig
-from models.config_file import models_of
+from vicinal.models.configs.file import models_of
+from vicinal.models.configs.training import TrainingConfig
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "training.md").read_text(encoding="utf-8")

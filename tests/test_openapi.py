@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from models.bundle import ModelBundle
-from service.app import create_app
-from service.settings import Settings
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.http.app import create_app
+from vicinal.service.settings import Settings
 
 COMMITTED = Path(__file__).resolve().parents[1] / "openapi.json"
 

@@ -5,11 +5,11 @@ them and opens them one by one; `labelled` holds the decoded ones in memory; `re
 by query instead of classes.
 """
 
-from models.datasets.files import LabelledFile
-from models.datasets.labelled import LabelledImages, load_datasets
-from models.datasets.listing import ImageListing, list_images
-from models.datasets.protocol import read_protocol
-from models.datasets.revisited import RevisitedSet, read_revisited
+from vicinal.models.datasets.files import LabelledFile
+from vicinal.models.datasets.labelled import LabelledImages, load_datasets
+from vicinal.models.datasets.listing import ImageListing, list_images
+from vicinal.models.datasets.protocol import read_protocol
+from vicinal.models.datasets.revisited import RevisitedSet, read_revisited
 
 __all__ = [
     "ImageListing",

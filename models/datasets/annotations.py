@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.dataset_config import AuthoredConfig
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import AuthoredConfig
+from vicinal.models.errors import DatasetError
 
 __all__ = ["Line", "find_file", "read_csv", "read_lines"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from models.dataset_config import Cars196Config
-from models.datasets.annotations import find_file
-from models.datasets.files import Box, LabelledFile
-from models.errors import DatasetError, MissingPackageError
+from vicinal.models.configs.datasets import Cars196Config
+from vicinal.models.datasets.annotations import find_file
+from vicinal.models.datasets.files import Box, LabelledFile
+from vicinal.models.errors import DatasetError, MissingPackageError
 
 __all__ = ["read_cars196"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from models.dataset_config import Cub200Config
-from models.datasets.annotations import Line, find_file, read_lines
-from models.datasets.files import Box, LabelledFile
+from vicinal.models.configs.datasets import Cub200Config
+from vicinal.models.datasets.annotations import Line, find_file, read_lines
+from vicinal.models.datasets.files import Box, LabelledFile
 
 __all__ = ["read_cub200"]
 

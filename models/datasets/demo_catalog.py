@@ -7,9 +7,9 @@ from functools import partial
 
 from PIL import Image
 
-from models.dataset_config import DemoCatalogConfig
-from models.datasets.files import LabelledFile, ReadImage
-from models.demo_catalog import make_catalog, render_view
+from vicinal.models.configs.datasets import DemoCatalogConfig
+from vicinal.models.datasets.files import LabelledFile, ReadImage
+from vicinal.models.demo_catalog import make_catalog, render_view
 
 __all__ = ["draw_demo_catalog"]
 

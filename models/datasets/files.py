@@ -10,8 +10,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from models.decoding import ImageSource, decode_image
-from models.errors import DatasetError, ImageError
+from vicinal.models.decoding import ImageSource, decode_image
+from vicinal.models.errors import DatasetError, ImageError
 
 __all__ = ["Box", "LabelledFile", "ReadImage", "open_archives", "open_files"]
 

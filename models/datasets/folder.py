@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.dataset_config import FolderConfig
-from models.datasets.files import LabelledFile
-from models.decoding import IMAGE_SUFFIXES
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import FolderConfig
+from vicinal.models.datasets.files import LabelledFile
+from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.errors import DatasetError
 
 __all__ = ["read_folder"]
 

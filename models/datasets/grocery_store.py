@@ -7,9 +7,9 @@ the ids.
 
 from __future__ import annotations
 
-from models.dataset_config import GroceryStoreConfig
-from models.datasets.annotations import Line, find_file, read_csv, read_lines
-from models.datasets.files import LabelledFile
+from vicinal.models.configs.datasets import GroceryStoreConfig
+from vicinal.models.datasets.annotations import Line, find_file, read_csv, read_lines
+from vicinal.models.datasets.files import LabelledFile
 
 __all__ = ["read_grocery_store"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from models.dataset_config import InShopConfig
-from models.datasets.annotations import Line, find_file, read_lines
-from models.datasets.files import LabelledFile
+from vicinal.models.configs.datasets import InShopConfig
+from vicinal.models.datasets.annotations import Line, find_file, read_lines
+from vicinal.models.datasets.files import LabelledFile
 
 __all__ = ["read_in_shop"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from models.dataset_config import INaturalist2018Config
-from models.datasets.annotations import Line, find_file, read_lines
-from models.datasets.files import LabelledFile
+from vicinal.models.configs.datasets import INaturalist2018Config
+from vicinal.models.datasets.annotations import Line, find_file, read_lines
+from vicinal.models.datasets.files import LabelledFile
 
 __all__ = ["read_inaturalist2018"]
 

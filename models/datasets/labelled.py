@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from models.dataset_config import DatasetConfig
-from models.datasets.listing import ImageListing, list_images, source_name
-from models.decoding import decode_image
-from models.errors import DatasetError, ImageError
+from vicinal.models.configs.datasets import DatasetConfig
+from vicinal.models.datasets.listing import ImageListing, list_images, source_name
+from vicinal.models.decoding import decode_image
+from vicinal.models.errors import DatasetError, ImageError
 
 __all__ = ["LabelledImages", "load_datasets"]
 

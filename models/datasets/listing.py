@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from models.dataset_config import (
+from vicinal.models.configs.datasets import (
     AuthoredConfig,
     Cars196Config,
     Cub200Config,
@@ -27,21 +27,21 @@ from models.dataset_config import (
     StanfordOnlineProductsConfig,
     VehicleIdConfig,
 )
-from models.datasets.cars196 import read_cars196
-from models.datasets.cub200 import read_cub200
-from models.datasets.demo_catalog import draw_demo_catalog
-from models.datasets.files import LabelledFile, ReadImage, open_files
-from models.datasets.folder import read_folder
-from models.datasets.grocery_store import read_grocery_store
-from models.datasets.in_shop import read_in_shop
-from models.datasets.inaturalist2018 import read_inaturalist2018
-from models.datasets.manifest import read_manifest
-from models.datasets.omniglot import read_omniglot
-from models.datasets.protocol import read_protocol
-from models.datasets.stanford_online_products import read_stanford_online_products
-from models.datasets.vehicle_id import read_vehicle_id
-from models.decoding import ACCEPTED_FORMATS
-from models.errors import DatasetError
+from vicinal.models.datasets.cars196 import read_cars196
+from vicinal.models.datasets.cub200 import read_cub200
+from vicinal.models.datasets.demo_catalog import draw_demo_catalog
+from vicinal.models.datasets.files import LabelledFile, ReadImage, open_files
+from vicinal.models.datasets.folder import read_folder
+from vicinal.models.datasets.grocery_store import read_grocery_store
+from vicinal.models.datasets.in_shop import read_in_shop
+from vicinal.models.datasets.inaturalist2018 import read_inaturalist2018
+from vicinal.models.datasets.manifest import read_manifest
+from vicinal.models.datasets.omniglot import read_omniglot
+from vicinal.models.datasets.protocol import read_protocol
+from vicinal.models.datasets.stanford_online_products import read_stanford_online_products
+from vicinal.models.datasets.vehicle_id import read_vehicle_id
+from vicinal.models.decoding import ACCEPTED_FORMATS
+from vicinal.models.errors import DatasetError
 
 __all__ = ["ImageListing", "list_images", "source_name"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from models.dataset_config import ManifestConfig
-from models.datasets.annotations import Line, read_csv
-from models.datasets.files import LabelledFile
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import ManifestConfig
+from vicinal.models.datasets.annotations import Line, read_csv
+from vicinal.models.datasets.files import LabelledFile
+from vicinal.models.errors import DatasetError
 
 __all__ = ["read_manifest"]
 

@@ -11,10 +11,10 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from models.dataset_config import OmniglotConfig
-from models.datasets.annotations import find_file
-from models.datasets.files import LabelledFile
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import OmniglotConfig
+from vicinal.models.datasets.annotations import find_file
+from vicinal.models.datasets.files import LabelledFile
+from vicinal.models.errors import DatasetError
 
 __all__ = ["read_omniglot"]
 

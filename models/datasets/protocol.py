@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from models.datasets.annotations import read_csv
-from models.datasets.files import LabelledFile, open_archives
-from models.errors import DatasetError
+from vicinal.models.datasets.annotations import read_csv
+from vicinal.models.datasets.files import LabelledFile, open_archives
+from vicinal.models.errors import DatasetError
 
 __all__ = ["open_archives", "read_protocol"]
 

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from models.dataset_config import RevisitedConfig
-from models.datasets.annotations import find_file
-from models.datasets.files import Box, LabelledFile, ReadImage, open_files
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import RevisitedConfig
+from vicinal.models.datasets.annotations import find_file
+from vicinal.models.datasets.files import Box, LabelledFile, ReadImage, open_files
+from vicinal.models.errors import DatasetError
 
 __all__ = ["GroundTruth", "RevisitedSet", "read_revisited"]
 

@@ -6,9 +6,9 @@ Song et al., "Deep Metric Learning via Lifted Structured Feature Embedding", CVP
 
 from __future__ import annotations
 
-from models.dataset_config import StanfordOnlineProductsConfig
-from models.datasets.annotations import find_file, read_lines
-from models.datasets.files import LabelledFile
+from vicinal.models.configs.datasets import StanfordOnlineProductsConfig
+from vicinal.models.datasets.annotations import find_file, read_lines
+from vicinal.models.datasets.files import LabelledFile
 
 __all__ = ["read_stanford_online_products"]
 

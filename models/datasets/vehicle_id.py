@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from models.dataset_config import VehicleIdConfig
-from models.datasets.annotations import find_file, read_lines
-from models.datasets.files import LabelledFile
+from vicinal.models.configs.datasets import VehicleIdConfig
+from vicinal.models.datasets.annotations import find_file, read_lines
+from vicinal.models.datasets.files import LabelledFile
 
 __all__ = ["read_vehicle_id"]
 

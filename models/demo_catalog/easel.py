@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from models.demo_catalog.outlines import Outline
-from models.demo_catalog.patterns import Grid, pattern_weight, texture_gain
-from models.demo_catalog.prints import draw_print
-from models.demo_catalog.products import RGB, Product
+from vicinal.models.demo_catalog.outlines import Outline
+from vicinal.models.demo_catalog.patterns import Grid, pattern_weight, texture_gain
+from vicinal.models.demo_catalog.prints import draw_print
+from vicinal.models.demo_catalog.products import RGB, Product
 
 
 @dataclass(frozen=True)

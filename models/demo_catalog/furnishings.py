@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from models.demo_catalog.easel import Easel, Print, blend, tinted
-from models.demo_catalog.outlines import (
+from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
+from vicinal.models.demo_catalog.outlines import (
     Outline,
     blob,
     box,
@@ -14,7 +14,7 @@ from models.demo_catalog.outlines import (
     tube,
     turned,
 )
-from models.demo_catalog.products import RGB, Product
+from vicinal.models.demo_catalog.products import RGB, Product
 
 _WHITE: RGB = (246, 245, 240)
 _PAGES: RGB = (236, 228, 206)

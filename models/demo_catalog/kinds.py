@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from PIL import Image
 
-from models.demo_catalog import furnishings, vessels, wearables
-from models.demo_catalog.easel import Easel
-from models.demo_catalog.products import Product
+from vicinal.models.demo_catalog import furnishings, vessels, wearables
+from vicinal.models.demo_catalog.easel import Easel
+from vicinal.models.demo_catalog.products import Product
 
 
 def draw_product(product: Product, px: int, *, turn: float = 0.0, light: float = -0.5) -> Image.Image:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from models.demo_catalog.products import RGB, Product
+from vicinal.models.demo_catalog.products import RGB, Product
 
 _PAPER: RGB = (250, 247, 238)
 _DARK: RGB = (34, 34, 40)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from models.demo_catalog.backdrops import Picture, room, studio, surface
-from models.demo_catalog.kinds import draw_product
-from models.demo_catalog.products import Product
+from vicinal.models.demo_catalog.backdrops import Picture, room, studio, surface
+from vicinal.models.demo_catalog.kinds import draw_product
+from vicinal.models.demo_catalog.products import Product
 
 _SUPERSAMPLING = 2
 _MIN_SIZE, _MAX_SIZE = 16, 2048

@@ -1,8 +1,17 @@
 """Drawings of things that hold something. Coordinates are in units of the canvas, y downward."""
 
-from models.demo_catalog.easel import Easel, Print, blend, tinted
-from models.demo_catalog.outlines import blob, box, disc_from_above, ellipse, lathe, polygon, tube, turned
-from models.demo_catalog.products import RGB, Product
+from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
+from vicinal.models.demo_catalog.outlines import (
+    blob,
+    box,
+    disc_from_above,
+    ellipse,
+    lathe,
+    polygon,
+    tube,
+    turned,
+)
+from vicinal.models.demo_catalog.products import RGB, Product
 
 _STEEL: RGB = (198, 202, 208)
 _WHITE: RGB = (246, 245, 240)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from models.demo_catalog.easel import Easel, Print, blend, tinted
-from models.demo_catalog.outlines import Outline, blob, box, ellipse, polygon, tube, turned
-from models.demo_catalog.products import RGB, Product
+from vicinal.models.demo_catalog.easel import Easel, Print, blend, tinted
+from vicinal.models.demo_catalog.outlines import Outline, blob, box, ellipse, polygon, tube, turned
+from vicinal.models.demo_catalog.products import RGB, Product
 
 _STEEL: RGB = (198, 202, 208)
 _WHITE: RGB = (246, 245, 240)

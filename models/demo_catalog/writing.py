@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.demo_catalog.products import Product, make_catalog
-from models.demo_catalog.scene import render_view
+from vicinal.models.demo_catalog.products import Product, make_catalog
+from vicinal.models.demo_catalog.scene import render_view
 
 _JPEG_QUALITY = 90
 

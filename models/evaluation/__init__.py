@@ -1,9 +1,9 @@
 """Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
 
-from models.evaluation.clustering import clustering_nmi, nmi
-from models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
-from models.evaluation.report import Evaluation, EvaluationSettings, evaluate
-from models.evaluation.revisited import JudgedMetrics, judged_metrics
+from vicinal.models.evaluation.clustering import clustering_nmi, nmi
+from vicinal.models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
+from vicinal.models.evaluation.report import Evaluation, EvaluationSettings, evaluate
+from vicinal.models.evaluation.revisited import JudgedMetrics, judged_metrics
 
 __all__ = [
     "Evaluation",

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EvaluationError, MissingPackageError
-from models.similarity import normalize
+from vicinal.models.errors import EvaluationError, MissingPackageError
+from vicinal.models.similarity import normalize
 
 __all__ = ["clustering_nmi", "k_means", "nmi"]
 

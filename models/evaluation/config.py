@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from models.dataset_config import DatasetConfig, DemoCatalogConfig, RevisitedConfig
-from models.errors import ConfigError
+from vicinal.models.configs.datasets import DatasetConfig, DemoCatalogConfig, RevisitedConfig
+from vicinal.models.errors import ConfigError
 
 __all__ = ["MeasurableConfig", "RetrievalTest", "load_tests", "parse_test"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.npyio import NpzFile
 
-from models.datasets.files import LabelledFile, ReadImage
-from models.embedder import Embedder
-from models.errors import DatasetError, EvaluationError, ImageError
-from models.similarity import FloatArray
+from vicinal.models.datasets.files import LabelledFile, ReadImage
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError, EvaluationError, ImageError
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["StoredEmbeddings", "embed_files", "read_embeddings"]
 

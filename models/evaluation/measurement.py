@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from models.dataset_config import RevisitedConfig
-from models.datasets import list_images, read_revisited
-from models.embedder import Embedder
-from models.evaluation.config import RetrievalTest
-from models.evaluation.embedding import embed_files
-from models.evaluation.report import Evaluation, EvaluationSettings, evaluate
-from models.evaluation.revisited import JudgedMetrics, judged_metrics
+from vicinal.models.configs.datasets import RevisitedConfig
+from vicinal.models.datasets import list_images, read_revisited
+from vicinal.models.embedder import Embedder
+from vicinal.models.evaluation.config import RetrievalTest
+from vicinal.models.evaluation.embedding import embed_files
+from vicinal.models.evaluation.report import Evaluation, EvaluationSettings, evaluate
+from vicinal.models.evaluation.revisited import JudgedMetrics, judged_metrics
 
 __all__ = ["JudgedEvaluation", "OnStage", "measure_test"]
 

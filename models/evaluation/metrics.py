@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EvaluationError
-from models.evaluation.ranking import Positions, item_ranks, mate_positions
-from models.similarity import normalize
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation.ranking import Positions, item_ranks, mate_positions
+from vicinal.models.similarity import normalize
 
 __all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EvaluationError
-from models.similarity import FloatArray
+from vicinal.models.errors import EvaluationError
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["Positions", "item_ranks", "mate_positions", "top_similarities"]
 

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from calibration import CalibrationError, OpisFloor, opis_floor
-from models.evaluation.clustering import clustering_nmi
-from models.evaluation.metrics import RetrievalMetrics
-from models.evaluation.search_set import SearchSet
-from models.similarity import FloatArray, normalize
+from vicinal.calibration import CalibrationError, OpisFloor, opis_floor
+from vicinal.models.evaluation.clustering import clustering_nmi
+from vicinal.models.evaluation.metrics import RetrievalMetrics
+from vicinal.models.evaluation.search_set import SearchSet
+from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["Evaluation", "EvaluationSettings", "Part", "evaluate"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EvaluationError
-from models.evaluation.ranking import Positions, item_ranks
-from models.similarity import normalize
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation.ranking import Positions, item_ranks
+from vicinal.models.similarity import normalize
 
 __all__ = ["JudgedMetrics", "judged_metrics", "precision_at", "trapezoidal_average_precision"]
 

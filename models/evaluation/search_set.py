@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import EvaluationError
-from models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
-from models.evaluation.ranking import top_similarities
-from models.similarity import FloatArray
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
+from vicinal.models.evaluation.ranking import top_similarities
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["SearchSet"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from models.errors import ConfigError
-from models.losses.base import MetricLoss, required
-from models.losses.pairs import mean_where, normalized, sizes_of_classes
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import MetricLoss, required
+from vicinal.models.losses.pairs import mean_where, normalized, sizes_of_classes
 
 __all__ = ["BalancedContrastiveLoss", "BatchDesign", "GroupBatch", "RandomPairs", "batch_design_of"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.errors import ConfigError
+from vicinal.models.errors import ConfigError
 
 __all__ = ["Memory", "MetricLoss", "readable", "required"]
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.errors import ConfigError
-from models.losses.base import MetricLoss, required
-from models.losses.pairs import cosine_similarities, mean_where, positive_pairs, sizes_of_classes
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import MetricLoss, required
+from vicinal.models.losses.pairs import cosine_similarities, mean_where, positive_pairs, sizes_of_classes
 
 __all__ = ["ContextualLoss", "contextual_similarity"]
 

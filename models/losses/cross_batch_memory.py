@@ -7,9 +7,9 @@ from typing import Any
 from pytorch_metric_learning import losses
 from torch import Tensor
 
-from models.errors import ConfigError
-from models.losses.base import Memory, MetricLoss
-from models.losses.published import PublishedLoss
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import Memory, MetricLoss
+from vicinal.models.losses.published import PublishedLoss
 
 __all__ = ["CrossBatchMemory"]
 

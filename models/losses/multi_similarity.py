@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytorch_metric_learning import losses, miners
 
-from models.losses.published import PublishedLoss
+from vicinal.models.losses.published import PublishedLoss
 
 __all__ = ["MultiSimilarityLoss"]
 

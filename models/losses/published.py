@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytorch_metric_learning import losses
 from torch import Tensor, nn
 
-from models.losses.base import MetricLoss
+from vicinal.models.losses.base import MetricLoss
 
 __all__ = ["PublishedLoss", "arcface", "contrastive", "proxy_anchor", "proxy_nca", "triplet"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.errors import ConfigError
-from models.losses.base import MetricLoss
-from models.losses.pairs import cosine_similarities, mean_where
-from models.losses.simix import mix_positives, with_virtual
-from models.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import MetricLoss
+from vicinal.models.losses.pairs import cosine_similarities, mean_where
+from vicinal.models.losses.simix import mix_positives, with_virtual
+from vicinal.models.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
 
 __all__ = ["RecallAtKLoss", "soft_recall"]
 

@@ -9,18 +9,18 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from models.config import LossConfig
-from models.errors import ConfigError
-from models.losses import published
-from models.losses.balanced_contrastive import BalancedContrastiveLoss, batch_design_of
-from models.losses.base import MetricLoss
-from models.losses.contextual import ContextualLoss
-from models.losses.cross_batch_memory import CrossBatchMemory
-from models.losses.multi_similarity import MultiSimilarityLoss
-from models.losses.recall_at_k import RecallAtKLoss
-from models.losses.smooth_ap import SmoothAPLoss
-from models.losses.threshold_consistent_margin import ThresholdConsistentMargin
-from models.losses.weighted_sum import WeightedSum
+from vicinal.models.configs.training import LossConfig
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses import published
+from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, batch_design_of
+from vicinal.models.losses.base import MetricLoss
+from vicinal.models.losses.contextual import ContextualLoss
+from vicinal.models.losses.cross_batch_memory import CrossBatchMemory
+from vicinal.models.losses.multi_similarity import MultiSimilarityLoss
+from vicinal.models.losses.recall_at_k import RecallAtKLoss
+from vicinal.models.losses.smooth_ap import SmoothAPLoss
+from vicinal.models.losses.threshold_consistent_margin import ThresholdConsistentMargin
+from vicinal.models.losses.weighted_sum import WeightedSum
 
 __all__ = ["Loss", "available_losses", "build_loss", "loss_arguments"]
 

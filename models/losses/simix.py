@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.losses.soft_ranks import Classmates, VirtualExamples, classmates
+from vicinal.models.losses.soft_ranks import Classmates, VirtualExamples, classmates
 
 __all__ = ["mix_positives", "with_virtual"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.errors import ConfigError
-from models.losses.base import MetricLoss
-from models.losses.pairs import cosine_similarities, mean_where
-from models.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import MetricLoss
+from vicinal.models.losses.pairs import cosine_similarities, mean_where
+from vicinal.models.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
 
 __all__ = ["SmoothAPLoss"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.losses.base import required
-from models.losses.pairs import sizes_of_classes
+from vicinal.models.losses.base import required
+from vicinal.models.losses.pairs import sizes_of_classes
 
 __all__ = ["Classmates", "VirtualExamples", "classmates", "largest_class", "soft_ranks", "within_limit"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.errors import ConfigError
-from models.losses.base import Memory, MetricLoss
-from models.losses.pairs import mean_where, normalized
+from vicinal.models.errors import ConfigError
+from vicinal.models.losses.base import Memory, MetricLoss
+from vicinal.models.losses.pairs import mean_where, normalized
 
 __all__ = ["ThresholdConsistentMargin"]
 

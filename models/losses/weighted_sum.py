@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from models.losses.base import MetricLoss
-from models.losses.cross_batch_memory import CrossBatchMemory
+from vicinal.models.losses.base import MetricLoss
+from vicinal.models.losses.cross_batch_memory import CrossBatchMemory
 
 __all__ = ["WeightedSum"]
 

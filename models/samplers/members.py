@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import ConfigError
+from vicinal.models.errors import ConfigError
 
 __all__ = ["ClassTurns", "IntArray", "draw_images", "members_by_class", "members_of_pairs"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import ConfigError
-from models.samplers.members import draw_images, members_by_class
+from vicinal.models.errors import ConfigError
+from vicinal.models.samplers.members import draw_images, members_by_class
 
 __all__ = ["RandomPairsSampler"]
 

@@ -8,9 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from models.datasets.labelled import LabelledImages
-from models.errors import ConfigError
-from models.sampler_config import (
+from vicinal.models.configs.samplers import (
     ClassBalancedConfig,
     GroupConfig,
     HierarchicalConfig,
@@ -18,11 +16,13 @@ from models.sampler_config import (
     SamplerConfig,
     SourceBalancedConfig,
 )
-from models.samplers.class_balanced import ClassBalancedSampler
-from models.samplers.group import GroupSampler
-from models.samplers.hierarchical import HierarchicalSampler
-from models.samplers.random_pairs import RandomPairsSampler
-from models.samplers.source_balanced import SourceBalancedSampler
+from vicinal.models.datasets.labelled import LabelledImages
+from vicinal.models.errors import ConfigError
+from vicinal.models.samplers.class_balanced import ClassBalancedSampler
+from vicinal.models.samplers.group import GroupSampler
+from vicinal.models.samplers.hierarchical import HierarchicalSampler
+from vicinal.models.samplers.random_pairs import RandomPairsSampler
+from vicinal.models.samplers.source_balanced import SourceBalancedSampler
 
 __all__ = ["BatchSampler", "build_sampler", "leave_out_small_classes"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from models.errors import ConfigError
-from models.samplers.class_balanced import ClassBalancedSampler
+from vicinal.models.errors import ConfigError
+from vicinal.models.samplers.class_balanced import ClassBalancedSampler
 
 __all__ = ["SourceBalancedSampler"]
 

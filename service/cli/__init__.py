@@ -1,5 +1,5 @@
 """Command line: `vicinal COMMAND`."""
 
-from service.cli.main import app, main
+from vicinal.service.cli.main import app, main
 
 __all__ = ["app", "main"]

@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from calibration import CalibrationError, Target
-from indexer.snapshot import Snapshot
-from indexer.sources import SourceItem, read_source
-from models.embedder import Embedder
-from service.calibrator import Calibrator, LabelledQueries
-from service.cli.calibration_text import print_calibration
-from service.cli.console import print_json, progress_bar
-from service.cli.options import (
+from vicinal.calibration import CalibrationError, Target
+from vicinal.indexer.sources import SourceItem, read_source
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column, read_coarse_labels
+from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
+from vicinal.service.calibrator.near_duplicates import picture_comparison
+from vicinal.service.cli.console import print_json, progress_bar
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
@@ -27,11 +29,9 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.coarse_labels import coarse_labels_by_column, read_coarse_labels
-from service.matcher import Matcher
-from service.near_duplicates import picture_comparison
-from service.photo_groups import PhotoGroups, group_name
-from service.pipeline import RefineChoice, RerankChoice, choose_pipeline
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.text import print_calibration
+from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice, choose_pipeline
 
 __all__ = ["calibrate"]
 

@@ -8,19 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from service.calibration_control import (
-    Candidate,
-    Comparison,
-    activate_record,
-    compare_thresholds,
-    set_threshold,
-)
-from service.calibration_report import describe_history, describe_record, report_record
-from service.calibration_run import PipelineChoice, chosen_pipeline
-from service.calibration_store import CalibrationRecord
-from service.cli.calibration_text import print_calibration
-from service.cli.console import console, print_json
-from service.cli.options import (
+from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
@@ -29,12 +18,23 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.cli.pipelines import compare_pipelines_of, use_pipeline
-from service.drift_monitor import read_drift
-from service.errors import RequestError
-from service.matcher import Matcher
-from service.pipeline import RefineChoice, RerankChoice
-from service.report_page import render_report
+from vicinal.service.cli.pipelines import compare_pipelines_of, use_pipeline
+from vicinal.service.errors import RequestError
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.page import render_report
+from vicinal.service.reports.report import describe_history, describe_record, report_record
+from vicinal.service.reports.text import print_calibration
+from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
+from vicinal.service.tasks.calibrate import PipelineChoice, chosen_pipeline
+from vicinal.service.thresholds.drift import read_drift
+from vicinal.service.thresholds.dry_run import (
+    Candidate,
+    Comparison,
+    activate_record,
+    compare_thresholds,
+    set_threshold,
+)
+from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = ["app"]
 

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from service.app import create_app
-from service.cli.console import console, errors, print_json, progress_bar
-from service.cli.options import BundleOption, JsonOption, load_settings
-from service.demo import GALLERY, CheckResult, PreparedDemo, check_demo, prepare_demo
-from service.serving import listen, serve_until_stopped, serving
+from vicinal.service.cli.console import console, errors, print_json, progress_bar
+from vicinal.service.cli.demo_catalog import GALLERY, CheckResult, PreparedDemo, check_demo, prepare_demo
+from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
+from vicinal.service.http.app import create_app
+from vicinal.service.http.server import listen, serve_until_stopped, serving
 
 __all__ = ["demo"]
 

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from models.bundle import ModelBundle
-from models.evaluation.config import RetrievalTest, load_tests, parse_test
-from models.evaluation.embedding import read_embeddings
-from models.evaluation.measurement import measure_test
-from models.evaluation.report import EvaluationSettings, Part
-from models.evaluation.report import evaluate as evaluate_embeddings
-from service.cli.console import console, print_json, progress_bar
-from service.cli.options import JsonOption, load_embedder, load_settings
-from service.errors import RequestError
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.evaluation.config import RetrievalTest, load_tests, parse_test
+from vicinal.models.evaluation.embedding import read_embeddings
+from vicinal.models.evaluation.measurement import measure_test
+from vicinal.models.evaluation.report import EvaluationSettings, Part
+from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
+from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.options import JsonOption, load_embedder, load_settings
+from vicinal.service.errors import RequestError
 
 __all__ = ["evaluate"]
 

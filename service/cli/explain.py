@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from refine.errors import RefinerNotFoundError
-from service.cli.console import console, print_json
-from service.cli.options import (
+from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
@@ -20,10 +20,10 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.explanation import Explanation
-from service.explanation_figure import draw_explanation
-from service.matcher import Matcher
-from service.pipeline import RefineChoice
+from vicinal.service.matcher.explanation import Explanation
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.explanation_figure import draw_explanation
+from vicinal.service.scoring.pipeline import RefineChoice
 
 __all__ = ["explain"]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli.console import console
-from service.cli.train_extra import require_train_extra
+from vicinal.service.cli.console import console
+from vicinal.service.cli.train_extra import require_train_extra
 
 __all__ = ["export"]
 
@@ -26,8 +26,8 @@ def export(
 ) -> None:
     """Make a bundle from any timm backbone; its pooled features are the embedding."""
     require_train_extra("making a bundle")
-    from models.config import BackboneConfig
-    from models.export import export_backbone
+    from vicinal.models.configs.training import BackboneConfig
+    from vicinal.models.export import export_backbone
 
     config = BackboneConfig(
         name=backbone,

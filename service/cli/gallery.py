@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from indexer.gallery import list_galleries
-from indexer.reader import GalleryReader
-from service.calibration_store import CalibrationStore
-from service.cli import gallery_changes
-from service.cli.console import console, print_json
-from service.cli.gallery_compare import compare
-from service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
-from service.errors import RequestError
+from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.reader import GalleryReader
+from vicinal.service.cli import gallery_changes
+from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.gallery_compare import compare
+from vicinal.service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
+from vicinal.service.errors import RequestError
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["app"]
 

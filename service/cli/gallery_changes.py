@@ -9,20 +9,20 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from indexer.changes import remove_items
-from indexer.compaction import Compaction, compact
-from indexer.errors import GalleryBusyError
-from indexer.live_run import LiveAddition, add_source
-from indexer.reader import GalleryReader
-from indexer.refined_snapshot import RefinementPlan
-from indexer.refinement import refine_gallery
-from indexer.retention import Pruning, describe_versions
-from indexer.sources import SourceItem, read_source
-from models.bundle import ModelBundle
-from models.decoding import IMAGE_SUFFIXES
-from refine.context_refiner import ContextRefiner
-from service.cli.console import console, errors, print_json, progress_bar
-from service.cli.options import (
+from vicinal.indexer.errors import GalleryBusyError
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.compaction import Compaction, compact
+from vicinal.indexer.jobs.live_run import LiveAddition, add_source
+from vicinal.indexer.jobs.refinement import refine_gallery
+from vicinal.indexer.jobs.retention import Pruning, describe_versions
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import SourceItem, read_source
+from vicinal.indexer.views.refined_snapshot import RefinementPlan
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.service.cli.console import console, errors, print_json, progress_bar
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     JsonOption,
@@ -30,10 +30,10 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.comparison_store import summary_of
-from service.settings import Settings
-from service.upkeep import check_version, prune_gallery
-from service.version_activation import activate_version
+from vicinal.service.comparisons.version_store import summary_of
+from vicinal.service.galleries.maintenance import check_version, prune_gallery
+from vicinal.service.galleries.versions import activate_version
+from vicinal.service.settings import Settings
 
 __all__ = ["activate", "add", "check", "compact_gallery", "refine", "remove", "versions"]
 

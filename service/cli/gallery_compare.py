@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from service.calibration_store import new_calibration_id
-from service.cli.console import console, print_json, progress_bar
-from service.cli.options import (
+from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     JsonOption,
@@ -20,15 +19,16 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.comparison_schemas import (
+from vicinal.service.comparisons.version_comparison import ComparisonPlan, compare_versions
+from vicinal.service.comparisons.version_record import (
     ComparisonOptions,
     FlippedDecisions,
     OpisFigure,
     PairedFigure,
     VersionComparison,
 )
-from service.served_bundles import ServedBundles
-from service.version_comparison import ComparisonPlan, compare_versions
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.thresholds.store import new_calibration_id
 
 __all__ = ["compare"]
 

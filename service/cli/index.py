@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from indexer.build import BuildProgress, BuildResult, build_gallery
-from indexer.sources import read_source
-from service.cli.console import console, print_json, progress_bar
-from service.cli.options import (
+from vicinal.indexer.jobs.build import BuildProgress, BuildResult, build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,

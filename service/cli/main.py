@@ -7,11 +7,11 @@ import sys
 import typer
 from pydantic import ValidationError
 
-from calibration import CalibrationError
-from indexer.errors import IndexerError
-from models.errors import ModelsError
-from refine.errors import RefineError
-from service.cli import (
+from vicinal.calibration import CalibrationError
+from vicinal.indexer.errors import IndexerError
+from vicinal.models.errors import ModelsError
+from vicinal.refine.errors import RefineError
+from vicinal.service.cli import (
     calibrate,
     calibration,
     demo,
@@ -22,13 +22,13 @@ from service.cli import (
     index,
     openapi,
     search,
-    serve,
     train,
     train_refiner,
 )
-from service.cli.console import errors
-from service.cli.worker import worker
-from service.errors import ServiceError
+from vicinal.service.cli import server as serve
+from vicinal.service.cli.console import errors
+from vicinal.service.cli.worker import worker
+from vicinal.service.errors import ServiceError
 
 __all__ = ["app", "main"]
 

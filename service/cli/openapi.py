@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from service.app import create_app
-from service.cli.console import print_json
-from service.settings import Settings
+from vicinal.service.cli.console import print_json
+from vicinal.service.http.app import create_app
+from vicinal.service.settings import Settings
 
 __all__ = ["openapi"]
 

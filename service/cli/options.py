@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 from pydantic_settings import SettingsError
 
-from indexer.gallery import Gallery
-from indexer.refined_snapshot import RefinementPlan
-from models.bundle import ModelBundle
-from models.embedder import Embedder
-from service.errors import RequestError
-from service.refinement import refinement_plan
-from service.settings import Settings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.views.refined_snapshot import RefinementPlan
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.service.errors import RequestError
+from vicinal.service.scoring.opened_refiner import refinement_plan
+from vicinal.service.settings import Settings
 
 __all__ = [
     "BundleOption",

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from service.calibration_store import new_calibration_id
-from service.cli.console import console, print_json, progress_bar
-from service.cli.options import (
+from vicinal.service.calibrator.query_sources import read_queries
+from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
@@ -19,17 +19,17 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.errors import RequestError
-from service.matcher import Matcher
-from service.pipeline_comparison import compare_pipelines
-from service.pipeline_comparison_schemas import (
+from vicinal.service.comparisons.pipeline_comparison import compare_pipelines
+from vicinal.service.comparisons.pipeline_record import (
     FigureDifference,
     PipelineComparison,
     PipelineComparisonOptions,
 )
-from service.pipeline_comparison_store import PipelineComparisonStore, activate_pipeline
-from service.query_sources import read_queries
-from service.report_charts import percent
+from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, activate_pipeline
+from vicinal.service.errors import RequestError
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.charts import percent
+from vicinal.service.thresholds.store import new_calibration_id
 
 __all__ = ["compare_pipelines_of", "use_pipeline"]
 

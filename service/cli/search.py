@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from service.answers import Answer
-from service.cli.console import console, print_json
-from service.cli.options import (
+from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
@@ -20,8 +19,9 @@ from service.cli.options import (
     load_settings,
     open_gallery,
 )
-from service.matcher import Matcher
-from service.pipeline import RefineChoice, RerankChoice
+from vicinal.service.matcher.answers import Answer
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 
 __all__ = ["search"]
 

@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from models.errors import ConfigError, TrainingStoppedError
-from models.training_observer import StepProgress, TrainingObserver
-from service.cli.console import Update, console, errors, progress_bar
-from service.cli.train_extra import require_train_extra
+from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.models.training.observer import StepProgress, TrainingObserver
+from vicinal.service.cli.console import Update, console, errors, progress_bar
+from vicinal.service.cli.train_extra import require_train_extra
 
 __all__ = ["train"]
 
@@ -46,7 +46,7 @@ def train(
     if resume and overwrite:
         raise ConfigError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
     require_train_extra("training")
-    from models.recipe import Recipe, run_recipe
+    from vicinal.models.training.recipe import Recipe, run_recipe
 
     loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
     start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from models.errors import MissingPackageError
+from vicinal.models.errors import MissingPackageError
 
 __all__ = ["require_train_extra"]
 

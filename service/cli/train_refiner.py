@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from models.bundle import ModelBundle
-from models.refiner_manifest import RefinerManifest
-from service.cli.console import Update, console, print_json, progress_bar
-from service.cli.options import JsonOption
-from service.cli.train_extra import require_train_extra
-from service.errors import RequestError
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.refiner_manifest import RefinerManifest
+from vicinal.service.cli.console import Update, console, print_json, progress_bar
+from vicinal.service.cli.options import JsonOption
+from vicinal.service.cli.train_extra import require_train_extra
+from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
-    from models.dataset_config import DatasetConfig
-    from refine.config import RefinerRecipe
-    from refine.embedding_set import EmbeddingSet
-    from refine.refiner_training import RefinerRecord
+    from vicinal.models.configs.datasets import DatasetConfig
+    from vicinal.refine.training.config import RefinerRecipe
+    from vicinal.refine.training.embedding_set import EmbeddingSet
+    from vicinal.refine.training.training import RefinerRecord
 
 __all__ = ["train_refiner"]
 
@@ -58,9 +58,9 @@ def train_refiner(
 ) -> None:
     """Train a refiner on embeddings, and decide on held-out classes what it should refine."""
     require_train_extra("training a refiner")
-    from refine.config import RefinerRecipe
-    from refine.refiner_recipe import train_refiner as run
-    from refine.refiner_training import RefinerTrainer
+    from vicinal.refine.training.config import RefinerRecipe
+    from vicinal.refine.training.recipe import train_refiner as run
+    from vicinal.refine.training.training import RefinerTrainer
 
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=settings or ())
     opened = ModelBundle.open(bundle)
@@ -118,9 +118,9 @@ def _check_sources(
 def _read(
     bundle: ModelBundle, files: Sequence[Path] | None, datasets: Sequence[DatasetConfig], update: Update
 ) -> EmbeddingSet:
-    from models.embedder import Embedder
-    from refine.embedding_set import read_embedding_sets
-    from refine.refiner_recipe import embed_datasets
+    from vicinal.models.embedder import Embedder
+    from vicinal.refine.training.embedding_set import read_embedding_sets
+    from vicinal.refine.training.recipe import embed_datasets
 
     if files:
         return read_embedding_sets(files)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from service.cli.console import errors
-from service.cli.options import BundleOption, DataDirOption, load_embedder, load_settings
-from service.jobs import JobWorker
-from service.sharing import job_kinds, open_jobs, open_link
+from vicinal.service.cli.console import errors
+from vicinal.service.cli.options import BundleOption, DataDirOption, load_embedder, load_settings
+from vicinal.service.http.state import job_kinds, open_jobs, open_link
+from vicinal.service.jobs import JobWorker
 
 __all__ = ["worker"]
 

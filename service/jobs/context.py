@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from service.errors import JobStoppedError, JobsUnavailableError
-from service.jobs.records import Job, JobProgress
-from service.jobs.store import JobStore
+from vicinal.service.errors import JobStoppedError, JobsUnavailableError
+from vicinal.service.jobs.records import Job, JobProgress
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["JobContext"]
 

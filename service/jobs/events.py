@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
-from service.errors import JobNotFoundError, JobsUnavailableError
-from service.jobs.records import Job
-from service.jobs.store import JobStore
+from vicinal.service.errors import JobNotFoundError, JobsUnavailableError
+from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["job_events"]
 

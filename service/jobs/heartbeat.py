@@ -6,9 +6,9 @@ import threading
 from contextlib import suppress
 from types import TracebackType
 
-from service.errors import JobsUnavailableError
-from service.jobs.records import Job
-from service.jobs.store import JobStore
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["Heartbeat"]
 

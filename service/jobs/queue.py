@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from huey import RedisHuey, SqliteHuey
 from huey.registry import Message
 
-from service.errors import JobsUnavailableError, RedisAwayError
-from service.redis_link import RedisLink
+from vicinal.service.errors import JobsUnavailableError, RedisAwayError
+from vicinal.service.redis_link import RedisLink
 
 __all__ = ["JobQueue", "Ticket"]
 

@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from service.errors import JobsUnavailableError
-from service.jobs.records import Job
-from service.jobs.store import JobStore
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["Recovery"]
 

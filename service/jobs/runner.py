@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from calibration import CalibrationError
-from indexer.errors import IndexerError
-from models.errors import ModelsError
-from service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, ServiceError
-from service.jobs.context import JobContext
-from service.jobs.heartbeat import Heartbeat
-from service.jobs.records import Job
-from service.jobs.store import JobStore
-from service.problems import problem_members, problem_type
+from vicinal.calibration import CalibrationError
+from vicinal.indexer.errors import IndexerError
+from vicinal.models.errors import ModelsError
+from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, ServiceError
+from vicinal.service.http.problems import problem_members, problem_type
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.heartbeat import Heartbeat
+from vicinal.service.jobs.records import Job
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["JobKind", "JobRunner"]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from service.errors import JobConflictError, JobNotFoundError
-from service.jobs.queue import JobQueue
-from service.jobs.records import Job
+from vicinal.service.errors import JobConflictError, JobNotFoundError
+from vicinal.service.jobs.queue import JobQueue
+from vicinal.service.jobs.records import Job
 
 __all__ = ["JobStore"]
 

@@ -12,9 +12,9 @@ from typing import Self
 
 from huey.consumer import Consumer
 
-from service.jobs.recovery import Recovery
-from service.jobs.runner import JobKind, JobRunner
-from service.jobs.store import JobStore
+from vicinal.service.jobs.recovery import Recovery
+from vicinal.service.jobs.runner import JobKind, JobRunner
+from vicinal.service.jobs.store import JobStore
 
 __all__ = ["JobWorker"]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import CalibrationError
-from calibration.drift import TopScoreCounts, measure_drift, population_stability_index, share_change
+from vicinal.calibration import CalibrationError
+from vicinal.calibration.drift import TopScoreCounts, measure_drift, population_stability_index, share_change
 
 scores = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60)
 

@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import (
-    Target,
-    TrialLabels,
-    Trials,
-    choose_threshold,
-    label_counts,
-    operating_curve,
-)
-from calibration.class_utility import class_utilities
-from calibration.negative_pairs import NegativePairs
+from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, label_counts, operating_curve
+from vicinal.calibration.consistency.class_utility import class_utilities
+from vicinal.calibration.negative_pairs import NegativePairs
 
 N_LABELS, N_QUERIES = 6, 40
 NONE = np.empty(0)

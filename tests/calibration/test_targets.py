@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import (
+from vicinal.calibration import (
     CalibrationError,
     NotEnoughTrialsError,
     Target,

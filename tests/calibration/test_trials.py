@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, TrialLabels, Trials
+from vicinal.calibration import CalibrationError, TrialLabels, Trials
 
 NONE = np.empty(0)
 FIELDS = ("mate_scores", "non_mate_scores", "best_mate_scores", "best_scores_without_mate", "answer_scores")

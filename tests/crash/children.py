@@ -24,20 +24,21 @@ import numpy as np
 from lance.dataset import Tags
 from lance.fragment import LanceFragment
 
-from indexer import changes, item_table, staging
-from indexer.changes import Patch, patch_items, remove_items
-from indexer.compaction import compact
-from indexer.gallery import Gallery
-from indexer.reader import GalleryReader
-from indexer.rebuild import Rebuild
-from indexer.rebuild_plan import RebuildPlan
-from indexer.retention import RetentionPolicy, prune
-from models.bundle import ModelBundle
-from models.embedder import Embedder
-from service.additions import Upload, add_uploads
-from service.cli.main import main
-from service.upkeep import check_version
 from tests.crash.steps import Held, Step
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs import changes
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.index_job import Rebuild
+from vicinal.indexer.jobs.index_plan import RebuildPlan
+from vicinal.indexer.jobs.retention import RetentionPolicy, prune
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage import item_table, staging
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.service.cli.main import main
+from vicinal.service.galleries.maintenance import check_version
+from vicinal.service.galleries.uploads import Upload, add_uploads
 
 __all__ = ["RETENTION", "metadata_of", "run_command", "run_writer"]
 

@@ -23,20 +23,20 @@ from typing import Any
 import httpx
 import numpy as np
 
-from indexer.creation import create_gallery
-from indexer.gallery import Gallery
-from indexer.reader import GalleryReader
-from indexer.retention import describe_versions
-from indexer.snapshot import Snapshot
-from indexer.view import GalleryView
-from models.bundle import ModelBundle
-from models.embedder import Embedder
-from service.matcher import Matcher
-from service.serving import listen
-from service.upkeep import check_version
 from tests.crash.children import RETENTION, metadata_of, run_command, run_writer
 from tests.crash.pictures import Pictures
 from tests.crash.steps import Held, State, Step, draw_step
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.creation import create_gallery
+from vicinal.indexer.jobs.retention import describe_versions
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.service.galleries.maintenance import check_version
+from vicinal.service.http.server import listen
+from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["CrashDriver", "CrashReport", "Killed", "LostError"]
 

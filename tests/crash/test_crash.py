@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from models.bundle import ModelBundle
 from tests.crash.driver import CrashDriver
+from vicinal.models.bundle import ModelBundle
 
 
 @pytest.mark.parametrize(("process", "n_kills"), [("writer", 5), ("command", 2), ("server", 2)])

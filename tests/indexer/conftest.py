@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexer.arrays import as_fixed_lists
-from indexer.gallery import Gallery
-from indexer.neighbor_graph import build_neighbor_graph
-from models.similarity import FloatArray, normalize
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.models.similarity import FloatArray, normalize
 
 BUNDLE = "0123456789abcdef"
 

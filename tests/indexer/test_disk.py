@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexer import compaction
-from indexer.changes import Patch, add_items, patch_items, remove_items
-from indexer.compaction import compact
-from indexer.errors import GalleryError, StorageError
-from indexer.gallery import Gallery
-from indexer.neighbor_graph import build_neighbor_graph
-from indexer.reader import GalleryReader
-from indexer.retention import RetentionPolicy, prune
-from models.similarity import FloatArray
 from tests.disks import blank, cut, flip, full, mounted, short_files
+from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs import compaction
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.retention import RetentionPolicy, prune
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 N_NEW = 60

@@ -27,17 +27,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from indexer.arrays import as_fixed_lists
-from indexer.changes import Patch, add_items, patch_items, remove_items
-from indexer.compaction import compact
-from indexer.gallery import Gallery
-from indexer.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
-from indexer.reader import GalleryReader
-from indexer.snapshot import Snapshot
-from indexer.view import GalleryView
-from models.similarity import FloatArray, exact_similarities, normalize
-from service.pipeline import Pipeline, Rerank
-from service.scorer import Scorer
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.scorer import Scorer
 
 BUNDLE = "0123456789abcdef"
 OFF = Pipeline(rerank=Rerank(method="off"))

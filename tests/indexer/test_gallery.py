@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexer import Gallery, list_galleries
-from indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
-from indexer.neighbor_graph import build_neighbor_graph
-from indexer.snapshot import Snapshot
-from models.similarity import FloatArray, normalize
+from vicinal.indexer import Gallery, list_galleries
+from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import FloatArray, normalize
 
 ODD_IDS = ["it's", "''", 'a"b', "back\\slash", "100%_", "naïve 日本", "x' OR 'a' = 'a"]
 HOLD_THE_LOCK = """
 import sys, time
-from indexer import Gallery
+from vicinal.indexer import Gallery
 with Gallery(sys.argv[1]).writing():
     print("held", flush=True)
     time.sleep(60)
@@ -319,7 +319,7 @@ def test_a_deletion_that_died_leaves_no_half_gallery(
     def die(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("indexer.gallery.shutil.rmtree", die)
+    monkeypatch.setattr("vicinal.indexer.gallery.shutil.rmtree", die)
     with pytest.raises(KeyboardInterrupt):
         live_gallery.delete()
     monkeypatch.undo()

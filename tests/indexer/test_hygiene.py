@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from indexer.hygiene import SIGNATURE_SIDE, Hygiene, examine
+from vicinal.indexer.hygiene import SIGNATURE_SIDE, Hygiene, examine
 
 Encoded = bytes
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import csv, parquet
 
-from indexer import SourceItem, read_source
-from indexer.errors import SourceError
-from models.decoding import IMAGE_SUFFIXES
+from vicinal.indexer import SourceItem, read_source
+from vicinal.indexer.errors import SourceError
+from vicinal.models.decoding import IMAGE_SUFFIXES
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.config import BackboneConfig, TrainingConfig
+from vicinal.models.configs.training import BackboneConfig, TrainingConfig
 
 TINY_NETWORK = {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]}
 

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 
-from models.backbone import GeneralizedMeanPooling, build_network  # noqa: E402
-from models.config import BackboneConfig  # noqa: E402
-from models.errors import BundleError, ConfigError  # noqa: E402
+from vicinal.models.backbone import GeneralizedMeanPooling, build_network  # noqa: E402
+from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
 
 
 def _changed(config: BackboneConfig, **changes: object) -> BackboneConfig:

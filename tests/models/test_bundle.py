@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import bundle as bundle_module
-from models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of
-from models.errors import BundleError
+from vicinal.models import bundle as bundle_module
+from vicinal.models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of
+from vicinal.models.errors import BundleError
 
 MANIFEST = "bundle.json"
 FIELDS: dict[str, Any] = {"name": "sample", "backbone": "none", "dim": 4, "preprocessing": {"input_size": 32}}

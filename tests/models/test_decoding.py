@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from models import decoding
-from models.decoding import ACCEPTED_FORMATS, DecodeLimits, decode_image
-from models.errors import (
+from vicinal.models import decoding
+from vicinal.models.decoding import ACCEPTED_FORMATS, DecodeLimits, decode_image
+from vicinal.models.errors import (
     ImageError,
     ImageTooLargeError,
     ImageTooSmallError,

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from models import demo_catalog
-from models.demo_catalog import Product, make_catalog, render_view, write_demo_catalog
-from models.demo_catalog.kinds import DRAWINGS, draw_product
-from models.demo_catalog.products import KINDS, PALETTE, PATTERNS, TEXTURES, contrasts
-from models.demo_catalog.scene import draw_shot
+from vicinal.models import demo_catalog
+from vicinal.models.demo_catalog import Product, make_catalog, render_view, write_demo_catalog
+from vicinal.models.demo_catalog.kinds import DRAWINGS, draw_product
+from vicinal.models.demo_catalog.products import KINDS, PALETTE, PATTERNS, TEXTURES, contrasts
+from vicinal.models.demo_catalog.scene import draw_shot
 
 _FINGERPRINT = """
 import hashlib
-from models.demo_catalog import make_catalog, render_view
+from vicinal.models.demo_catalog import make_catalog, render_view
 digest = hashlib.sha256(repr(make_catalog(3, 20)).encode())
 for product in make_catalog(3, 20):
     digest.update(render_view(product, 2, size=48).tobytes())
@@ -140,7 +140,7 @@ def test_rendering_twice_gives_the_same_pixels(view: int) -> None:
 
 def test_a_fresh_process_gives_the_same_pixels() -> None:
     """Neither hash randomization nor import order reaches designs or pixels."""
-    root = Path(demo_catalog.__file__).parents[2]
+    root = Path(__file__).resolve().parents[2] / "src"
     command = [sys.executable, "-c", _FINGERPRINT]
     prints = {
         subprocess.run(

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from models.bundle import BACKBONE_FILE, ModelBundle
-from models.decoding import DecodeLimits
-from models.embedder import Embedder
-from models.errors import BundleError, EmbeddingError, ImageError, ImageTooLargeError
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.decoding import DecodeLimits
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import BundleError, EmbeddingError, ImageError, ImageTooLargeError
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ pytest.importorskip("timm")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 
-from models import export  # noqa: E402
-from models.backbone import EmbeddingNetwork, build_network  # noqa: E402
-from models.bundle import BACKBONE_FILE, ModelBundle  # noqa: E402
-from models.config import BackboneConfig  # noqa: E402
-from models.embedder import Embedder  # noqa: E402
-from models.errors import BundleError, ConfigError  # noqa: E402
-from models.export import PARITY_TOLERANCE, export_backbone, export_network  # noqa: E402
-from models.similarity import normalize  # noqa: E402
+from vicinal.models import export  # noqa: E402
+from vicinal.models.backbone import EmbeddingNetwork, build_network  # noqa: E402
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle  # noqa: E402
+from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.embedder import Embedder  # noqa: E402
+from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
+from vicinal.models.export import PARITY_TOLERANCE, export_backbone, export_network  # noqa: E402
+from vicinal.models.similarity import normalize  # noqa: E402
 
 FIELDS: dict[str, Any] = {
     "name": "tiny-net",

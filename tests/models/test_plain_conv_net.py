@@ -4,10 +4,10 @@ import pytest
 import timm
 import torch
 
-from models.backbone import build_network
-from models.config import BackboneConfig
-from models.errors import ConfigError
-from models.plain_conv_net import PlainConvNet
+from vicinal.models.backbone import build_network
+from vicinal.models.configs.training import BackboneConfig
+from vicinal.models.errors import ConfigError
+from vicinal.models.plain_conv_net import PlainConvNet
 
 
 def test_each_stage_halves_the_map() -> None:

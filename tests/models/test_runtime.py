@@ -9,10 +9,10 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from models import runtime
-from models.bundle import ModelBundle
-from models.errors import BundleError, MissingPackageError
-from models.runtime import open_session, session_provider
+from vicinal.models import runtime
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.errors import BundleError, MissingPackageError
+from vicinal.models.runtime import open_session, session_provider
 
 
 def test_session_on_cpu_reports_the_cpu(tiny_bundle: ModelBundle) -> None:

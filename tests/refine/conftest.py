@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.bundle import ModelBundle
-from models.similarity import FloatArray, normalize
-from refine.config import RefinerConfig
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.refine.training.config import RefinerConfig
 
 DIM = 24  # that of the tiny bundle
 
@@ -65,7 +65,7 @@ def small() -> RefinerConfig:
 def make_network() -> Callable[..., Any]:
     """A network in which no parameter is at its start, so that each of them matters."""
     torch = pytest.importorskip("torch")
-    from refine.refiner_network import ContextRefinerNetwork
+    from vicinal.refine.training.network import ContextRefinerNetwork
 
     def make(config: RefinerConfig, dim: int = DIM, seed: int = 0) -> Any:
         generator = torch.Generator().manual_seed(seed)
@@ -112,7 +112,7 @@ def make_bundle(
 ) -> Callable[..., ModelBundle]:
     """A copy of the tiny bundle with a refiner of a configuration."""
     pytest.importorskip("onnxscript")
-    from refine.refiner_export import export_refiner
+    from vicinal.refine.training.export import export_refiner
 
     @cache
     def make(config: RefinerConfig) -> ModelBundle:

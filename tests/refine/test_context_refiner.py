@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from models.bundle import ModelBundle
-from refine.config import RefinerConfig
-from refine.context_refiner import ContextRefiner
-from refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from refine.refiner_step import refine_step
-from refine.refiner_weights import load_weights, save_weights
+from vicinal.models.bundle import ModelBundle
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
+from vicinal.refine.refiner_step import refine_step
+from vicinal.refine.refiner_weights import load_weights, save_weights
+from vicinal.refine.training.config import RefinerConfig
 
 Contexts = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
 
@@ -110,7 +110,7 @@ def test_a_gallery_larger_than_a_chunk_is_refined_whole(
     refiner: ContextRefiner, gallery: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = refiner.refine_gallery(*gallery)
-    monkeypatch.setattr("refine.context_refiner._CHUNK", 32)
+    monkeypatch.setattr("vicinal.refine.context_refiner._CHUNK", 32)
     reported: list[tuple[int, int]] = []
     refined = refiner.refine_gallery(*gallery, on_progress=lambda *done: reported.append(done))
     np.testing.assert_allclose(refined, expected, rtol=0, atol=1e-6)

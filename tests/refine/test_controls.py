@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refine.controls import alpha_query_expansion, mean_of_neighbors, softmax_query_expansion
+from benchmarks.refiner.controls import alpha_query_expansion, mean_of_neighbors, softmax_query_expansion
 
 Control = Callable[..., np.ndarray]
 

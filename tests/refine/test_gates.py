@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from refine.config import RefinerConfig  # noqa: E402
-from refine.context_refiner import ContextRefiner, Refinement  # noqa: E402
-from refine.controls import softmax_query_expansion  # noqa: E402
-from refine.errors import RefinementError  # noqa: E402
-from refine.gates import LEVEL_SHARPNESS, gated_attention, level, neighborhood_features  # noqa: E402
-from refine.neighbor_features import gate_features, level_features  # noqa: E402
-from refine.refiner_network import ContextRefinerNetwork  # noqa: E402
-from refine.refiner_step import gated_step, normalized_rows  # noqa: E402
-from refine.refiner_weights import parameter_shapes  # noqa: E402
+from benchmarks.refiner.controls import softmax_query_expansion  # noqa: E402
+from vicinal.refine.context_refiner import ContextRefiner, Refinement  # noqa: E402
+from vicinal.refine.errors import RefinementError  # noqa: E402
+from vicinal.refine.gates import LEVEL_SHARPNESS, gated_attention, level, neighborhood_features  # noqa: E402
+from vicinal.refine.neighbor_features import gate_features, level_features  # noqa: E402
+from vicinal.refine.refiner_step import gated_step, normalized_rows  # noqa: E402
+from vicinal.refine.refiner_weights import parameter_shapes  # noqa: E402
+from vicinal.refine.training.config import RefinerConfig  # noqa: E402
+from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
 
 Weights = dict[str, np.ndarray]
 
@@ -268,7 +268,7 @@ def test_more_queries_than_a_chunk_get_the_same_bits(
     refiner: ContextRefiner, crowd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = attend(refiner, crowd)
-    monkeypatch.setattr("refine.context_refiner._CHUNK", 7)
+    monkeypatch.setattr("vicinal.refine.context_refiner._CHUNK", 7)
     np.testing.assert_array_equal(attend(refiner, crowd).lengths, whole.lengths)
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.similarity import FloatArray, exact_similarities, normalize
-from refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
+from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores, reciprocal_encodings
 
 Scores = npt.NDArray[np.float64]
 N_LISTED = 32

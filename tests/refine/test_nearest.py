@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.similarity import normalize
-from refine import nearest
-from refine.embedding_set import EmbeddingSet
-from refine.nearest import nearest_items
-from refine.training_contexts import TrainingContexts
+from vicinal.models.similarity import normalize
+from vicinal.refine import nearest
+from vicinal.refine.nearest import nearest_items
+from vicinal.refine.training.contexts import TrainingContexts
+from vicinal.refine.training.embedding_set import EmbeddingSet
 
 
 def by_loop(queries, items, k, query_groups, item_groups) -> list[list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refine.neighbor_features import (
+from vicinal.refine.neighbor_features import (
     N_GATE_FEATURES,
     N_LEVEL_FEATURES,
     gate_features,

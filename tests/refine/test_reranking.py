@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.similarity import FloatArray, exact_similarities, normalize
-from refine.reranking import (
+from vicinal.models.similarity import FloatArray, exact_similarities, normalize
+from vicinal.refine.reranking import (
     contextual_scores,
     dense_contextual_scores,
     kth_similarities,

@@ -18,24 +18,24 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from calibration import Target
-from indexer.build import build_gallery
-from indexer.gallery import Gallery
-from indexer.neighbor_graph import build_neighbor_graph
-from indexer.snapshot import Snapshot, SnapshotRows, write_snapshot
-from indexer.sources import read_source
-from models.bundle import BACKBONE_FILE, ModelBundle
-from models.embedder import Embedder
-from models.similarity import FloatArray
-from service.app import create_app
-from service.calibration_store import CalibrationStore
-from service.calibrator import Calibrator, LabelledQueries
-from service.cli import app, main
-from service.matcher import Matcher
-from service.pipeline import Pipeline
-from service.serving import serving
-from service.settings import Settings
 from tests.service.redis_server import RedisServer
+from vicinal.calibration import Target
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray
+from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.cli import app, main
+from vicinal.service.http.app import create_app
+from vicinal.service.http.server import serving
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.settings import Settings
+from vicinal.service.thresholds.store import CalibrationStore
 
 GALLERY = "shoes"
 # With a space, a quote, a percent sign and letters beyond ASCII, as people name folders.

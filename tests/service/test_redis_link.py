@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis import Redis
 
-from service.errors import RedisAwayError, RequestError
-from service.redis_link import RedisLink
 from tests.service.redis_server import RedisServer
+from vicinal.service.errors import RedisAwayError, RequestError
+from vicinal.service.redis_link import RedisLink
 
 RETRY_SECONDS = 5.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings
+from vicinal.service.settings import Settings
 
 
 def test_the_defaults_listen_on_loopback_without_keys() -> None:

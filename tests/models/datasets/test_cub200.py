@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.dataset_config import DatasetConfig
-from models.datasets import LabelledFile, list_images, load_datasets
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import DatasetConfig
+from vicinal.models.datasets import LabelledFile, list_images, load_datasets
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 from PIL import Image
 
-from models.dataset_config import DemoCatalogConfig
-from models.datasets import list_images, load_datasets
-from models.demo_catalog import make_catalog, render_view
+from vicinal.models.configs.datasets import DemoCatalogConfig
+from vicinal.models.datasets import list_images, load_datasets
+from vicinal.models.demo_catalog import make_catalog, render_view
 
 
 def _small(image: Image.Image) -> Image.Image:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from models.dataset_config import FolderConfig
-from models.datasets import LabelledFile, list_images, load_datasets
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import FolderConfig
+from vicinal.models.datasets import LabelledFile, list_images, load_datasets
+from vicinal.models.errors import DatasetError
 
 
 def _small(image: Image.Image) -> Image.Image:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from models.dataset_config import DatasetConfig, GroceryStoreConfig
-from models.datasets import LabelledFile, list_images
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import DatasetConfig, GroceryStoreConfig
+from vicinal.models.datasets import LabelledFile, list_images
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

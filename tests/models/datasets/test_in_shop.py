@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from models.dataset_config import DatasetConfig
-from models.datasets import LabelledFile, list_images
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import DatasetConfig
+from vicinal.models.datasets import LabelledFile, list_images
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from models import datasets
-from models.dataset_config import DatasetConfig, DemoCatalogConfig, FolderConfig, ManifestConfig
-from models.datasets import LabelledImages, load_datasets
-from models.errors import DatasetError
+from vicinal.models import datasets
+from vicinal.models.configs.datasets import DatasetConfig, DemoCatalogConfig, FolderConfig, ManifestConfig
+from vicinal.models.datasets import LabelledImages, load_datasets
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from models.bundle import ModelBundle
-from models.config import TrainingConfig
-from models.dataset_config import AuthoredConfig, DatasetConfig, RevisitedConfig
-from models.datasets import ImageListing, list_images, load_datasets
-from models.decoding import decode_image
-from models.embedder import Embedder
-from models.errors import DatasetError
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.configs.datasets import AuthoredConfig, DatasetConfig, RevisitedConfig
+from vicinal.models.configs.training import TrainingConfig
+from vicinal.models.datasets import ImageListing, list_images, load_datasets
+from vicinal.models.decoding import decode_image
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

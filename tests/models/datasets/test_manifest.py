@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from models.dataset_config import ManifestConfig
-from models.datasets import LabelledFile, list_images
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import ManifestConfig
+from vicinal.models.datasets import LabelledFile, list_images
+from vicinal.models.errors import DatasetError
 
 TABLE = {
     "path": ["a/1.png", "a/2.png", "b/1.png", "c/1.png"],

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from models.dataset_config import DatasetConfig, OmniglotConfig
-from models.datasets import LabelledFile, list_images
-from models.decoding import decode_image
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import DatasetConfig, OmniglotConfig
+from vicinal.models.datasets import LabelledFile, list_images
+from vicinal.models.decoding import decode_image
+from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
 

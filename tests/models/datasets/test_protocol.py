@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from models.dataset_config import ProtocolConfig
-from models.datasets import load_datasets, read_protocol
-from models.datasets.protocol import open_archives
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import ProtocolConfig
+from vicinal.models.datasets import load_datasets, read_protocol
+from vicinal.models.datasets.protocol import open_archives
+from vicinal.models.errors import DatasetError
 
 HEADER = ["path", "label", "split", "role"]
 # Colors tell which image was read; `main/` lies in an archive of its own name, as in Omniglot.

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.dataset_config import RevisitedConfig
-from models.datasets import LabelledFile, RevisitedSet, read_revisited
-from models.errors import DatasetError
+from vicinal.models.configs.datasets import RevisitedConfig
+from vicinal.models.datasets import LabelledFile, RevisitedSet, read_revisited
+from vicinal.models.errors import DatasetError
 
 NAMES = [f"hall_{number}" for number in range(6)]
 ENTRY = {"easy": [0, 2], "hard": [3], "junk": [5], "bbx": [2.0, 3.0, 14.0, 13.0]}

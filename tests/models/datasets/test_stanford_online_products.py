@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from models.dataset_config import DatasetConfig
-from models.datasets import LabelledFile, list_images
+from vicinal.models.configs.datasets import DatasetConfig
+from vicinal.models.datasets import LabelledFile, list_images
 
 Configure = Callable[..., DatasetConfig]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from models.bundle import ModelBundle
-from models.embedder import Embedder
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
 
 
 def make_picture(label: int, view: int) -> Image.Image:

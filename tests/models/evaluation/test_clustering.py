@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.errors import EvaluationError, MissingPackageError
-from models.evaluation import clustering_nmi, nmi
-from models.evaluation.clustering import k_means
+from vicinal.models.errors import EvaluationError, MissingPackageError
+from vicinal.models.evaluation import clustering_nmi, nmi
+from vicinal.models.evaluation.clustering import k_means
 
 
 def _slow_nmi(labels: list[int], clusters: list[int]) -> float:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from models.dataset_config import (
+from vicinal.models.configs.datasets import (
     Cub200Config,
     ManifestConfig,
     ProtocolConfig,
     RevisitedConfig,
     VehicleIdConfig,
 )
-from models.errors import ConfigError
-from models.evaluation.config import load_tests, parse_test
+from vicinal.models.errors import ConfigError
+from vicinal.models.evaluation.config import load_tests, parse_test
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.dataset_config import FolderConfig
-from models.datasets import list_images
-from models.embedder import Embedder
-from models.errors import DatasetError, EvaluationError
-from models.evaluation.embedding import embed_files, read_embeddings
+from vicinal.models.configs.datasets import FolderConfig
+from vicinal.models.datasets import list_images
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError, EvaluationError
+from vicinal.models.evaluation.embedding import embed_files, read_embeddings
 
 Write = Callable[[Path, dict[str, tuple[int, int]]], None]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from models.dataset_config import FolderConfig, ManifestConfig, RevisitedConfig
-from models.embedder import Embedder
-from models.errors import DatasetError
-from models.evaluation import EvaluationSettings
-from models.evaluation.config import RetrievalTest
-from models.evaluation.measurement import measure_test
+from vicinal.models.configs.datasets import FolderConfig, ManifestConfig, RevisitedConfig
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import DatasetError
+from vicinal.models.evaluation import EvaluationSettings
+from vicinal.models.evaluation.config import RetrievalTest
+from vicinal.models.evaluation.measurement import measure_test
 
 Write = Callable[[Path, dict[str, tuple[int, int]]], None]
 QUICK = EvaluationSettings(n_repetitions=2)

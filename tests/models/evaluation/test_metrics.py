@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from models.errors import EmbeddingError, EvaluationError
-from models.evaluation import RetrievalMetrics, auroc, retrieval_metrics
+from vicinal.models.errors import EmbeddingError, EvaluationError
+from vicinal.models.evaluation import RetrievalMetrics, auroc, retrieval_metrics
 
 KS = (1, 2, 4, 8, 16)
 Floats = NDArray[np.float64]

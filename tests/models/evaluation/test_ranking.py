@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from models.errors import EvaluationError
-from models.evaluation import ranking, retrieval_metrics
-from models.evaluation.ranking import item_ranks, mate_positions, top_similarities
-from models.similarity import FloatArray, normalize
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation import ranking, retrieval_metrics
+from vicinal.models.evaluation.ranking import item_ranks, mate_positions, top_similarities
+from vicinal.models.similarity import FloatArray, normalize
 
 
 def _with_copies(seed: int, n_items: int, n_labels: int) -> tuple[FloatArray, NDArray[np.int64]]:

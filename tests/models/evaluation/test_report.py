@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibration import opis_floor
-from models.errors import EvaluationError
-from models.evaluation import EvaluationSettings, auroc, clustering_nmi, evaluate, retrieval_metrics
+from vicinal.calibration import opis_floor
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation import EvaluationSettings, auroc, clustering_nmi, evaluate, retrieval_metrics
 
 QUICK = EvaluationSettings(ks=(1, 2), n_repetitions=3)
 ROLES = {"gallery": 24, "query": 16, "absent": 9}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.errors import EvaluationError
-from models.evaluation import judged_metrics
-from models.evaluation.revisited import precision_at, trapezoidal_average_precision
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation import judged_metrics
+from vicinal.models.evaluation.revisited import precision_at, trapezoidal_average_precision
 
 
 def _slow_average_precision(ranking: list[int], relevant: set[int], junk: set[int]) -> float:

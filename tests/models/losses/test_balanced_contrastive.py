@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
 
-from models.errors import ConfigError  # noqa: E402
-from models.losses import BalancedContrastiveLoss, GroupBatch, RandomPairs  # noqa: E402
-from models.losses.balanced_contrastive import batch_design_of  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.losses import BalancedContrastiveLoss, GroupBatch, RandomPairs  # noqa: E402
+from vicinal.models.losses.balanced_contrastive import batch_design_of  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]

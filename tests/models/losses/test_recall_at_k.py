@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from models.errors import ConfigError  # noqa: E402
-from models.losses import RecallAtKLoss, recall_at_k  # noqa: E402
-from models.losses.simix import mix_positives  # noqa: E402
-from models.losses.soft_ranks import VirtualExamples, classmates, soft_ranks  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.losses import RecallAtKLoss, recall_at_k  # noqa: E402
+from vicinal.models.losses.simix import mix_positives  # noqa: E402
+from vicinal.models.losses.soft_ranks import VirtualExamples, classmates, soft_ranks  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]
@@ -197,7 +197,7 @@ def test_blocks_do_not_change_the_result(
     embeddings, labels = make_batch((3, 4, 6))
     _fixed_mixtures(monkeypatch, mix_positives(classmates(torch.from_numpy(labels), 6), torch.float64))
     whole = value_and_gradient(RecallAtKLoss(simix=simix), embeddings, labels)
-    monkeypatch.setattr("models.losses.soft_ranks._BLOCK", 300)
+    monkeypatch.setattr("vicinal.models.losses.soft_ranks._BLOCK", 300)
     blocks = value_and_gradient(RecallAtKLoss(simix=simix), embeddings, labels)
     assert blocks[0] == pytest.approx(whole[0], rel=1e-12)
     assert blocks[1] == pytest.approx(whole[1], rel=1e-9, abs=1e-14)
@@ -223,7 +223,7 @@ def test_no_tensor_grows_faster_than_the_similarities(
 ) -> None:
     """With blocks of n^2 elements nothing is larger: not for the ranks, and not for virtual examples."""
     embeddings, labels = map(torch.from_numpy, make_batch((4,) * 48))
-    monkeypatch.setattr("models.losses.soft_ranks._BLOCK", len(labels) ** 2)
+    monkeypatch.setattr("vicinal.models.losses.soft_ranks._BLOCK", len(labels) ** 2)
     with _LargestTensor() as seen:
         RecallAtKLoss(simix=simix)(embeddings.requires_grad_(), labels).backward()
     assert seen.largest == len(labels) ** 2

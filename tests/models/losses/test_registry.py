@@ -16,11 +16,11 @@ pytest.importorskip("pytorch_metric_learning")
 from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from models.config import LossConfig, TrainingConfig  # noqa: E402
-from models.errors import ConfigError  # noqa: E402
-from models.losses import available_losses, build_loss  # noqa: E402
-from models.losses.base import MetricLoss, required  # noqa: E402
-from models.training import Trainer  # noqa: E402
+from vicinal.models.configs.training import LossConfig, TrainingConfig  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.losses import available_losses, build_loss  # noqa: E402
+from vicinal.models.losses.base import MetricLoss, required  # noqa: E402
+from vicinal.models.training.trainer import Trainer  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 FACTS = {"n_classes": 4, "dim": 6, "class_sizes": [4, 9, 5, 6], "max_per_class": 4}
@@ -168,7 +168,7 @@ def test_host_does_not_wait_for_an_accelerator(
     make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Shown on the CPU: labels are taken as unreadable, and operations that read values are refused."""
-    monkeypatch.setattr("models.losses.base.readable", lambda _: False)
+    monkeypatch.setattr("vicinal.models.losses.base.readable", lambda _: False)
     loss = _build(name.split()[0], **({"simix": True} if "SiMix" in name else {}))
     assert torch.isfinite(_without_waiting(loss, make_batch()))
 
@@ -194,7 +194,7 @@ def test_losses_that_look_at_values_are_caught(
 def test_wrong_batch_is_nan_where_labels_cannot_be_read(
     make_batch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("models.losses.base.readable", lambda _: False)
+    monkeypatch.setattr("vicinal.models.losses.base.readable", lambda _: False)
     assert torch.isnan(_without_waiting(_build(name), make_batch((5, 3, 4, 4))))
 
 

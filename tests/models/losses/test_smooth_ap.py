@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
 
-from models.errors import ConfigError  # noqa: E402
-from models.losses import SmoothAPLoss  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.losses import SmoothAPLoss  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
 
-from models.errors import ConfigError  # noqa: E402
-from models.losses import ThresholdConsistentMargin  # noqa: E402
-from models.losses.base import Memory  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.losses import ThresholdConsistentMargin  # noqa: E402
+from vicinal.models.losses.base import Memory  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from service.jobs import Job, JobContext, JobProgress, JobQueue, JobRunner, JobStore, new_job
-from service.redis_link import RedisLink
+from vicinal.service.jobs import Job, JobContext, JobProgress, JobQueue, JobRunner, JobStore, new_job
+from vicinal.service.redis_link import RedisLink
 
 
 class Steps:

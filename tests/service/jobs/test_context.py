@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from service.errors import JobStoppedError
-from service.jobs import Job, JobContext, JobProgress, JobStore
+from vicinal.service.errors import JobStoppedError
+from vicinal.service.jobs import Job, JobContext, JobProgress, JobStore
 
 
 class Clock:

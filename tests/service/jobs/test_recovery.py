@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from service.jobs import Job, JobQueue, JobRunner, JobStore
-from service.jobs.recovery import Recovery
 from tests.service.jobs.conftest import Steps
+from vicinal.service.jobs import Job, JobQueue, JobRunner, JobStore
+from vicinal.service.jobs.recovery import Recovery
 
 PATIENCE = 20.0
 

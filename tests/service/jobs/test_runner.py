@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from indexer.errors import BuildError
-from service.errors import JobStoppedError
-from service.jobs import Job, JobRunner, JobStore, new_job
 from tests.service.jobs.conftest import Steps
+from vicinal.indexer.errors import BuildError
+from vicinal.service.errors import JobStoppedError
+from vicinal.service.jobs import Job, JobRunner, JobStore, new_job
 
 MakeRunner = Callable[..., JobRunner]
 

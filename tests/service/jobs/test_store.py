@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.errors import JobConflictError, JobNotFoundError
-from service.jobs import Job, JobQueue, JobStore, new_job
-from service.jobs import store as store_module
+from vicinal.service.errors import JobConflictError, JobNotFoundError
+from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
+from vicinal.service.jobs import store as store_module
 
 
 def test_a_job_is_read_as_it_was_saved(store: JobStore, job: Job) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import JobsUnavailableError
-from service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
-from service.redis_link import RedisLink
 from tests.service.jobs.conftest import Steps
 from tests.service.redis_server import RedisServer
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.redis_link import RedisLink
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import JobsUnavailableError
-from service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from tests.service.jobs.conftest import Steps
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 

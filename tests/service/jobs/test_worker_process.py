@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer.gallery import Gallery
-from indexer.reader import GalleryReader
-from service.jobs import Job, JobStore, new_job
-from service.jobs.reindex import REINDEX
-from service.settings import Settings
-from service.sharing import open_jobs, open_link
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
+from vicinal.service.http.state import open_jobs, open_link
+from vicinal.service.jobs import Job, JobStore, new_job
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.reindex_job import REINDEX
 
 ROOT = Path(__file__).resolve().parents[3]
 N_ITEMS = 60
@@ -27,13 +27,13 @@ PER_COMMIT = 8
 # A worker whose network is slow, so that there is time to kill it in the middle.
 SLOW_WORKER = f"""
 import sys, threading, time
-from indexer.embedding_run import RunOptions
-from models.bundle import ModelBundle
-from models.embedder import Embedder
-from service.jobs import JobWorker
-from service.jobs.reindex import REINDEX, ReindexJob
-from service.settings import Settings
-from service.sharing import open_jobs, open_link
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.service.jobs import JobWorker
+from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
+from vicinal.service.settings import Settings
+from vicinal.service.http.state import open_jobs, open_link
 
 class SlowEmbedder(Embedder):
     def infer(self, tensors):
@@ -174,7 +174,7 @@ def test_the_command_takes_jobs_and_stops_in_order(
         "VICINAL_SOURCES_DIR": str(settings.sources_dir),
         **({"VICINAL_REDIS_URL": settings.redis_url} if settings.redis_url else {}),
     }
-    worker = start(["-m", "service", "worker"], **variables)
+    worker = start(["-m", "vicinal", "worker"], **variables)
     wait_until(lambda: store.get(job.id).is_final, seconds=120)
     worker.send_signal(number)
     _, written = worker.communicate(timeout=60)

@@ -1,0 +1,105 @@
+"""What embeddings are worth: ranking, one threshold for all classes, and knowing when there is no match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.losses.study_images import Parts
+from vicinal.calibration import opis, opis_floor
+from vicinal.models.datasets import LabelledImages
+from vicinal.models.evaluation import auroc, retrieval_metrics
+
+__all__ = ["measure_parts", "top_scores"]
+
+# OPIS looks at every pair; above this many images the gallery half stands for the set.
+_MOST_FOR_OPIS = 5_000
+_ASKED_FPIR = 0.05
+Embeddings = npt.NDArray[np.float32]
+
+
+def measure_parts(embedded: dict[str, Embeddings], parts: Parts) -> dict[str, Any]:
+    """Metrics on held-out training classes (for choices) and on test classes (for the report).
+
+    Args:
+        embedded: Embeddings of each part.
+        parts: Their labels and roles.
+    """
+    calibration = top_scores(embedded["calibration"], parts.calibration)
+    test = top_scores(embedded["test"], parts.test)
+    threshold = _threshold(calibration["absent"])
+    return {
+        "validation": _among_themselves(embedded["validation"], parts.validation.labels),
+        "test": {
+            **_gallery_search(embedded["test"], parts.test),
+            **_consistency(embedded["test"], parts.test),
+            "auroc": auroc(test["query"], test["absent"]),
+            "fpir_at_calibrated_5": float((test["absent"] >= threshold).mean()),
+            "fnir_at_calibrated_5": float(1.0 - (test["mate"] >= threshold).mean()),
+        },
+    }
+
+
+def top_scores(embeddings: Embeddings, part: LabelledImages) -> dict[str, npt.NDArray[np.float64]]:
+    """Best cosine of each query.
+
+    Returns:
+        `query` and `absent`: best of all gallery items; `mate`: best mate of each query.
+    """
+    gallery = part.roles == "gallery"
+    scores: dict[str, npt.NDArray[np.float64]] = {}
+    for role in ("query", "absent"):
+        similarities = _unit(embeddings[part.roles == role]) @ _unit(embeddings[gallery]).T
+        scores[role] = similarities.max(axis=1).astype(np.float64)
+        if role == "query":
+            mates = part.labels[part.roles == role][:, None] == part.labels[gallery][None]
+            scores["mate"] = np.where(mates, similarities, -1.0).max(axis=1).astype(np.float64)
+    return scores
+
+
+def _threshold(absent: npt.NDArray[np.float64]) -> float:
+    """Lowest threshold that at most the asked share of the queries without a mate reaches."""
+    allowed = int(_ASKED_FPIR * len(absent))
+    return float(np.nextafter(np.sort(absent)[::-1][allowed], np.inf))
+
+
+def _gallery_search(embeddings: Embeddings, part: LabelledImages) -> dict[str, float]:
+    query, gallery = part.roles == "query", part.roles == "gallery"
+    found = retrieval_metrics(
+        embeddings[query],
+        part.labels[query],
+        gallery_embeddings=embeddings[gallery],
+        gallery_labels=part.labels[gallery],
+        ks=(1,),
+    )
+    return {"hit_rate_1": found.hit_rate[1], "map_at_r": found.map_at_r}
+
+
+def _among_themselves(embeddings: Embeddings, labels: npt.NDArray[np.str_]) -> dict[str, float]:
+    found, consistency = retrieval_metrics(embeddings, labels, ks=(1,)), opis(embeddings, labels)
+    return {
+        "hit_rate_1": found.hit_rate[1],
+        "map_at_r": found.map_at_r,
+        "opis": consistency.opis,
+        "epsilon_opis": consistency.epsilon_opis,
+        "threshold_range": list(consistency.threshold_range),
+    }
+
+
+def _consistency(embeddings: Embeddings, part: LabelledImages) -> dict[str, float]:
+    known = np.isin(part.roles, ["gallery", "query"])
+    if known.sum() > _MOST_FOR_OPIS:
+        known = part.roles == "gallery"
+    found = opis_floor(embeddings[known], part.labels[known], n_repetitions=20, seed=0)
+    return {
+        "opis": found.measured.opis,
+        "epsilon_opis": found.measured.epsilon_opis,
+        "opis_floor": found.opis,
+        "epsilon_opis_floor": found.epsilon_opis,
+    }
+
+
+def _unit(embeddings: Embeddings) -> Embeddings:
+    return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)

@@ -1,0 +1,173 @@
+"""How often 95 % intervals hold the truth, where the truth is known.
+
+Three worlds. `rates`: each label has its own rate from a beta distribution, and the threshold is fixed.
+`scores`: each label has its own normal mean, all scores are normal around it, and the threshold is chosen on
+the sample, so that at most the target has the event. `pairs`: trials that stand under two labels, with
+normal effects of both. Labels have 20 trials each, or numbers that differ by a factor of 10 and more.
+
+Three intervals: a bootstrap over trials, a percentile bootstrap over labels, and `calibration.intervals`. The
+prediction interval is held against the rate that 10 further labels show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from benchmarks.common.record import save_result
+from vicinal.calibration import LabelCounts, prediction_interval, rate_interval
+
+N_FURTHER = 10
+N_BOOTSTRAP = 500
+NORMAL = NormalDist()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One calibration: what was counted, the true rate, and what further labels showed."""
+
+    counts: LabelCounts
+    truth: float
+    shown: float
+
+
+def draw_sizes(rng, n_labels: int, balanced: bool) -> np.ndarray:
+    """Trials of each label: 20 each, or log-normal with a median of 12."""
+    if balanced:
+        return np.full(n_labels, 20)
+    return np.maximum(2, np.round(rng.lognormal(np.log(12.0), 1.0, n_labels))).astype(int)
+
+
+def sample_rates(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
+    """Labels whose rates are Beta distributed, at a fixed threshold."""
+    m = 1.0 / correlation - 1.0
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        sizes = draw_sizes(rng, n, balanced)
+        return rng.binomial(sizes, rng.beta(rate * m, (1.0 - rate) * m, n)), sizes
+
+    counts = LabelCounts(*draw(n_labels))
+    events, sizes = draw(N_FURTHER)
+    return Sample(counts, rate, events.sum() / sizes.sum())
+
+
+def sample_scores(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
+    """Normal scores around normal means of the labels; the lowest threshold that holds the rate."""
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.repeat(np.arange(n), draw_sizes(rng, n, balanced))
+        means = np.sqrt(correlation) * rng.standard_normal(n)
+        return means[codes] + np.sqrt(1.0 - correlation) * rng.standard_normal(len(codes)), codes
+
+    scores, codes = draw(n_labels)
+    threshold = np.sort(scores)[len(scores) - 1 - int(rate * len(scores))]
+    counts = LabelCounts.of(scores > threshold, codes)
+    return Sample(counts, 1.0 - NORMAL.cdf(threshold), float((draw(N_FURTHER)[0] > threshold).mean()))
+
+
+def sample_pairs(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
+    """Normal scores of pairs of labels around the sum of both labels' effects; fixed threshold."""
+    threshold = NORMAL.inv_cdf(1.0 - rate)
+
+    def draw(n: int) -> LabelCounts:
+        images = np.full(n, 5) if balanced else np.maximum(2, draw_sizes(rng, n, balanced) // 4)
+        labels = np.triu_indices(n, 1)
+        first, second = (np.repeat(one, np.outer(images, images)[labels]) for one in labels)
+        effects = np.sqrt(correlation / 2.0) * rng.standard_normal(n)
+        noise = np.sqrt(1.0 - correlation) * rng.standard_normal(len(first))
+        return LabelCounts.of(effects[first] + effects[second] + noise >= threshold, first, second)
+
+    return Sample(draw(n_labels), rate, draw(N_FURTHER).rate)
+
+
+def over_trials(rng, counts: LabelCounts) -> tuple[float, float]:
+    """Percentile bootstrap over trials, as if each stood for itself."""
+    drawn = rng.binomial(counts.n_trials, counts.rate, N_BOOTSTRAP) / counts.n_trials
+    return tuple(np.quantile(drawn, [0.025, 0.975]))
+
+
+def over_labels(rng, counts: LabelCounts) -> tuple[float, float]:
+    """Percentile bootstrap over labels."""
+    drawn = rng.integers(0, counts.n_labels, (N_BOOTSTRAP, counts.n_labels))
+    shares = counts.events[drawn].sum(axis=1) / counts.trials[drawn].sum(axis=1)
+    return tuple(np.quantile(shares, [0.025, 0.975]))
+
+
+WORLDS = {
+    "rates": (sample_rates, [(0.05, 0.05), (0.05, 0.2), (0.2, 0.1)], (5, 10, 30, 100)),
+    "scores": (sample_scores, [(0.05, 0.1), (0.05, 0.3), (0.05, 0.5)], (5, 10, 30, 100)),
+    "pairs": (sample_pairs, [(0.01, 0.1), (0.01, 0.3), (0.05, 0.3)], (10, 20, 30)),
+}
+
+
+def run_cell(world: str, n_labels: int, balanced: bool, setting: tuple[float, float], n: int) -> dict:
+    """Coverage and mean width of each interval in one world."""
+    draw = WORLDS[world][0]
+    hits = {name: [] for name in ("trials", "labels", "model", "prediction")}
+    widths = {name: [] for name in hits}
+    above = []
+    for repetition in range(n):
+        digits = (round(1000 * one) for one in setting)
+        rng = np.random.default_rng([repetition, n_labels, balanced, *digits, list(WORLDS).index(world)])
+        sample = draw(rng, n_labels, balanced, *setting)
+        own = rate_interval(sample.counts)
+        further = prediction_interval(sample.counts, N_FURTHER)
+        for name, (low, high), truth in (
+            ("trials", over_trials(rng, sample.counts), sample.truth),
+            ("labels", over_labels(rng, sample.counts), sample.truth),
+            ("model", (own.low, own.high), sample.truth),
+            ("prediction", (further.low, further.high), sample.shown),
+        ):
+            hits[name].append(low <= truth <= high)
+            widths[name].append(high - low)
+        above.append(sample.truth > own.high)
+    return {
+        "world": world,
+        "n_labels": n_labels,
+        "balanced": balanced,
+        "rate": setting[0],
+        "correlation": setting[1],
+        "coverage": {name: float(np.mean(values)) for name, values in hits.items()},
+        "mean_width": {name: round(float(np.mean(values)), 4) for name, values in widths.items()},
+        "truth_above": float(np.mean(above)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument("--worlds", nargs="+", choices=list(WORLDS), default=["rates", "scores"])
+    arguments = parser.parse_args()
+    started = time.process_time()
+    cells = []
+    for world in arguments.worlds:
+        _, settings, numbers = WORLDS[world]
+        for n_labels in numbers:
+            for balanced in (True, False):
+                for setting in settings:
+                    cells.append(run_cell(world, n_labels, balanced, setting, arguments.repetitions))
+                    show(cells[-1])
+    result = {"repetitions": arguments.repetitions, "confidence": 0.95, "n_further_labels": N_FURTHER}
+    seconds = round(time.process_time() - started, 1)
+    name = "_".join(["interval_coverage", *(() if "rates" in arguments.worlds else arguments.worlds)])
+    print(save_result(name, {**result, "processor_seconds": seconds, "cells": cells}))
+
+
+def show(cell: dict) -> None:
+    figures = " ".join(
+        f"{name} {cell['coverage'][name]:.3f} ({cell['mean_width'][name]:.3f})" for name in cell["coverage"]
+    )
+    print(
+        f"{cell['world']:6} {cell['n_labels']:4} labels, {'even' if cell['balanced'] else 'uneven':6} "
+        f"rate {cell['rate']:.2f} correlation {cell['correlation']:.2f}: {figures}; "
+        f"above {cell['truth_above']:.3f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Image sets with a fixed protocol, laid out as a user would have them: files and manifests."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.models.datasets.protocol import open_archives, read_protocol
+
+__all__ = ["Part", "coarse_labels", "extract_part"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part (calibration or test) of an image set, on disk.
+
+    Attributes:
+        gallery: Manifest of the gallery images.
+        queries: Manifest of all queries, with and without a mate; the column `role` tells. Both have a column
+            `coarse`, empty for sets without coarse labels.
+    """
+
+    gallery: Path
+    queries: Path
+
+
+def coarse_labels(root: Path, labels: set[str]) -> dict[str, str]:
+    """Coarse label of each label: class of groceries, alphabet of characters; none for dogs."""
+    if (root / "classes.csv").is_file():
+        with (root / "classes.csv").open(newline="", encoding="utf-8") as stream:
+            found = {
+                row["Class Name (str)"]: row["Coarse Class Name (str)"] for row in csv.DictReader(stream)
+            }
+        return {label: found[label] for label in labels}
+    return {label: label.rpartition("/")[0] for label in labels if "/" in label}
+
+
+def extract_part(root: Path, split: str, folder: Path) -> Part:
+    """Unpack one split of a protocol folder and write its manifests."""
+    rows = read_protocol(root, split=split, roles=("gallery", "query", "absent"))
+    with open_archives(root) as read:
+        for row in rows:
+            path = folder / "images" / row.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(read(row))
+    coarse, manifests = coarse_labels(root, {row.label for row in rows}), {}
+    for name, roles in (("gallery", {"gallery"}), ("queries", {"query", "absent"})):
+        manifests[name] = folder / f"{name}.csv"
+        with manifests[name].open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["path", "id", "label", "role", "coarse"])
+            writer.writerows(
+                [f"images/{row.path}", row.path, row.label, row.role, coarse.get(row.label, "")]
+                for row in rows
+                if row.role in roles
+            )
+    return Part(**manifests)

@@ -1,0 +1,167 @@
+"""A threshold calibrated on some classes, tried on others, through the command line and the HTTP server.
+
+For each image set: index the gallery of its calibration classes, calibrate for an FPIR on the labelled
+queries of these classes, then search a gallery of the test classes, which share no label with them, by
+HTTP and count. Everything is done with the commands a user would type.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from benchmarks.common.record import percentiles, save_result
+from benchmarks.quality.protocol_data import Part, extract_part
+from vicinal.calibration import LabelCounts, rate_interval
+from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.service.http.server import serving
+from vicinal.service.settings import Settings
+
+RERANK = ("off", "contextual")
+# What is refined, where the bundle has a refiner.
+REFINE = ("off", "both")
+
+
+def vicinal(*arguments: object) -> dict:
+    """Run a command and read its JSON."""
+    command = [sys.executable, "-m", "service", *map(str, arguments), "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def search_all(url: str, gallery: str, part: Part, pipeline: dict[str, str], threshold: float) -> list[dict]:
+    """Search for every query over HTTP; one row each."""
+    rows = []
+    with httpx.Client(base_url=url, timeout=60) as client, part.queries.open(newline="") as stream:
+        for query in csv.DictReader(stream):
+            image = (part.queries.parent / query["path"]).read_bytes()
+            started = time.perf_counter()
+            answer = client.post(
+                f"/v1/galleries/{gallery}/search",
+                files={"image": image},
+                data={"threshold": repr(threshold), "include_candidates": "true", **pipeline},
+            )
+            milliseconds = 1e3 * (time.perf_counter() - started)
+            found = answer.raise_for_status().json()
+            ranked = found["matches"] + found["candidates"]
+            rows.append(
+                {
+                    "id": query["id"],
+                    "label": query["label"],
+                    "role": query["role"],
+                    "top_label": ranked[0]["label"],
+                    "top_score": ranked[0]["score"],
+                    "no_match": found["no_match"],
+                    "found": query["label"] in {match["label"] for match in found["matches"]},
+                    "milliseconds": round(milliseconds, 2),
+                }
+            )
+    return rows
+
+
+def rates(rows: list[dict]) -> dict[str, float]:
+    """Hit rate, FNIR and FPIR, with 95 % intervals that rest on labels."""
+    known = [row for row in rows if row["role"] == "query"]
+    absent = [row for row in rows if row["role"] == "absent"]
+    return {
+        "hit_rate_1": with_interval(known, lambda row: row["top_label"] == row["label"]),
+        "fnir": with_interval(known, lambda row: not row["found"]),
+        "fpir": with_interval(absent, lambda row: not row["no_match"]),
+        "n_queries": len(known),
+        "n_absent": len(absent),
+        "n_absent_labels": len({row["label"] for row in absent}),
+    }
+
+
+def with_interval(rows: list[dict], counts) -> dict[str, float]:
+    """Share of the rows that count, and its 95 % interval for labels like these."""
+    by_label: dict[str, list[bool]] = {}
+    for row in rows:
+        by_label.setdefault(row["label"], []).append(bool(counts(row)))
+    events, trials = np.array([[sum(values), len(values)] for values in by_label.values()]).T
+    found = rate_interval(LabelCounts(events, trials))
+    return {"value": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+
+
+def coarse_options(part: Part) -> tuple[str, ...]:
+    """The option that tells near from far labels, where the set has coarse labels."""
+    with part.queries.open(newline="", encoding="utf-8") as stream:
+        has_coarse = any(row["coarse"] for row in csv.DictReader(stream))
+    return ("--coarse-by", "coarse") if has_coarse else ()
+
+
+def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
+    """All steps for one image set."""
+    data_dir = folder / "data"
+    options = ("--data-dir", data_dir, "--bundle", bundle)
+    parts = {split: extract_part(root, split, folder / split) for split in ("calibration", "test")}
+    indexed = {
+        split: vicinal("index", part.gallery, "--gallery", split, *options) for split, part in parts.items()
+    }
+    runs = {}
+    has_refiner = ModelBundle.open(bundle).manifest.refiner is not None
+    with serving(Settings(data_dir=data_dir, bundle=bundle)) as url:
+        for refine, rerank in itertools.product(REFINE if has_refiner else REFINE[:1], RERANK):
+            calibration = vicinal(
+                *("calibrate", "--gallery", "calibration", "--queries", parts["calibration"].queries),
+                *("--target", target, "--refine", refine, "--rerank", rerank),
+                *(*coarse_options(parts["calibration"]), *options),
+            )
+            pipeline = {"refine": refine, "rerank": rerank}
+            rows = search_all(url, "test", parts["test"], pipeline, calibration["threshold"])
+            name = rerank if refine == "off" else f"refine {refine}, {rerank}"
+            runs[name] = {
+                "calibration": calibration,
+                "test": rates(rows),
+                "request_milliseconds": percentiles([row["milliseconds"] for row in rows]),
+                "rows": rows,
+            }
+            show(root.name, name, runs[name])
+    counts = {split: {"items": one["n_items"], "hygiene": one["hygiene"]} for split, one in indexed.items()}
+    return {"galleries": counts, "runs": runs}
+
+
+def show(name: str, rerank: str, run: dict) -> None:
+    measured = {
+        rate: "{value:.3f} [{low:.3f}, {high:.3f}]".format(**run["test"][rate])
+        for rate in ("hit_rate_1", "fpir", "fnir")
+    }
+    calibrated = run["calibration"]["rates"]
+    print(
+        f"{name}, {rerank}: threshold {run['calibration']['threshold']:.4f} "
+        f"(on calibration classes: FPIR {calibrated['fpir']:.3f}, FNIR {calibrated['fnir']:.3f}); "
+        f"on test classes: R@1 {measured['hit_rate_1']}, FPIR {measured['fpir']}, FNIR {measured['fnir']}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
+    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
+    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
+    parser.add_argument("--target", default="fpir=5%")
+    parser.add_argument("--suffix", default="", help="added to the names of the raw results")
+    arguments = parser.parse_args()
+    for name in arguments.sets:
+        root = arguments.data / name
+        if not root.is_dir():
+            print(f"{name}: not found in {arguments.data}, left out")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            result = run_set(root, Path(folder), arguments.bundle, arguments.target)
+        found = {"set": name, "target": arguments.target, "bundle": arguments.bundle.name, **result}
+        print(save_result(f"protocol_{name}{arguments.suffix}", found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Memory and time of a calibration of 100,000 items, every negative pair counted.
+
+Synthetic embeddings: normal noise around normal centers, so that classes overlap. The snapshot is written
+first; what is measured is a fresh process that opens it, calibrates and ends. The neighbor lists come from an
+approximate index, which makes them fast: some rates would differ a little with exact ones, and no cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.common.record import save_result
+from vicinal.calibration import Target
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
+from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
+from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.scoring.pipeline import Pipeline
+
+TARGETS = ("far=0.001",)
+
+
+def approximate_graph(embeddings: np.ndarray) -> NeighborGraph:
+    """Nearest other items by an inverted file, most similar first."""
+    faiss = import_faiss()
+    index = faiss.index_factory(embeddings.shape[1], "IVF512,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(embeddings[:20_000])
+    index.add(embeddings)
+    index.nprobe = 8
+    rows = np.arange(len(embeddings))
+    _, found = index.search(embeddings, N_NEIGHBORS + 1)
+    similarities = np.empty(found.shape, np.float32)
+    for start in range(0, len(rows), 4096):
+        part = slice(start, start + 4096)
+        similarities[part] = exact_similarities(embeddings[part], embeddings[found[part]])
+    similarities[(found == rows[:, None]) | (found < 0)] = -np.inf
+    order = np.lexsort((found, -similarities), axis=1)[:, :N_NEIGHBORS]
+    similarities = np.take_along_axis(similarities, order, axis=1)
+    ids = np.where(np.isfinite(similarities), np.take_along_axis(found, order, axis=1), -1)
+    return NeighborGraph(ids.astype(np.int32), similarities)
+
+
+def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
+    """Write the snapshot of a synthetic gallery."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n_items) // per_label
+    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
+    embeddings = normalize(centers[labels] + 1.1 * rng.normal(size=(n_items, dim)).astype(np.float32))
+    items = pa.table(
+        {
+            "id": [f"item {i}" for i in range(n_items)],
+            "label": [f"label {label}" for label in labels],
+            "uri": [f"{i}.png" for i in range(n_items)],
+            "metadata": ["{}"] * n_items,
+        }
+    )
+    write_snapshot(
+        path,
+        SnapshotRows(items, np.arange(n_items), embeddings, approximate_graph(embeddings)),
+        index="auto",
+        fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic", "next_number": n_items},
+    )
+
+
+def calibrate(path: Path, n_queries: int, target: str) -> dict:
+    """Calibrate in this process, and say what it took."""
+    snapshot = Snapshot.open(path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, busy = time.perf_counter(), time.process_time()
+    calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
+    found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target))
+    record = found.record
+    return {
+        "target": target,
+        "threshold": record.threshold,
+        "rates": record.rates.model_dump(),
+        "opis": {space: one.model_dump() for space, one in record.evidence.opis.items()},
+        "n_negative_pairs": record.n_negative_pairs,
+        "n_positive_pairs": record.n_positive_pairs,
+        "peak_resident_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "megabytes_before": round(before / 1024, 1),
+        "wall_seconds": round(time.perf_counter() - started, 1),
+        "processor_seconds": round(time.process_time() - busy, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--per-label", type=int, default=10)
+    parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--snapshot", type=Path, help="measure this one here, and print JSON")
+    parser.add_argument("--target", default=TARGETS[0])
+    arguments = parser.parse_args()
+    if arguments.snapshot:
+        print(json.dumps(calibrate(arguments.snapshot, arguments.queries, arguments.target)))
+        return
+    setting = {name: getattr(arguments, name) for name in ("items", "dim", "per_label", "queries")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "1"
+        write(path, arguments.items, arguments.dim, arguments.per_label)
+        runs = []
+        for target in TARGETS:
+            command = [sys.executable, __file__, "--snapshot", str(path), "--target", target]
+            command += ["--queries", str(arguments.queries)]
+            answer = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+            runs.append(json.loads(answer.stdout))
+            print(runs[-1], flush=True)
+    print(save_result("calibration_memory", {**setting, "runs": runs}))
+
+
+if __name__ == "__main__":
+    main()

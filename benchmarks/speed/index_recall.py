@@ -1,0 +1,72 @@
+"""Which Faiss index `auto` should pick: recall of the exact neighbors against time, by index and probes.
+
+The vectors are synthetic: 5,000 clusters in a 64-dimensional subspace and isotropic noise, 100,000 x 512.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import faiss
+import numpy as np
+
+from benchmarks.common.record import percentiles, save_result
+
+FETCHED = 400
+
+
+def clustered_vectors(rng: np.random.Generator, n: int, dim: int, centers: np.ndarray, basis: np.ndarray):
+    latent = centers[rng.integers(0, len(centers), n)] + 0.6 * rng.normal(size=(n, centers.shape[1]))
+    vectors = (latent @ basis + 4.0 * rng.normal(size=(n, dim))).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def measure(index, queries: np.ndarray, exact: np.ndarray, n_probed: int | None, fetched: int) -> dict:
+    parameters = None if n_probed is None else faiss.SearchParametersIVF(nprobe=n_probed)
+    times, found = [], []
+    for query in queries:
+        started = time.perf_counter()
+        found.append(set(index.search(query[None], fetched, params=parameters)[1][0]))
+        times.append(1e3 * (time.perf_counter() - started))
+    recall = {
+        f"recall_at_{k}": round(
+            float(np.mean([len(one & set(row[:k])) / k for one, row in zip(found, exact, strict=True)])), 4
+        )
+        for k in (10, 100)
+    }
+    return {"n_probed": n_probed, "fetched": fetched, **recall, "milliseconds": percentiles(times)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=512)
+    parser.add_argument("--queries", type=int, default=200)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(0)
+    centers, basis = rng.normal(size=(5000, 64)), rng.normal(size=(64, arguments.dim))
+    items = clustered_vectors(rng, arguments.items, arguments.dim, centers, basis)
+    queries = clustered_vectors(rng, arguments.queries, arguments.dim, centers, basis)
+    exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    rows = []
+    half, quarter = arguments.dim // 2, arguments.dim // 4
+    for spec in ("Flat", "IVF1024,SQ8", f"IVF1024,PQ{quarter}x4fs", f"IVF1024,PQ{half}x4fs"):
+        started = time.perf_counter()
+        index = faiss.index_factory(arguments.dim, spec, faiss.METRIC_INNER_PRODUCT)
+        index.train(items)
+        index.add(items)
+        seconds = round(time.perf_counter() - started, 1)
+        for n_probed in (None,) if spec == "Flat" else (32, 64, 128):
+            row = {
+                "index": spec,
+                "build_seconds": seconds,
+                **measure(index, queries, exact, n_probed, FETCHED),
+            }
+            rows.append(row)
+            print(row)
+    print(save_result("index_recall", {"items": arguments.items, "dim": arguments.dim, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Accepted pairs of every image over a range of thresholds, block by block, each pair counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.errors import CalibrationError
+
+__all__ = ["ImageRates", "measure_images"]
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+# Pairs a block.
+_BLOCK = 2**21
+_BINS = 65_536
+_LARGEST_DISTANCE = 2.0
+
+
+@dataclass(frozen=True)
+class ImageRates:
+    """How many partners each image accepts at each threshold.
+
+    Attributes:
+        names: (C,) labels, sorted.
+        classes: (n,) index of each image's label.
+        sizes: (C,) images of each label.
+        thresholds: (N,) distances in [0, 2], rising.
+        threshold_range: Smallest and largest distance of the calibration range.
+        positive: (n, N) other images of the same label with dist <= t.
+        negative: (n, N) images of other labels with dist <= t.
+    """
+
+    names: npt.NDArray[np.generic]
+    classes: Counts
+    sizes: Counts
+    thresholds: Floats
+    threshold_range: tuple[float, float]
+    positive: Counts
+    negative: Counts
+
+    @property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """(C,) whether a label has a positive pair."""
+        return self.sizes >= 2
+
+    @property
+    def sensitivity(self) -> Floats:
+        """(T, N) share of accepted positive pairs of each kept label: the mean of its images' shares."""
+        sizes = self.sizes[self.kept, None]
+        return self.class_sums(self.positive)[self.kept] / (sizes * (sizes - 1))
+
+    @property
+    def specificity(self) -> Floats:
+        """(T, N) share of rejected negative pairs of each kept label: the mean of its images' shares."""
+        sizes = self.sizes[self.kept, None]
+        return 1.0 - self.class_sums(self.negative)[self.kept] / (sizes * (len(self.classes) - sizes))
+
+    def class_sums(self, table: Counts | Floats) -> Floats:
+        """Sum the rows (n, N) of each label's images to (C, N)."""
+        starts = np.concatenate([[0], self.sizes.cumsum()[:-1]])
+        order = np.argsort(self.classes, kind="stable")
+        return np.add.reduceat(table[order], starts, axis=0, dtype=np.float64)
+
+
+def measure_images(
+    embeddings: npt.ArrayLike, labels: npt.ArrayLike, far_range: tuple[float, float], n_thresholds: int
+) -> ImageRates:
+    """Count the accepted pairs of each image at evenly spaced thresholds of the calibration range.
+
+    Args:
+        embeddings: (n, d), normalized or not.
+        labels: (n,) class labels.
+        far_range: Shares of negative pairs accepted at the ends of the range.
+        n_thresholds: Number N of thresholds; the first lies one step above the smallest distance.
+
+    Raises:
+        CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
+    """
+    unit = _unit_rows(embeddings)
+    names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    _check(len(unit), len(classes), sizes, far_range)
+    if n_thresholds < 1:
+        raise CalibrationError(f"n_thresholds is {n_thresholds}, expected at least 1")
+    t_min, t_max = _negative_quantiles(unit, classes, far_range)
+    thresholds = t_min + (t_max - t_min) * np.arange(1, n_thresholds + 1) / n_thresholds
+    positive, negative = _accepted_partners(unit, classes, thresholds)
+    return ImageRates(names, classes, sizes, thresholds, (t_min, t_max), positive, negative)
+
+
+def _accepted_partners(unit: Floats, classes: Counts, thresholds: Floats) -> tuple[Counts, Counts]:
+    """(n, N) partners of the same and of other labels with dist <= t, for each image."""
+    # Slot j of an image holds its distances in (t_{j-1}, t_j]; the cumulative sum counts those up to t_j.
+    positive, negative = (np.zeros((len(unit), len(thresholds)), dtype=np.int64) for _ in range(2))
+    for start, distances in _distance_blocks(unit):
+        rows, columns = np.nonzero(distances <= thresholds[-1])
+        slots = np.searchsorted(thresholds, distances[rows, columns], side="left")
+        rows, columns = rows + start, columns + start
+        same = classes[rows] == classes[columns]
+        for table, of_kind in ((positive, same), (negative, ~same)):
+            for members in (rows, columns):
+                np.add.at(table, (members[of_kind], slots[of_kind]), 1)
+    return positive.cumsum(axis=1), negative.cumsum(axis=1)
+
+
+def _negative_quantiles(unit: Floats, classes: Counts, shares: tuple[float, float]) -> tuple[float, float]:
+    """Linearly interpolated quantiles of all negative distances, exact, without keeping them.
+
+    A histogram finds the bins in which the wanted ranks lie; a second pass keeps the distances of these.
+    """
+    counts = np.zeros(_BINS, dtype=np.int64)
+    for distances in _negative_distances(unit, classes):
+        counts += np.bincount(_bins(distances), minlength=_BINS)
+    before = np.concatenate([[0], counts.cumsum()])
+    positions = [share * (before[-1] - 1) for share in shares]
+    ranks = sorted({rank for position in positions for rank in (int(position), int(np.ceil(position)))})
+    wanted = np.unique(np.searchsorted(before, ranks, side="right") - 1)
+    kept: dict[int, list[Floats]] = {int(one): [] for one in wanted}
+    for distances in _negative_distances(unit, classes):
+        bins = _bins(distances)
+        for one in kept:
+            kept[one].append(distances[bins == one])
+    ordered = {one: np.sort(np.concatenate(parts)) for one, parts in kept.items()}
+
+    def at(rank: int) -> float:
+        one = int(np.searchsorted(before, rank, side="right") - 1)
+        return float(ordered[one][rank - before[one]])
+
+    low, high = (_interpolated(position, at) for position in positions)
+    return low, high
+
+
+def _interpolated(position: float, at: Callable[[int], float]) -> float:
+    low = int(position)
+    below, above = at(low), at(int(np.ceil(position)))
+    return below + (above - below) * (position - low)
+
+
+def _bins(distances: Floats) -> npt.NDArray[np.intp]:
+    return np.minimum((distances * (_BINS / _LARGEST_DISTANCE)).astype(np.intp), _BINS - 1)
+
+
+def _negative_distances(unit: Floats, classes: Counts) -> Iterator[Floats]:
+    for start, distances in _distance_blocks(unit):
+        rows = classes[start : start + len(distances), None]
+        yield distances[(rows != classes[None, start:]) & (distances < np.inf)]
+
+
+def _distance_blocks(unit: Floats) -> Iterator[tuple[int, Floats]]:
+    """First row, and L2 distances of some rows to all from that row on; infinite for pairs seen before.
+
+    Every pass over the same embeddings sees the same bits, so that a pair that fixes a threshold also
+    passes it.
+    """
+    n = len(unit)
+    start = 0
+    while start < n:
+        stop = min(n, start + max(1, _BLOCK // (n - start)))
+        block = unit[start:stop] @ unit[start:].T
+        distances = np.sqrt(np.clip(2.0 - 2.0 * block, 0.0, _LARGEST_DISTANCE**2))
+        distances[np.tri(stop - start, n - start, dtype=bool)] = np.inf
+        yield start, distances
+        start = stop
+
+
+def _unit_rows(embeddings: npt.ArrayLike) -> Floats:
+    rows = np.asarray(embeddings, dtype=np.float64)
+    if rows.ndim != 2:
+        raise CalibrationError(f"embeddings have shape {rows.shape}, expected (n, d)")
+    norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    if not (np.isfinite(norms) & (norms > 0.0)).all():
+        raise CalibrationError("an embedding is zero or holds values that are not finite")
+    return np.asarray(rows / norms[:, None])
+
+
+def _check(n: int, n_labels: int, sizes: Counts, far_range: tuple[float, float]) -> None:
+    if n != n_labels:
+        raise CalibrationError(f"{n} embeddings, but {n_labels} labels")
+    if not 0.0 <= far_range[0] < far_range[1] <= 1.0:
+        raise CalibrationError(f"far_range is {far_range}, expected two rising shares between 0 and 1")
+    if len(sizes) < 2:
+        raise CalibrationError("all embeddings carry one label: there are no negative pairs")
+    if (sizes < 2).all():
+        raise CalibrationError("every label has one embedding: there are no positive pairs")

@@ -1,0 +1,144 @@
+"""Counts by label: what an error rate rests on, label by label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.trials import Codes, TrialLabels, Trials
+
+__all__ = ["LabelCounts", "RateName", "label_counts"]
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+RateName = Literal["far", "frr", "fpir", "fnir", "precision"]
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Trials of each label, and in how many of them the event of the rate happened.
+
+    Attributes:
+        events: (L,) trials of each label with the event, such as queries that got a match.
+        trials: (L,) all trials of each label, at least 1.
+        labels_per_trial: 1, or 2 where each trial stands under both of its labels, as negative pairs do.
+
+    Raises:
+        CalibrationError: The arrays do not fit each other, or hold impossible counts.
+    """
+
+    events: Counts
+    trials: Counts
+    labels_per_trial: Literal[1, 2] = 1
+
+    def __post_init__(self) -> None:
+        if self.events.shape != self.trials.shape or self.trials.ndim != 1 or not len(self.trials):
+            raise CalibrationError(
+                f"events and trials have shapes {self.events.shape} and {self.trials.shape}, expected one "
+                "count each for at least one label"
+            )
+        if (self.trials < 1).any() or (self.events < 0).any() or (self.events > self.trials).any():
+            raise CalibrationError("a label has no trials, or more events than trials")
+
+    @property
+    def n_labels(self) -> int:
+        """Labels with trials."""
+        return len(self.trials)
+
+    @property
+    def n_events(self) -> int:
+        """Trials with the event, each counted once."""
+        return int(self.events.sum()) // self.labels_per_trial
+
+    @property
+    def n_trials(self) -> int:
+        """All trials, each counted once."""
+        return int(self.trials.sum()) // self.labels_per_trial
+
+    @property
+    def rate(self) -> float:
+        """Share of the trials with the event, in [0, 1]."""
+        return self.n_events / self.n_trials
+
+    @property
+    def effective_labels(self) -> float:
+        """How many labels of equal size would weigh as evenly: (sum n)^2 / sum n^2 (Kish, 1965), up to L."""
+        sizes = self.trials.astype(np.float64)
+        return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+    @property
+    def leave_one_label_out(self) -> tuple[float, float]:
+        """Lowest and highest rate without the trials of one label; the rate itself where there is but one."""
+        remaining = self.n_trials - self.trials
+        usable = remaining > 0
+        if not usable.any():
+            return self.rate, self.rate
+        rates = (self.n_events - self.events[usable]) / remaining[usable]
+        return float(rates.min()), float(rates.max())
+
+    @classmethod
+    def of(cls, is_event: npt.NDArray[np.bool_], *codes: Codes) -> LabelCounts | None:
+        """Count trials by label; None without trials.
+
+        Args:
+            is_event: (n,) whether the event happened.
+            codes: (n,) label of each trial as a number; twice where a trial has two different labels.
+
+        Raises:
+            CalibrationError: Neither one nor two labels a trial were given.
+        """
+        if len(codes) == 1:
+            labels_per_trial: Literal[1, 2] = 1
+        elif len(codes) == 2:
+            labels_per_trial = 2
+        else:
+            raise CalibrationError(f"{len(codes)} labels a trial were given, expected one or two")
+        size = max(int(one.max(initial=0)) for one in codes) + 1
+        trials = np.stack([np.bincount(one, minlength=size) for one in codes]).sum(axis=0)
+        events = np.stack([np.bincount(one[is_event], minlength=size) for one in codes]).sum(axis=0)
+        present = trials > 0
+        return cls(events[present], trials[present], labels_per_trial) if present.any() else None
+
+
+def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCounts | None:
+    """What a rate at a threshold rests on; None where there was nothing to measure it on.
+
+    A precision rests on the returned matches, counted under the labels of their queries.
+
+    Args:
+        trials: Scores with labels.
+        rate: Name of the rate.
+        threshold: Lowest accepted score.
+
+    Raises:
+        CalibrationError: The trials carry no labels.
+    """
+    labels = trials.labels
+    if labels is None:
+        raise CalibrationError("counts by label need the labels of the trials")
+    if rate == "far":
+        return _accepted_pairs(trials, labels, threshold)
+    if rate == "frr":
+        return LabelCounts.of(trials.mate_scores < threshold, labels.mates)
+    if rate == "fpir":
+        return LabelCounts.of(trials.best_scores_without_mate >= threshold, labels.without_mate)
+    if rate == "fnir":
+        return LabelCounts.of(trials.best_mate_scores < threshold, labels.best_mates)
+    returned = trials.answer_scores >= threshold
+    return LabelCounts.of(trials.answer_is_mate[returned], labels.answers[returned])
+
+
+def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> LabelCounts | None:
+    accepted = trials.non_mate_scores >= threshold
+    codes = (labels.non_mate_queries, labels.non_mate_items)
+    if trials.low_pairs is None:
+        return LabelCounts.of(accepted, *codes)
+    n = len(labels.names)
+    pairs, events = trials.low_pairs.by_label, trials.low_pairs.reaching(threshold)[:, 0]
+    pairs = sum((np.bincount(one, minlength=n) for one in codes), start=pairs)
+    events = sum((np.bincount(one[accepted], minlength=n) for one in codes), start=events)
+    return LabelCounts(events[pairs > 0], pairs[pairs > 0], labels_per_trial=2)

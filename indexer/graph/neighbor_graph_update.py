@@ -1,0 +1,88 @@
+"""Neighbor graph after changes: the exact lists of all items, from the lists of those that stayed.
+
+Adding items can only push others out of a list, so a list that lost no neighbor is the merge of itself and
+the nearest added items. Lists that lost one are searched again, as are those of the added items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, NeighborGraph, nearest_others
+from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.models.similarity import FloatArray, exact_similarities
+
+__all__ = ["update_neighbor_graph"]
+
+Positions = npt.NDArray[np.int64]
+OnProgress = Callable[[int, int], None]
+
+_BLOCK = 1024
+
+
+def update_neighbor_graph(
+    graph: NeighborGraph,
+    kept: Positions,
+    embeddings: FloatArray,
+    *,
+    on_progress: OnProgress | None = None,
+) -> NeighborGraph:
+    """Neighbor lists after some items were removed and others added, equal to those built from scratch.
+
+    Args:
+        graph: Lists of the items before, over their positions.
+        kept: (k,) ascending positions of those that stayed.
+        embeddings: (n, d) float32, L2-normalized, of the items now: those that stayed, in their order, and
+            then the added ones.
+        on_progress: Called with finished items and n.
+    """
+    report = on_progress or (lambda _done, _total: None)
+    n, n_kept, width = len(embeddings), len(kept), graph.ids.shape[1]
+    ids = np.full((n, width), -1, dtype=np.int32)
+    similarities = np.full((n, width), -np.inf, dtype=np.float32)
+    ids[:n_kept], similarities[:n_kept] = _moved(graph, kept)
+    lost = ((graph.ids[kept] >= 0) & (ids[:n_kept] < 0)).any(axis=1)
+    again = np.concatenate([np.flatnonzero(lost), np.arange(n_kept, n)])
+    whole = np.flatnonzero(~lost)
+    for start in range(0, len(again), _BLOCK):
+        rows = again[start : start + _BLOCK]
+        found, scores = nearest_others(embeddings, rows, width)
+        ids[rows], similarities[rows] = -1, -np.inf
+        ids[rows, : found.shape[1]], similarities[rows, : found.shape[1]] = found, scores
+        report(min(start + _BLOCK, len(again)), n)
+    for start in range(0, len(whole) if n > n_kept else 0, _BLOCK):
+        rows = whole[start : start + _BLOCK]
+        listed = NeighborGraph(ids[rows], similarities[rows])
+        merged = _with_added(listed, embeddings[rows], embeddings[n_kept:], n_kept)
+        ids[rows], similarities[rows] = merged.ids, merged.similarities
+        report(len(again) + min(start + _BLOCK, len(whole)), n)
+    report(n, n)
+    return NeighborGraph(ids, similarities)
+
+
+def _moved(graph: NeighborGraph, kept: Positions) -> tuple[npt.NDArray[np.int32], FloatArray]:
+    """Lists of the items that stayed, over their new positions, -1 for neighbors that are gone."""
+    moved_to = np.full(len(graph.ids) + 1, -1, dtype=np.int32)
+    # The last entry stands for the padding, which -1 points to.
+    moved_to[kept] = np.arange(len(kept))
+    return moved_to[graph.ids[kept]], np.asarray(graph.similarities[kept])
+
+
+def _with_added(
+    listed: NeighborGraph, embeddings: FloatArray, added: FloatArray, first: int
+) -> NeighborGraph:
+    """Lists merged with the nearest of the added items, whose positions begin at `first`."""
+    faiss = import_faiss()
+    width = listed.ids.shape[1]
+    n_fetched = min(len(added), width + SPARE_NEIGHBORS)
+    queries = np.ascontiguousarray(embeddings)
+    found = faiss.knn(queries, added, n_fetched, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    ids = np.concatenate([listed.ids, found + first], axis=1)
+    scores = np.concatenate([listed.similarities, exact_similarities(queries, added[found])], axis=1)
+    order = np.lexsort((ids, -scores), axis=1)[:, :width]
+    return NeighborGraph(
+        np.take_along_axis(ids, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
+    )

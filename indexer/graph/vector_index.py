@@ -1,0 +1,218 @@
+"""Vector indexes: which items are near a query, approximately; exact scores come later."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.models.errors import MissingPackageError
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["FLAT_LIMIT", "FaissIndex", "VectorIndex", "check_factory", "choose_factory", "import_faiss"]
+
+Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+# Above this, scanning every vector costs more than all other stages of a query together.
+FLAT_LIMIT = 10_000
+
+
+class VectorIndex(Protocol):
+    """Nearest neighbors by inner product, over positions 0..n-1."""
+
+    @property
+    def spec(self) -> str:
+        """What kind of index this is, for people."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the nearest items are found for certain, up to rounding."""
+
+    @property
+    def can_select(self) -> bool:
+        """Whether a search can be restricted to some of the items."""
+
+    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n: Number of items, at least 1.
+            among: (n_items,) whether an item may be found; all when None.
+        """
+
+    def save(self, path: Path) -> None:
+        """Write the index to one file."""
+
+
+def choose_factory(n_items: int, dim: int) -> str:
+    """The `faiss.index_factory` string that `auto` stands for.
+
+    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization, two
+    dimensions a code: see benchmarks/index_recall.py. Candidates are re-scored exactly, so only
+    which items become candidates is approximate.
+    """
+    if n_items <= FLAT_LIMIT:
+        return "Flat"
+    n_lists = 2 ** round(math.log2(4.0 * math.sqrt(n_items)))
+    codes = f"PQ{dim // 2}x4fs" if dim % 2 == 0 else "SQ8"
+    return f"IVF{n_lists},{codes}"
+
+
+class FaissIndex:
+    """A Faiss index that is never changed after it was built.
+
+    Args:
+        index: The Faiss index, trained and filled.
+        spec: Its factory string.
+    """
+
+    def __init__(self, index: Any, spec: str) -> None:
+        self._index = index
+        self._spec = spec
+        self._faiss = import_faiss()
+
+    @property
+    def spec(self) -> str:
+        """The factory string."""
+        return self._spec
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every vector is compared in full."""
+        return self._spec == "Flat"
+
+    @classmethod
+    def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
+        """Train and fill an index.
+
+        Args:
+            embeddings: (n, d) float32, L2-normalized.
+            factory: A `faiss.index_factory` string, or `auto`.
+
+        Raises:
+            GalleryError: Faiss does not know the string or cannot train it on so few items.
+        """
+        faiss = import_faiss()
+        n_items, dim = embeddings.shape
+        spec = choose_factory(n_items, dim) if factory == "auto" else factory
+        try:
+            index = faiss.index_factory(dim, spec, faiss.METRIC_INNER_PRODUCT)
+            index.train(_training_sample(embeddings))
+            index.add(embeddings)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
+        return cls(index, spec)
+
+    @classmethod
+    def open(cls, path: Path, spec: str) -> Self:
+        """Open a saved index, memory-mapped where its kind allows.
+
+        Raises:
+            GalleryError: The file is missing or damaged.
+        """
+        faiss = import_faiss()
+        # Inverted lists and flat vectors are mapped in different ways; all else is read.
+        flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
+        flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
+        try:
+            return cls(faiss.read_index(str(path), flags), spec)
+        except (MemoryError, RuntimeError) as error:
+            raise GalleryError(f"index file '{path}' cannot be read") from error
+
+    def save(self, path: Path) -> None:
+        """Write the index to one file.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        try:
+            self._faiss.write_index(self._index, str(path))
+            # Faiss does not notice when the last bytes find no room.
+            FaissIndex.open(path, self._spec)
+        except (GalleryError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise StorageError(f"index file '{path}' cannot be written: {reason}") from error
+
+    @property
+    def can_select(self) -> bool:
+        """Whether Faiss can restrict this kind of index: flat ones and inverted lists."""
+        return self.is_exact or self._n_lists is not None
+
+    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
+        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n: Number of items, at least 1.
+            among: (n_items,) whether an item may be found; all when None.
+        """
+        parameters = self._parameters(among)
+        # Queries one by one: from 20 on, Faiss multiplies matrices, which rounds differently.
+        rows = [self._index.search(query[None], n, params=parameters)[1] for query in queries]
+        return np.concatenate(rows) if rows else np.empty((0, n), np.int64)
+
+    def _parameters(self, among: Bools | None) -> Any:
+        selector = None if among is None else self._selector(among)
+        n_lists = self._n_lists
+        if n_lists is None:
+            return None if selector is None else self._faiss.SearchParameters(sel=selector)
+        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/index_recall.py.
+        n_probed = max(32, min(256, n_lists // 8))
+        if among is not None:
+            # The fewer items may be found, the further away they lie: as many of them are compared as of all.
+            n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
+        return self._faiss.SearchParametersIVF(nprobe=min(n_lists, n_probed), sel=selector)
+
+    def _selector(self, among: Bools) -> Any:
+        return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
+
+    @property
+    def _n_lists(self) -> int | None:
+        n_lists: int | None = getattr(self._inner(), "nlist", None)
+        return n_lists
+
+    def _inner(self) -> Any:
+        return self._faiss.downcast_index(self._index)
+
+
+def check_factory(factory: str, dim: int) -> None:
+    """Refuse a factory string that Faiss does not know, before hours of embedding.
+
+    Raises:
+        GalleryError: Faiss does not know the string, or it does not fit the dimension.
+    """
+    if factory == "auto":
+        return
+    faiss = import_faiss()
+    try:
+        faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise GalleryError(f"Faiss cannot build '{factory}' for {dim}-d embeddings: {reason}") from error
+
+
+def import_faiss() -> Any:
+    """The faiss module.
+
+    Raises:
+        MissingPackageError: Neither faiss-cpu nor faiss-gpu is installed.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingPackageError("faiss", "cpu", "the vector index") from error
+    return faiss
+
+
+def _training_sample(embeddings: FloatArray, most: int = 200_000) -> FloatArray:
+    if len(embeddings) <= most:
+        return embeddings
+    chosen = np.random.default_rng(0).choice(len(embeddings), most, replace=False)
+    return np.ascontiguousarray(embeddings[np.sort(chosen)])

@@ -1,0 +1,261 @@
+"""Live changes: items added, replaced, patched and removed while the gallery is searched.
+
+Each call is one commit: all of it becomes visible or nothing. What a call returned for is on the disk, and
+seen by the next search in this process and in any other.
+
+A new item's neighbor list is made at once, from the items that came before it, so that adding items one by
+one and adding them together give the same lists. Lists of older items are left as they are until the
+gallery is compacted or indexed again; `GalleryView.graph_staleness` says how much that concerns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
+from vicinal.indexer.jobs.retention import READER_GRACE
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
+from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities
+
+__all__ = ["Change", "Patch", "add_items", "patch_items", "remove_items"]
+
+Positions = npt.NDArray[np.int64]
+
+# Seconds that a change waits for the one before it.
+_PATIENCE = 30.0
+# From here on the small files of small changes are merged.
+_MOST_SMALL_FILES = 128
+# What only old revisions refer to is removed after so many changes.
+_CHANGES_BETWEEN_CLEANING = 64
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a live change did.
+
+    Attributes:
+        revision: The table's version that holds it.
+        n_added: Items with an id that was new.
+        replaced: Ids of the items that were there before.
+        n_patched: Items with another label or other metadata.
+        n_removed: Items that are gone.
+    """
+
+    revision: int
+    n_added: int = 0
+    replaced: frozenset[str] = frozenset()
+    n_patched: int = 0
+    n_removed: int = 0
+
+
+@dataclass(frozen=True)
+class Patch:
+    """New label and metadata of an item.
+
+    Attributes:
+        label: The label, None for none.
+        metadata: Merged into the present metadata: a value replaces, None removes, objects are merged
+            (RFC 7396).
+        keeps_label: Leave the label as it is.
+    """
+
+    label: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    keeps_label: bool = False
+
+
+def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
+    """Add items; one whose id is there already replaces it, also within the rows.
+
+    Args:
+        reader: The gallery.
+        rows: One row an item, as `as_rows` gives them.
+        bundle: Fingerprint of the bundle that embedded them.
+
+    Raises:
+        BundleMismatchError: The gallery was embedded with another bundle.
+        GalleryBusyError: Another job keeps writing.
+    """
+    with reader.gallery.writing(patience=_PATIENCE):
+        activation, view = reader.active()
+        _check_rows(reader, view, rows, bundle)
+        last = _last_of_each_id(rows)
+        if not len(last):
+            return Change(view.revision)
+        ids = last["id"].to_pylist()
+        old = view.positions(ids)
+        n_new = len(last)
+        sequences = np.arange(activation.next_number, activation.next_number + n_new)
+        neighbors, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
+        columns = {
+            "sequence": pa.array(sequences),
+            "patch": pa.array(np.full(n_new, -1)),
+            "neighbor_ids": as_fixed_lists(neighbors),
+            "neighbor_similarities": as_fixed_lists(similarities),
+        }
+        for name, column in columns.items():
+            last = last.append_column(name, column)
+        gone = view.sequences(old[old >= 0])
+        revision = _commit(reader, activation, last, gone, activation.next_number + n_new)
+        replaced = frozenset(item_id for item_id, place in zip(ids, old, strict=True) if place >= 0)
+        return Change(revision, n_added=n_new - len(replaced), replaced=replaced)
+
+
+def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
+    """Remove items: all of them, or none when one of them is not there.
+
+    Raises:
+        ItemNotFoundError: There is no item of one of the ids.
+        GalleryBusyError: Another job keeps writing.
+    """
+    with reader.gallery.writing(patience=_PATIENCE):
+        activation, view = reader.active()
+        sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
+        if not len(sequences):
+            return Change(view.revision)
+        revision = _commit(reader, activation, None, sequences, activation.next_number)
+        return Change(revision, n_removed=len(sequences))
+
+
+def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
+    """Change label and metadata of items: of all of them, or of none when one is not there.
+
+    Raises:
+        ItemNotFoundError: There is no item of one of the ids.
+        GalleryBusyError: Another job keeps writing.
+    """
+    with reader.gallery.writing(patience=_PATIENCE):
+        activation, view = reader.active()
+        sequences = np.sort(view.sequences(_found(reader, view, list(patches))))
+        if not len(sequences):
+            return Change(view.revision)
+        rows = reader.gallery.table.rows(view.revision, sequences)
+        ordered = [patches[item_id] for item_id in rows["id"].to_pylist()]
+        numbers = np.full(len(rows), activation.next_number)
+        columns = {
+            "label": pa.array(_patched_labels(rows["label"].to_pylist(), ordered), pa.string()),
+            "metadata": pa.array(_patched_metadata(rows["metadata"].to_pylist(), ordered), pa.string()),
+            "patch": pa.array(numbers),
+        }
+        for name, column in columns.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        revision = _commit(reader, activation, rows, sequences, activation.next_number + 1)
+        return Change(revision, n_patched=len(rows))
+
+
+def _commit(
+    reader: GalleryReader,
+    activation: Activation,
+    rows: pa.Table | None,
+    removed: Sequences,
+    next_number: int,
+) -> int:
+    gallery = reader.gallery
+    revision = gallery.table.change(activation.revision, rows, removed)
+    if gallery.table.n_small_files(revision) > _MOST_SMALL_FILES:
+        revision = gallery.table.merge_small_files(revision)
+    gallery.advance(activation, revision, next_number)
+    if revision % _CHANGES_BETWEEN_CLEANING == 0:
+        gallery.clean_up(READER_GRACE)
+    return revision
+
+
+def _check_rows(reader: GalleryReader, view: GalleryView, rows: pa.Table, bundle: str) -> None:
+    manifest = view.snapshot.manifest
+    if manifest.bundle != bundle:
+        raise BundleMismatchError(reader.gallery.name, bundle, manifest.bundle)
+    width = rows["embedding"].type.list_size
+    if width != manifest.dim:
+        raise GalleryError(
+            f"gallery '{reader.gallery.name}' holds {manifest.dim}-d embeddings, got {width}-d"
+        )
+
+
+def _last_of_each_id(rows: pa.Table) -> pa.Table:
+    places = {item_id: place for place, item_id in enumerate(rows["id"].to_pylist())}
+    return rows.take(pa.array(sorted(places.values()), pa.int64()))
+
+
+def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Positions:
+    positions = view.positions(item_ids)
+    if (positions < 0).any():
+        raise ItemNotFoundError(reader.gallery.name, item_ids[int(np.argmax(positions < 0))])
+    return positions
+
+
+def _neighbor_lists(
+    view: GalleryView, embeddings: FloatArray, sequences: Sequences, old: Positions
+) -> tuple[Sequences, FloatArray]:
+    """For each new item the nearest live items before it: sequences and exact similarities.
+
+    Args:
+        view: The gallery before.
+        embeddings: (b, d) float32 of the new items.
+        sequences: (b,) sequences they get.
+        old: (b,) positions of the items they replace, -1 for none; gone for that item and all later ones.
+    """
+    n_fetched = N_NEIGHBORS + SPARE_NEIGHBORS
+    ids = np.full((len(embeddings), N_NEIGHBORS), -1, dtype=np.int64)
+    similarities = np.full((len(embeddings), N_NEIGHBORS), -np.inf, dtype=np.float32)
+    for i, query in enumerate(embeddings):
+        gone = old[: i + 1]
+        positions = _nearest_but(view, query[None], n_fetched, gone[gone >= 0])
+        own = _nearest_before(embeddings, i, n_fetched)
+        vectors = np.concatenate([view.vectors(positions), embeddings[own]])
+        candidates = np.concatenate([view.sequences(positions), sequences[own]])
+        exact = exact_similarities(query, vectors)
+        order = np.lexsort((candidates, -exact))[:N_NEIGHBORS]
+        ids[i, : len(order)], similarities[i, : len(order)] = candidates[order], exact[order]
+    return ids, similarities
+
+
+def _nearest_before(embeddings: FloatArray, i: int, n: int) -> Positions:
+    """The n rows before row i that are nearest to it, up to the rounding of float32 products."""
+    return np.argsort(-(embeddings[:i] @ embeddings[i]), kind="stable")[:n]
+
+
+def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Positions) -> Positions:
+    """At least the n nearest live items that are not gone."""
+    n_fetched = n
+    while True:
+        found = view.nearest(query, n_fetched)[0] if len(view) else np.empty(0, np.int64)
+        left = found[(found >= 0) & ~np.isin(found, gone)]
+        if len(left) >= n or n_fetched >= len(view):
+            return left
+        n_fetched *= 2
+
+
+def _patched_labels(labels: Sequence[str | None], patches: Sequence[Patch]) -> list[str | None]:
+    return [label if patch.keeps_label else patch.label for label, patch in zip(labels, patches, strict=True)]
+
+
+def _patched_metadata(metadata: Sequence[str | None], patches: Sequence[Patch]) -> list[str]:
+    return [
+        json.dumps(_merge_patch(json.loads(text or "{}"), patch.metadata or {}))
+        for text, patch in zip(metadata, patches, strict=True)
+    ]
+
+
+def _merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge_patch(merged.get(key), value)
+    return merged

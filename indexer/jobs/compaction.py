@@ -1,0 +1,176 @@
+"""Compaction: a new version made of the built one and its live changes, while searches and changes go on.
+
+Nothing is decoded or embedded again. The neighbor lists of the new version are those that an index job
+would find, so that `graph_staleness` starts at 0 again; changes that come meanwhile stand beside the new
+version as they stood beside the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.indexer.errors import GalleryBusyError
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
+from vicinal.indexer.graph.vector_index import choose_factory
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.files import storing
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["Compaction", "CompactionPolicy", "compact"]
+
+OnProgress = Callable[[int, int], None]
+
+_BLOCK = 16_384
+
+
+class CompactionPolicy(BaseModel):
+    """When a gallery is compacted.
+
+    Attributes:
+        share: When this share of the built version's size has changed.
+        least: Not before so many changes, whatever the share.
+        most: After so many changes, whatever the share: each search compares the added items one by one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: float = Field(0.1, gt=0.0, le=1.0)
+    least: int = Field(100, ge=1)
+    most: int = Field(50_000, ge=1)
+
+    def is_due(self, view: GalleryView) -> bool:
+        """Whether a gallery in this state should be compacted."""
+        wanted = max(self.least, self.share * len(view.snapshot))
+        return view.n_changes >= min(wanted, self.most)
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction made.
+
+    Attributes:
+        version: The new version.
+        n_items: Its size.
+        index: Kind of its vector index.
+        seconds: Time taken.
+    """
+
+    version: int
+    n_items: int
+    index: str
+    seconds: float
+
+
+def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> Compaction | None:
+    """Make a new version of the gallery's present state and let searches use it.
+
+    Args:
+        reader: The gallery.
+        on_progress: Called with finished items and all, while neighbor lists are made.
+
+    Returns:
+        What was made; None when there were no changes.
+
+    Raises:
+        GalleryBusyError: Another job is compacting, or another version was activated meanwhile.
+    """
+    gallery, started = reader.gallery, time.monotonic()
+    with gallery.compacting():
+        activation, view = _kept(reader)
+        if not view.n_changes:
+            return None
+        version = view.revision
+        with (
+            storing(f"a compacted version of gallery '{gallery.name}'"),
+            tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder,
+        ):
+            rows = _rows_of(view, Path(folder), on_progress)
+            manifest = view.snapshot.manifest
+            fields = {
+                "version": version,
+                "bundle": manifest.bundle,
+                "bundle_name": manifest.bundle_name,
+                "next_number": view.next_number,
+            }
+            snapshot = write_snapshot(
+                gallery.snapshot_path(version), rows, index=_index_kind(view), fields=fields
+            )
+        gallery.refine(snapshot)
+        made = snapshot.manifest
+        done = Compaction(version, made.n_items, made.index, round(time.monotonic() - started, 3))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        gallery.save_report(version, {"kind": "compaction", **asdict(done), "created_at": now})
+        if not gallery.swap(activation, version):
+            gallery.forget({version})
+            raise GalleryBusyError(
+                f"another version of gallery '{gallery.name}' was activated while it was compacted: "
+                "it stays as it is"
+            )
+    return done
+
+
+def _kept(reader: GalleryReader) -> tuple[Activation, GalleryView]:
+    """What is searched; its rows stay whatever comes."""
+    while True:
+        activation, view = reader.active()
+        if not view.n_changes or reader.gallery.keep_rows(activation):
+            return activation, view
+
+
+def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress | None) -> SnapshotRows:
+    positions = np.arange(view.n_positions)
+    live = positions[~view.is_dead(positions)]
+    embeddings = _gathered(view, live, folder / "embeddings.npy")
+    snapshot = view.snapshot
+    graph = update_neighbor_graph(
+        NeighborGraph(snapshot.neighbor_ids, snapshot.neighbor_similarities),
+        live[: np.searchsorted(live, len(snapshot))],
+        embeddings,
+        on_progress=on_progress,
+    )
+    return SnapshotRows(_items_of(view, live), view.sequences(live), embeddings, graph)
+
+
+def _gathered(view: GalleryView, live: npt.NDArray[np.int64], path: Path) -> FloatArray:
+    """(n, d) embeddings in a file: a large gallery's do not fit into memory twice."""
+    shape = (len(live), view.snapshot.manifest.dim)
+    if not len(live):
+        return np.empty(shape, np.float32)
+    gathered: FloatArray = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    with path.open("r+b") as stream:
+        # A disk that is full must say so now: a write through the map would end the process.
+        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    for start in range(0, len(live), _BLOCK):
+        gathered[start : start + _BLOCK] = view.vectors(live[start : start + _BLOCK])
+    return gathered
+
+
+def _items_of(view: GalleryView, live: npt.NDArray[np.int64]) -> pa.Table:
+    places = np.arange(view.n_positions)
+    places[view.patches.positions] = view.n_positions + np.arange(len(view.patches.positions))
+    parts = (view.snapshot.item_table, view.segment.items, view.patches.items)
+    schema = view.patches.items.schema
+    everything = pa.concat_tables([part.select(ITEM_COLUMNS).cast(schema) for part in parts])
+    return everything.take(pa.array(places[live]))
+
+
+def _index_kind(view: GalleryView) -> str:
+    """The kind of index that was chosen by hand, or `auto`."""
+    manifest = view.snapshot.manifest
+    is_automatic = manifest.index == choose_factory(manifest.n_items, manifest.dim)
+    return "auto" if is_automatic else manifest.index

@@ -1,0 +1,190 @@
+"""Embedding run: decodes in threads while the network runs, and commits finished rows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from vicinal.indexer.errors import BuildError
+from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
+from vicinal.indexer.sources import SourceItem
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import EmbeddingError, ImageError
+
+__all__ = ["EmbeddingRun", "Failure", "RowSink", "RunOptions"]
+
+# Large enough that Lance's files stay few, small enough that little is lost.
+_ROWS_PER_COMMIT = 2048
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An image that is not in the gallery, and why."""
+
+    id: str
+    path: str
+    reason: str
+
+
+class RowSink(Protocol):
+    """Where finished rows go, such as a gallery that is held for writing."""
+
+    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
+        """Commit the first rows."""
+
+    def append(self, rows: pa.Table) -> None:
+        """Commit further rows."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run goes.
+
+    Attributes:
+        max_failures: Give up when more images than this cannot be used; None goes on.
+        workers: Threads that decode.
+        rows_per_commit: Finished rows that are committed together.
+        seconds_per_commit: Commit also fewer rows when so much time has passed.
+        resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
+    """
+
+    max_failures: int | None = None
+    workers: int = 2
+    rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
+    seconds_per_commit: float = math.inf
+    resumes: bool = False
+
+
+class EmbeddingRun:
+    """Embeds items into rows that nobody searches yet.
+
+    Args:
+        sink: Where the rows go.
+        embedder: Embedder of the bundle to use.
+        options: How the run goes.
+    """
+
+    def __init__(self, sink: RowSink, embedder: Embedder, options: RunOptions | None = None) -> None:
+        self.sink = sink
+        self.embedder = embedder
+        self.options = options or RunOptions()
+        self.failures: list[Failure] = []
+        self._n_kept = 0
+        self._rows: list[pa.Table] = []
+        self._started = self.options.resumes
+        self._committed_at = time.monotonic()
+
+    def over(self, items: Sequence[SourceItem], on_progress: Callable[[int, int, int], None]) -> None:
+        """Embed every item; failures are collected.
+
+        Args:
+            items: What to embed; of two with one id the first is kept.
+            on_progress: Called after every batch with finished, all and failed items.
+
+        Raises:
+            BuildError: Too many failures, or nothing could be used.
+        """
+        for batch in self._prepared_batches(self._without_repeats(items)):
+            self._embed(batch)
+            n_failed = len(self.failures)
+            on_progress(self._n_kept + n_failed, len(items), n_failed)
+        self.commit()
+        if not self._started:
+            first = f", the first because {self.failures[0].reason}" if self.failures else ""
+            raise BuildError(f"none of {len(items)} images could be used{first}")
+
+    def _without_repeats(self, items: Sequence[SourceItem]) -> Iterator[SourceItem]:
+        seen: set[str] = set()
+        for item in items:
+            if item.id in seen:
+                self._fail(item, "its id was used before in this source; the first image was kept")
+            elif _displayable(str(item.path)) != str(item.path):
+                self._fail(item, "its file name is not UTF-8: rename it")
+            else:
+                seen.add(item.id)
+                yield item
+
+    def _prepared_batches(self, items: Iterator[SourceItem]) -> Iterator[list[PreparedItem]]:
+        batch: list[PreparedItem] = []
+        for item, future in self._decoding(items):
+            try:
+                batch.append(future.result())
+            except (ImageError, OSError) as error:
+                self._fail(item, getattr(error, "strerror", None) or str(error))
+            if len(batch) == self.embedder.batch_size:
+                yield batch
+                batch = []
+        # Also when empty: the last images may all have failed, and progress has to say so.
+        yield batch
+
+    def _decoding(self, items: Iterator[SourceItem]) -> Iterator[tuple[SourceItem, Future[PreparedItem]]]:
+        """Items in order, while those of the next batches are being decoded."""
+        ahead = 3 * self.embedder.batch_size
+        waiting: deque[tuple[SourceItem, Future[PreparedItem]]] = deque()
+        with ThreadPoolExecutor(self.options.workers, thread_name_prefix="decode") as pool:
+            try:
+                for item in items:
+                    waiting.append((item, pool.submit(prepare_item, item, self.embedder)))
+                    if len(waiting) >= ahead:
+                        yield waiting.popleft()
+                while waiting:
+                    yield waiting.popleft()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _embed(self, batch: list[PreparedItem]) -> None:
+        if not batch:
+            return
+        raw = self.embedder.infer([one.tensor for one in batch])
+        try:
+            self._keep(as_rows(batch, self.embedder.finish(raw)))
+        except EmbeddingError:
+            # One image without direction must not take the others with it.
+            for one, vector in zip(batch, raw, strict=True):
+                try:
+                    self._keep(as_rows([one], self.embedder.finish(vector[None])))
+                except EmbeddingError as error:
+                    self._fail(one.item, str(error))
+
+    def _fail(self, item: SourceItem, reason: str) -> None:
+        failure = Failure(_displayable(item.id), _displayable(str(item.path)), reason)
+        self.failures.append(failure)
+        most = self.options.max_failures
+        if most is not None and len(self.failures) > most:
+            raise BuildError(
+                f"{len(self.failures)} images could not be used, at most {most} were allowed; "
+                f"the last is '{failure.path}': {reason}"
+            )
+
+    def _keep(self, rows: pa.Table) -> None:
+        self._rows.append(rows)
+        self._n_kept += rows.num_rows
+        is_full = sum(table.num_rows for table in self._rows) >= self.options.rows_per_commit
+        if is_full or time.monotonic() - self._committed_at >= self.options.seconds_per_commit:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit the rows that are finished, as after the last batch; for a run that has to stop."""
+        self._committed_at = time.monotonic()
+        if not self._rows:
+            return
+        rows = pa.concat_tables(self._rows)
+        self._rows = []
+        if self._started:
+            self.sink.append(rows)
+        else:
+            bundle = self.embedder.bundle
+            self.sink.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
+            self._started = True
+
+
+def _displayable(text: str) -> str:
+    # A file name that is not UTF-8 comes as a string that nothing can write or print.
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,362 @@
+"""Rebuild: a new version of a gallery while the old one is searched and changed, in one attempt or several.
+
+Rows are staged beside the table and committed in batches; another attempt goes on after the last of them.
+Live changes that are made meanwhile are taken over before the new version is put in force.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from vicinal.indexer.errors import BuildError, GalleryBusyError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
+from vicinal.indexer.graph.vector_index import check_factory
+from vicinal.indexer.jobs.build import StageClock, record_build
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure
+from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
+from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
+from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.storage.staging import Base, Staging, remove_leftovers
+from vicinal.models.embedder import Embedder
+
+__all__ = ["Rebuild"]
+
+_BATCH = 4096
+_PATIENCE = 1.0
+_COPIED = (
+    "id",
+    "label",
+    "uri",
+    "metadata",
+    "thumbnail",
+    "content_sha256",
+    "signature",
+    "added_at",
+    "embedding",
+)
+# Activations that come in between are rare, and so brief that one more look is enough.
+_MOST_PUBLICATIONS = 3
+_NOT_ACTIVATED = (
+    "another version of the gallery was activated meanwhile, so that this one was not: "
+    "activate it if it is the one to search"
+)
+
+
+class Rebuild:
+    """One attempt at a new version.
+
+    Args:
+        gallery: The gallery, new or existing.
+        embedder: Embedder of the bundle to use.
+        plan: What to build.
+        staging: Where the rows of earlier attempts are.
+        on_progress: Called after every batch; what it raises ends the attempt, finished rows committed.
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        embedder: Embedder,
+        plan: RebuildPlan,
+        staging: Staging,
+        on_progress: Callable[[RebuildProgress], None],
+    ) -> None:
+        self.gallery = gallery
+        self.embedder = embedder
+        self.plan = plan
+        self.staging = staging
+        self.failures: list[Failure] = []
+        self._on_progress = on_progress
+        self._counts = RebuildProgress("embed", 0, 0, 0, 0, 0, self.failures)
+        self._clock = StageClock()
+
+    def run(self) -> RebuildResult:
+        """Go on where the last attempt was, up to the new version.
+
+        Raises:
+            BuildError: Too many failures, or no image could be used.
+            GalleryBusyError: Another process is at it.
+            GalleryError: Faiss does not know the factory string, or the disk refuses.
+        """
+        check_factory(self.plan.index, self.embedder.bundle.dim)
+        with self.staging.held():
+            finished = self._finished_before()
+            if finished is not None:
+                return finished
+            remove_leftovers(self.gallery, but=self.staging.name)
+            self.staging.begin(self.embedder.bundle.fingerprint)
+            if self.plan.items is None and not self._goes_on():
+                # Rows of what was searched then and of what is searched now must not become one version.
+                self.staging.begin_anew(self.embedder.bundle.fingerprint)
+            if self.staging.base() is None:
+                self._note_base(self.gallery.activation)
+            self._stage_items()
+            return self._publish(self._graph())
+
+    def put_in_force(self, version: int) -> RebuildResult:
+        """Let searches use a version that `run` made and left waiting, together with its own calibrations.
+
+        Live changes that came since it was made are kept: another version is then made that has them.
+
+        Raises:
+            BuildError: See `run`.
+            GalleryBusyError: Another process is at it.
+            GalleryError: The disk refuses.
+        """
+        self.plan = replace(self.plan, activate=True, calibrated_as=version)
+        with self.staging.held():
+            finished = self._finished_before()
+            if finished is not None:
+                return finished
+            report = self.gallery.report(version)
+            if not self._goes_on():
+                return _result(report, is_active=False, remark=_NOT_ACTIVATED)
+            with self._writing():
+                active = self.gallery.activation
+                is_current = active is not None and report.get("state") == _state(active)
+                if is_current and self.gallery.replace(active, version, calibrated_as=version):
+                    return _result(report, is_active=True)
+            self.failures.clear()
+            self._stage_items()
+            return self._publish(self._graph())
+
+    def _finished_before(self) -> RebuildResult | None:
+        """What an earlier attempt made that died before it could say so."""
+        active = self.gallery.activation
+        activated = set() if active is None else {active.version, *active.revisions}
+        for version in reversed(self.gallery.versions()):
+            report = self.gallery.report(version)
+            if report.get("job") == self.staging.name and (not self.plan.activate or version in activated):
+                return _result(report, is_active=version in activated)
+        return None
+
+    def _note_base(self, activation: Activation | None) -> None:
+        token, number = (None, 0) if activation is None else (activation.token, activation.next_number)
+        self.staging.note_base(Base(contents_of(self.gallery, activation), token, number))
+
+    def _stage_items(self) -> None:
+        staged = set(self.staging.ids())
+        active = self.gallery.keep_for(self.staging.name)
+        if self.plan.items is None and active is None:
+            raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
+        if self.plan.items is None and active is not None and self._is_own_bundle(active):
+            self._copy_all(active, staged)
+        else:
+            items = self._own_items(active) if self.plan.items is None and active else self.plan.items or ()
+            self._embed(items, staged)
+        if self.staging.is_empty:
+            first = f", the first because {self.failures[0].reason}" if self.failures else ""
+            raise BuildError(f"no image could be used{first}")
+        self._clock.lap("embed")
+
+    def _is_own_bundle(self, active: Activation) -> bool:
+        """Whether the gallery's embeddings can be kept."""
+        identity = self.gallery.table.identity(active.revision)
+        return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
+
+    def _own_items(self, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
+        """The gallery's items as a source: their files are read again."""
+        columns = ["sequence", "id", "uri", "label", "metadata"]
+        rows = self.gallery.columns(active.revision, columns)
+        if sequences is not None:
+            rows = rows.filter(pa.array(np.isin(rows["sequence"].to_numpy(), sequences)))
+        return [
+            SourceItem(row["id"], Path(row["uri"]), row["label"], json.loads(row["metadata"] or "{}"))
+            for row in rows.to_pylist()
+        ]
+
+    def _embed(self, items: Sequence[SourceItem], staged: set[str]) -> None:
+        """Embed the items that are not staged yet."""
+        todo = [item for item in items if item.id not in staged]
+        self._counts = replace(self._counts, total=len(items), skipped=len(items) - len(todo))
+        run = EmbeddingRun(
+            self.staging, self.embedder, replace(self.plan.options, resumes=not self.staging.is_empty)
+        )
+        run.failures = self.failures
+        readable = self._readable(todo)
+
+        def report(done: int, _total: int, _failed: int) -> None:
+            self._report("embed", self._counts.skipped + done, len(items), done - len(self.failures))
+
+        try:
+            run.over(readable, report)
+        finally:
+            # What is finished is kept for the next attempt, whatever ends this one.
+            run.commit()
+
+    def _readable(self, items: Sequence[SourceItem]) -> list[SourceItem]:
+        readable = []
+        for item in items:
+            reason = self.plan.refuse(item.path)
+            if reason is None:
+                readable.append(item)
+            else:
+                self.failures.append(Failure(item.id, str(item.path), reason))
+        return readable
+
+    def _copy_all(self, active: Activation, staged: set[str]) -> None:
+        """Stage the gallery's rows that are not staged yet, embeddings and all."""
+        contents = contents_of(self.gallery, active)
+        is_new = ~np.isin(contents["id"].to_numpy(zero_copy_only=False), list(staged))
+        sequences = contents["sequence"].to_numpy()[is_new]
+        self._counts = replace(self._counts, total=len(contents), skipped=len(contents) - len(sequences))
+        done = 0
+        for rows in self._rows_of(active, sequences):
+            self._append(rows)
+            done += len(rows)
+            self._report("embed", self._counts.skipped + done, len(contents), done)
+
+    def _rows_of(self, active: Activation, sequences: Sequences) -> Iterator[pa.Table]:
+        """Rows of the gallery by sequence, some thousands at a time, as they are staged."""
+        self.gallery.table.check(active.revision)
+        table = self.gallery.table.at(active.revision)
+        numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
+        order = np.argsort(numbers)
+        places = order[np.searchsorted(numbers, sequences, sorter=order)]
+        for start in range(0, len(places), _BATCH):
+            rows = table.take(places[start : start + _BATCH].tolist(), columns=list(_COPIED))
+            metadata = rows["metadata"].cast(pa.string())
+            yield rows.set_column(rows.schema.get_field_index("metadata"), "metadata", metadata)
+
+    def _append(self, rows: pa.Table) -> None:
+        self.staging.append(rows.replace_schema_metadata(None))
+
+    def _graph(self) -> NeighborGraph:
+        graph = build_neighbor_graph(
+            self.staging.embeddings(),
+            on_progress=lambda done, total: self._report("neighbors", done, total),
+        )
+        self._clock.lap("neighbors")
+        return graph
+
+    def _publish(self, graph: NeighborGraph) -> RebuildResult:
+        for _ in range(_MOST_PUBLICATIONS):
+            with self._writing():
+                active = self.gallery.activation
+                related, graph = self._catch_up(active, graph)
+                report = self._write(graph, active)
+                wanted = self.plan.activate and related
+                is_active = wanted and self.gallery.replace(
+                    active, report["version"], calibrated_as=self.plan.calibrated_as
+                )
+            if is_active or not wanted:
+                remark = _NOT_ACTIVATED if self.plan.activate and not is_active else None
+                return _result(report, is_active=is_active, remark=remark)
+            # It lacks a change that came at the last moment; the next one has it.
+            self.gallery.forget({report["version"]})
+        raise GalleryBusyError(f"gallery '{self.gallery.name}' changes faster than a version can be made")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the gallery for writing, however long others take, but not beyond a request to stop."""
+        with ExitStack() as held:
+            is_held = False
+            while not is_held:
+                self._report("publish", 0, 1)
+                with suppress(GalleryBusyError):
+                    held.enter_context(self.gallery.writing(patience=_PATIENCE))
+                    is_held = True
+            yield
+
+    def _catch_up(self, active: Activation | None, graph: NeighborGraph) -> tuple[bool, NeighborGraph]:
+        """Take over the live changes since the noted state; whether that state's items are still searched."""
+        base = self.staging.base()
+        if base is None or active is None:
+            return active is None, graph
+        # Always from the state that the first attempt noted, so that taking over twice changes nothing.
+        now = contents_of(self.gallery, active)
+        changes = self._changes(base, active, now)
+        if changes is None:
+            return False, graph
+        outdated = {*changes.outdated, *self._strangers(now)}
+        if outdated or len(changes.sequences):
+            kept = self.staging.drop(sorted(outdated))
+            self._take_over(active, changes.sequences)
+            graph = update_neighbor_graph(graph, kept, self.staging.embeddings())
+        return True, graph
+
+    def _goes_on(self) -> bool:
+        """Whether the items that an earlier attempt began with are still searched, but for live changes."""
+        base, active = self.staging.base(), self.gallery.activation
+        if base is None or active is None:
+            return base is None
+        return self._changes(base, active, contents_of(self.gallery, active)) is not None
+
+    def _changes(self, base: Base, active: Activation, now: pa.Table) -> LiveDiff | None:
+        return None if self._is_indexed_anew(base, active) else live_diff(base, now)
+
+    def _strangers(self, now: pa.Table) -> set[str]:
+        """Staged items of earlier attempts that neither the source nor the gallery has any more."""
+        source = {item.id for item in self.plan.items or ()}
+        return set(self.staging.ids()) - source - set(now["id"].to_pylist())
+
+    def _is_indexed_anew(self, base: Base, active: Activation) -> bool:
+        """Whether something else than live changes and their compaction came since the noted state."""
+        return active.token != base.token and self.gallery.report(active.version).get("kind") != "compaction"
+
+    def _take_over(self, active: Activation, sequences: Sequences) -> None:
+        if self._is_own_bundle(active):
+            for rows in self._rows_of(active, sequences):
+                self._append(rows)
+        elif len(sequences):
+            self._embed(self._own_items(active, sequences), staged=set())
+
+    def _write(self, graph: NeighborGraph, active: Activation | None) -> dict[str, Any]:
+        """Copy the staged rows into the table and make a version of them; its report."""
+        bundle = self.embedder.bundle
+        for number, rows in enumerate(self.staging.batches()):
+            if number == 0:
+                self.gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
+            else:
+                self.gallery.append(rows)
+        snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
+        record_build(
+            self.gallery,
+            snapshot,
+            self._clock,
+            failures=self.failures,
+            provider=self.embedder.provider,
+            job=self.staging.name,
+        )
+        version = snapshot.manifest.version
+        if active is not None:
+            # What it has the live changes of: `put_in_force` compares it.
+            self.gallery.save_report(version, {**self.gallery.report(version), "state": _state(active)})
+        return self.gallery.report(version)
+
+    def _report(self, stage: str, stage_done: int, stage_total: int, n_items: int | None = None) -> None:
+        done = self._counts.done if n_items is None else n_items
+        self._counts = replace(
+            self._counts, stage=stage, stage_done=stage_done, stage_total=stage_total, done=done
+        )
+        self._on_progress(self._counts)
+
+
+def _state(active: Activation) -> list[Any]:
+    """What changes with every live change and every activation."""
+    return [active.token, active.revision]
+
+
+def _result(report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> RebuildResult:
+    return RebuildResult(
+        version=report["version"],
+        n_items=report["n_items"],
+        n_labels=report["n_labels"],
+        index=report["index"],
+        n_failed=len(report["failures"]),
+        seconds=report["seconds"],
+        is_active=is_active,
+        remark=remark,
+    )

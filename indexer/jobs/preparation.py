@@ -1,0 +1,135 @@
+"""Preparation: from one source item to all that is kept of it, except its embedding."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from PIL import Image
+
+from vicinal.indexer.hygiene import SIGNATURE_SIDE
+from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.models.decoding import read_encoded
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray
+
+__all__ = [
+    "THUMBNAIL_SIDE",
+    "PreparedItem",
+    "as_rows",
+    "make_thumbnail",
+    "no_rows",
+    "prepare_encoded",
+    "prepare_item",
+]
+
+THUMBNAIL_SIDE = 256
+
+
+@dataclass(frozen=True)
+class PreparedItem:
+    """A decoded item, ready for the network.
+
+    Attributes:
+        tensor: (3, S, S) float32.
+        thumbnail: JPEG.
+        content_sha256: Digest of the file.
+        signature: (768,) uint8, the picture at 16 x 16 RGB pixels.
+    """
+
+    item: SourceItem
+    tensor: FloatArray
+    thumbnail: bytes
+    content_sha256: bytes
+    signature: npt.NDArray[np.uint8]
+
+
+def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
+    """Read, decode and preprocess one image.
+
+    Raises:
+        ImageError: The image cannot be used.
+        OSError: The file cannot be read.
+    """
+    return prepare_encoded(item, read_encoded(item.path, embedder.limits), embedder)
+
+
+def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> PreparedItem:
+    """Decode and preprocess one image that is in memory.
+
+    Args:
+        item: What to keep of it; its path is only noted.
+        encoded: The image's file.
+        embedder: Embedder of the bundle to use.
+
+    Raises:
+        ImageError: The image cannot be used.
+    """
+    image = embedder.decode(read_encoded(encoded, embedder.limits))
+    tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
+    return PreparedItem(
+        item=item,
+        tensor=embedder.prepare(image),
+        thumbnail=make_thumbnail(image),
+        content_sha256=hashlib.sha256(encoded).digest(),
+        signature=np.asarray(tiny, dtype=np.uint8).reshape(-1),
+    )
+
+
+def make_thumbnail(image: Image.Image) -> bytes:
+    """JPEG of at most `THUMBNAIL_SIDE` pixels a side."""
+    small = image.copy()
+    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=85)
+    return stream.getvalue()
+
+
+def no_rows(dim: int) -> pa.Table:
+    """A table as `as_rows` gives it, for no item.
+
+    Args:
+        dim: Length of the embeddings.
+    """
+    text = dict.fromkeys(("id", "label", "uri", "metadata"), pa.string())
+    fields = {
+        **text,
+        "thumbnail": pa.binary(),
+        "content_sha256": pa.binary(32),
+        "signature": pa.list_(pa.uint8(), 3 * SIGNATURE_SIDE**2),
+        "added_at": pa.timestamp("us", tz="UTC"),
+        "embedding": pa.list_(pa.float32(), dim),
+    }
+    return pa.schema(list(fields.items())).empty_table()
+
+
+def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Table:
+    """Rows of the gallery table.
+
+    Args:
+        prepared: n items.
+        embeddings: (n, d) float32, L2-normalized.
+    """
+    items = [one.item for one in prepared]
+    now = datetime.now(UTC)
+    return pa.table(
+        {
+            "id": pa.array([item.id for item in items], pa.string()),
+            "label": pa.array([item.label for item in items], pa.string()),
+            "uri": pa.array([str(item.path) for item in items], pa.string()),
+            "metadata": pa.array([json.dumps(item.metadata) for item in items], pa.string()),
+            "thumbnail": pa.array([one.thumbnail for one in prepared], pa.binary()),
+            "content_sha256": pa.array([one.content_sha256 for one in prepared], pa.binary(32)),
+            "signature": as_fixed_lists(np.stack([one.signature for one in prepared])),
+            "added_at": pa.array([now] * len(items), pa.timestamp("us", tz="UTC")),
+            "embedding": as_fixed_lists(embeddings),
+        }
+    )

@@ -1,0 +1,179 @@
+"""Retention: which versions of a gallery are kept, what each takes on the disk, and removing the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.views.snapshot import SnapshotManifest, read_manifest
+
+__all__ = ["Pruning", "READER_GRACE", "RetentionPolicy", "VersionSummary", "describe_versions", "prune"]
+
+# Another process may be reading a revision that has just been succeeded.
+READER_GRACE = timedelta(minutes=10)
+
+
+class RetentionPolicy(BaseModel):
+    """Which versions stay: those that one of the rules keeps, and always the active one.
+
+    Attributes:
+        versions: The newest so many.
+        days: All that are younger.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    versions: int = Field(3, ge=1)
+    days: float = Field(7.0, ge=0.0)
+
+
+@dataclass(frozen=True)
+class VersionSummary:
+    """One version of a gallery.
+
+    Attributes:
+        version: Its number; higher is newer.
+        kind: Made by an `index` job, by a `compaction`, or `unknown`.
+        is_active: Whether it is searched.
+        revision: State of its live changes: what is searched when it is activated.
+        n_items: Items when it was built; None when its files are damaged, which opening it repairs.
+        n_labels: Labels when it was built.
+        index: Kind of its vector index.
+        bundle: Fingerprint of the bundle.
+        derived_bytes: Size of its own files.
+        table_bytes: Size of the files in the item table that it refers to, also together with others.
+        own_table_bytes: Size of those that no other version refers to.
+    """
+
+    version: int
+    created_at: datetime
+    kind: str
+    is_active: bool
+    revision: int
+    n_items: int | None
+    n_labels: int | None
+    index: str | None
+    bundle: str | None
+    derived_bytes: int
+    table_bytes: int
+    own_table_bytes: int
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What was removed.
+
+    Attributes:
+        versions: Versions that are gone.
+        bytes_freed: Size of the files that are gone.
+    """
+
+    versions: list[int]
+    bytes_freed: int
+
+
+def describe_versions(gallery: Gallery) -> list[VersionSummary]:
+    """Every version of a gallery, newest first."""
+    active = gallery.activation
+    versions = gallery.versions()
+    known = {} if active is None else {**active.revisions, active.version: active.revision}
+    revisions = {version: known.get(version, version) for version in versions}
+    files = {version: _table_files(gallery, {version, revisions[version]}) for version in versions}
+    return [_describe(gallery, version, revisions[version], files) for version in reversed(versions)]
+
+
+def prune(
+    gallery: Gallery,
+    policy: RetentionPolicy,
+    *,
+    protected: Iterable[int] = (),
+    grace: timedelta = READER_GRACE,
+) -> Pruning:
+    """Remove the versions that a policy does not keep, and what only they refer to.
+
+    Args:
+        gallery: The gallery.
+        policy: Which versions stay.
+        protected: Versions whose rows stay in the table whatever happens to their files, because something
+            is still compared with them.
+        grace: Revisions younger than this stay for readers that have them open.
+
+    Raises:
+        GalleryBusyError: Another job is writing or compacting.
+    """
+    with gallery.compacting(), gallery.writing():
+        gone = _not_kept(gallery, policy)
+        freed = sum(_folder_bytes(gallery.snapshot_path(version)) for version in gone)
+        gallery.forget(gone)
+        gallery.keep_only(protected)
+        _drop_removed_rows(gallery)
+        return Pruning(sorted(gone), freed + gallery.clean_up(grace))
+
+
+def _drop_removed_rows(gallery: Gallery) -> None:
+    active = gallery.activation
+    if active is not None:
+        revision = gallery.table.drop_removed_rows(active.revision)
+        if revision != active.revision:
+            gallery.advance(active, revision, active.next_number)
+
+
+def _not_kept(gallery: Gallery, policy: RetentionPolicy) -> set[int]:
+    versions = gallery.versions()
+    oldest = datetime.now(UTC) - timedelta(days=policy.days)
+    newest = {*versions[-policy.versions :], gallery.active_version}
+    return {
+        version for version in versions if version not in newest and _created_at(gallery, version) < oldest
+    }
+
+
+def _describe(
+    gallery: Gallery, version: int, revision: int, files: dict[int, dict[str, int]]
+) -> VersionSummary:
+    manifest = _manifest(gallery, version)
+    others = set().union(*(files[other] for other in files if other != version))
+    return VersionSummary(
+        version=version,
+        created_at=_created_at(gallery, version),
+        kind=str(gallery.report(version).get("kind", "unknown")),
+        is_active=version == gallery.active_version,
+        revision=revision,
+        n_items=manifest.n_items if manifest else None,
+        n_labels=manifest.n_labels if manifest else None,
+        index=manifest.index if manifest else None,
+        bundle=manifest.bundle if manifest else None,
+        derived_bytes=_folder_bytes(gallery.snapshot_path(version)),
+        table_bytes=sum(files[version].values()),
+        own_table_bytes=sum(size for path, size in files[version].items() if path not in others),
+    )
+
+
+def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
+    try:
+        return read_manifest(gallery.snapshot_path(version))
+    except GalleryError:
+        return None
+
+
+def _created_at(gallery: Gallery, version: int) -> datetime:
+    noted = gallery.report(version).get("created_at")
+    if noted is not None:
+        return datetime.fromisoformat(noted)
+    return datetime.fromtimestamp(gallery.snapshot_path(version).stat().st_mtime, UTC)
+
+
+def _table_files(gallery: Gallery, versions: set[int]) -> dict[str, int]:
+    files: dict[str, int] = {}
+    for version in versions:
+        files.update(gallery.table.files(version))
+    return files
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,446 @@
+"""Item table: the truth of a gallery, one Lance data set with one row an item.
+
+Every commit is one Lance version and atomic. Three columns carry the order and the history of the rows:
+
+    sequence                number of the row in the order of addition; kept when the item is patched
+    patch                   number of the last patch of label or metadata, -1 for none
+    neighbor_ids            sequences of the nearest other items when the row was written
+
+Numbers of both kinds come from one counter that only goes up, so that rows written since a known state are
+those at or above its counter. Lance may rewrite its files at any time without changing either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.fragment import write_fragments
+from lance.optimize import Compaction, CompactionOptions
+
+from vicinal.indexer.errors import FilterError, GalleryError, StorageError
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.file_seals import FileSeals
+from vicinal.indexer.storage.files import sync_path
+
+__all__ = ["Difference", "ItemTable", "Sequences"]
+
+Sequences = npt.NDArray[np.int64]
+
+_BUNDLE_KEY = b"vicinal"
+# Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
+_SMALL_FILE_ROWS = 1024
+_MOST_REMOVED_SHARE = 0.5
+# A name that is being given; it stands for nothing.
+_PENDING = "pending"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What happened between two versions of the table.
+
+    Attributes:
+        removed: Sequences that are gone, ascending.
+        added: Rows that are new, by sequence.
+        patched: Rows that were there and have another label or other metadata, by sequence.
+    """
+
+    removed: Sequences
+    added: pa.Table
+    patched: pa.Table
+
+
+class ItemTable:
+    """The Lance data set of one gallery.
+
+    Args:
+        path: Its directory.
+        gallery: Name of the gallery, for messages.
+    """
+
+    def __init__(self, path: Path, gallery: str) -> None:
+        self.path = path
+        self.gallery = gallery
+        self._seals = FileSeals(path)
+
+    def start(self, rows: pa.Table, identity: dict[str, str]) -> None:
+        """Commit the first rows of a new generation, which earlier versions outlive.
+
+        Args:
+            rows: One row an item, without the columns of this module.
+            identity: Bundle fingerprint and name that stay with the table.
+        """
+        numbered = _numbered(_stored(rows), first=0)
+        described = numbered.replace_schema_metadata({_BUNDLE_KEY: json.dumps(identity)})
+        self._write(described, mode="overwrite" if self.path.exists() else "create")
+
+    def append(self, rows: pa.Table) -> None:
+        """Commit further rows of the generation that `start` began."""
+        self._write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
+
+    def add_graph(self, graph: NeighborGraph) -> int:
+        """Commit the neighbor lists of all rows of a generation, and give the version that holds them.
+
+        Args:
+            graph: Neighbor graph over all rows, in order; positions are sequences in a new generation.
+        """
+        table = self.latest()
+        lists = {
+            "neighbor_ids": as_fixed_lists(graph.ids.astype(np.int64)),
+            "neighbor_similarities": as_fixed_lists(graph.similarities),
+        }
+        columns = pa.table(lists)
+        with self._committing():
+            table.add_columns(columns.to_reader() if len(columns) else columns.schema)
+        self._sync(table, range(len(table.get_fragments())))
+        return int(table.version)
+
+    def change(self, version: int, rows: pa.Table | None, removed: Sequences) -> int:
+        """Remove rows and add others in one commit on top of a version.
+
+        Whatever was committed after that version and never became part of the gallery is left behind.
+
+        Args:
+            version: The version to change.
+            rows: Complete rows to add, or None.
+            removed: Sequences of the rows to remove; a row that is added may carry one of them.
+
+        Returns:
+            The new version.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        table = self._made_latest(version)
+        with self._committing():
+            updated, emptied = _without(table, removed)
+            added = [] if rows is None else write_fragments(_stored(rows), table, mode="append")
+            operation = lance.LanceOperation.Update(
+                removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=added
+            )
+            changed = lance.LanceDataset.commit(table.uri, operation, read_version=table.version)
+        touched = {fragment.id for fragment in updated}
+        ids = [fragment.fragment_id for fragment in changed.get_fragments()]
+        # New fragments stand at the end.
+        new = range(len(ids) - len(added), len(ids))
+        self._sync(changed, [*new, *(place for place, one in enumerate(ids) if one in touched)])
+        return int(changed.version)
+
+    def merge_small_files(self, version: int) -> int:
+        """Merge the small files of many small commits; the rows stay as they are.
+
+        Returns:
+            The new version; the given one when there was nothing to merge.
+        """
+        # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
+        return self._rewrite(
+            version,
+            CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
+        )
+
+    def drop_removed_rows(self, version: int) -> int:
+        """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
+
+        Returns:
+            The new version; the given one when there was nothing to rewrite.
+        """
+        return self._rewrite(
+            version,
+            CompactionOptions(
+                target_rows_per_fragment=_SMALL_FILE_ROWS,
+                materialize_deletions=True,
+                materialize_deletions_threshold=_MOST_REMOVED_SHARE,
+            ),
+        )
+
+    def _rewrite(self, version: int, options: CompactionOptions) -> int:
+        table = self._made_latest(version)
+        before = table.version
+        with self._committing():
+            Compaction.execute(table, options)
+        rewritten = self.latest()
+        if rewritten.version == before:
+            return version
+        self._sync(rewritten, range(len(rewritten.get_fragments())))
+        return int(rewritten.version)
+
+    def keep(self, name: str, version: int) -> None:
+        """Keep a version from being cleaned up, under a name that stands for one version at a time.
+
+        Names are changed, listed and heeded by one process at a time, which the caller sees to.
+        """
+        if self.kept().get(name) == version:
+            return
+        with self._committing():
+            # Lance writes names in place: one that a crash cut short would make all of them unreadable.
+            self.latest().tags.create(_PENDING, version)
+            sync_path(self._tag_path(_PENDING))
+            self._tag_path(_PENDING).replace(self._tag_path(name))
+            sync_path(self._tag_path(name).parent)
+
+    def release(self, names: Iterable[str]) -> None:
+        """Give up versions that were kept under some names."""
+        given_up = sorted(set(names) & set(self.kept()))
+        tags = self.latest().tags
+        with self._committing():
+            for name in given_up:
+                tags.delete(name)
+
+    def kept(self) -> dict[str, int]:
+        """Versions that are kept, by name."""
+        with self._committing():
+            self._tag_path(_PENDING).unlink(missing_ok=True)
+            return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
+
+    def _tag_path(self, name: str) -> Path:
+        return self.path / "_refs" / "tags" / f"{name}.json"
+
+    def clean_up(self, older_than: timedelta) -> int:
+        """Remove all versions but the newest, the kept and the young ones; only a writer may do it.
+
+        Returns:
+            Bytes freed.
+        """
+        with self._committing():
+            # Whoever holds the writer's lock knows that no unfinished file belongs to anyone else.
+            removed = self.latest().cleanup_old_versions(
+                older_than=older_than, delete_unverified=True, error_if_tagged_old_versions=False
+            )
+        self._seals.forget_removed()
+        return int(removed.bytes_removed)
+
+    def files(self, version: int) -> dict[str, int]:
+        """Bytes of the files that hold a version's rows, by path inside of the table."""
+        fragments = self.at(version).get_fragments()
+        paths = [f"data/{file.path}" for one in fragments for file in one.metadata.files]
+        paths += [path for one in fragments if (path := one.deletion_file())]
+        return {path: (self.path / path).stat().st_size for path in paths}
+
+    def n_small_files(self, version: int) -> int:
+        """Files with fewer rows than `merge_small_files` leaves."""
+        fragments = self.at(version).get_fragments()
+        return sum(one.metadata.physical_rows < _SMALL_FILE_ROWS for one in fragments)
+
+    def difference(self, before: int, after: int, next_number: int) -> Difference:
+        """What happened between two versions of one generation; only files that differ are read.
+
+        Args:
+            before: The earlier version.
+            after: The later version.
+            next_number: Counter of sequences and patches at the earlier version.
+
+        Raises:
+            GalleryError: A version is gone, or a file of the later one is damaged.
+        """
+        old, new = self.at(before), self.at(after)
+        old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
+        gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
+        came = [new_files[key] for key in new_files.keys() - old_files.keys()]
+        self._check([self._manifest_of(new), *self._files_of(came)], whole=False)
+        left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
+        condition = f"sequence >= {next_number} OR patch >= {next_number}"
+        rows = _read(new, _view_columns(new), condition, came).sort_by("sequence")
+        is_new = pc.greater_equal(rows["sequence"], next_number)
+        return Difference(left, rows.filter(is_new), rows.filter(pc.invert(is_new)))
+
+    def columns(self, version: int, names: list[str]) -> pa.Table:
+        """Whole columns of a version, one row an item in gallery order."""
+        rows = self.at(version).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
+        sequences = rows["sequence"].to_numpy()
+        if (np.diff(sequences) < 0).any():
+            rows = rows.take(np.argsort(sequences))
+        return rows.select(names)
+
+    def rows(self, version: int, sequences: Sequences) -> pa.Table:
+        """Complete rows, by sequence."""
+        table = self.at(version)
+        self._check(self._files_of(table.get_fragments()), whole=False)
+        return _read(table, table.schema.names, _one_of(sequences)).sort_by("sequence")
+
+    def find(self, version: int, column: str, condition: str) -> list[Any]:
+        """Values of a column where a condition holds, in no order."""
+        rows = self.at(version).to_table(columns=[column], filter=condition)
+        return list(rows[column].to_pylist())
+
+    def matching(self, version: int, filter_expression: str) -> Sequences:
+        """Sequences of the rows that a Lance SQL expression holds for, ascending.
+
+        Raises:
+            FilterError: It is no expression, names unknown columns, or cannot be computed for a row.
+        """
+        table = self.at(version)
+        try:
+            # In parentheses, so that nothing can follow the expression unnoticed.
+            rows = table.to_table(columns=["sequence"], filter=f"({filter_expression})")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise FilterError(filter_expression, _reason(error)) from error
+        return np.sort(rows["sequence"].to_numpy())
+
+    def next_number(self, version: int) -> int:
+        """Smallest number above all sequences and patches of a version."""
+        rows = self.at(version).to_table(columns=["sequence", "patch"])
+        return (
+            max((pc.max(rows[name]).as_py() for name in ("sequence", "patch") if len(rows)), default=-1) + 1
+        )
+
+    def identity(self, version: int) -> dict[str, str]:
+        """Bundle fingerprint and name of a version."""
+        return dict(json.loads(self.at(version).schema.metadata[_BUNDLE_KEY]))
+
+    def latest(self) -> Any:
+        """The data set at its newest version, which may be no part of the gallery yet.
+
+        Raises:
+            GalleryError: There is none, or it is damaged.
+        """
+        return self._open(None)
+
+    def at(self, version: int) -> Any:
+        """The data set at a version.
+
+        Raises:
+            GalleryError: There is no such version, or it is damaged.
+        """
+        return self._open(version)
+
+    def _open(self, version: int | None) -> Any:
+        try:
+            return lance.dataset(str(self.path), version=version)
+        except (OSError, ValueError) as error:
+            what = "the item table" if version is None else f"version {version}"
+            raise GalleryError(f"{what} of gallery '{self.gallery}' cannot be read: {error}") from error
+
+    def _made_latest(self, version: int) -> Any:
+        """The data set whose newest version is a given one, or a copy of it."""
+        table = self.latest()
+        if table.version == version:
+            return table
+        with self._committing():
+            self.at(version).restore()
+        return self.latest()
+
+    def _write(self, rows: pa.Table, mode: str) -> None:
+        with self._committing():
+            lance.write_dataset(rows, str(self.path), mode=mode)
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        try:
+            yield
+        except GalleryError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            raise StorageError(f"gallery '{self.gallery}' cannot be written: {_reason(error)}") from error
+
+    def check(self, version: int) -> None:
+        """Compare every byte of the files that hold a version's rows.
+
+        Raises:
+            GalleryError: One of them is damaged.
+        """
+        table = self.at(version)
+        self._check([self._manifest_of(table), *self._files_of(table.get_fragments())], whole=True)
+
+    def _check(self, files: list[Path], *, whole: bool) -> None:
+        damaged = self._seals.damaged(files, whole=whole)
+        if damaged is not None:
+            raise GalleryError(
+                f"file '{damaged}' of gallery '{self.gallery}' is missing or damaged: "
+                "bring it back from a backup, or index the gallery again"
+            )
+
+    def _sync(self, table: Any, places: Iterable[int]) -> None:
+        """Bring a commit to the disk itself, which Lance leaves to the system."""
+        fragments = table.get_fragments()
+        files = [self._manifest_of(table), *self._files_of([fragments[place] for place in places])]
+        with self._committing():
+            for path in [*files, *{file.parent for file in files}]:
+                sync_path(path)
+            self._seals.add(files)
+
+    def _manifest_of(self, table: Any) -> Path:
+        return self.path / "_versions" / f"{2**64 - 1 - table.version}.manifest"
+
+    def _files_of(self, fragments: Iterable[Any]) -> list[Path]:
+        files = []
+        for fragment in fragments:
+            deletions = fragment.deletion_file()
+            files += [self.path / "data" / one.path for one in fragment.metadata.files]
+            files += [self.path / deletions] if deletions else []
+        return files
+
+
+def _numbered(rows: pa.Table, first: int) -> pa.Table:
+    n = len(rows)
+    numbered = rows.append_column("sequence", pa.array(np.arange(first, first + n), pa.int64()))
+    return numbered.append_column("patch", pa.array(np.full(n, -1), pa.int64()))
+
+
+def _stored(rows: pa.Table) -> pa.Table:
+    """Rows with their metadata as JSON, which filters can look into."""
+    column = rows.schema.get_field_index("metadata")
+    return rows.set_column(column, "metadata", rows["metadata"].cast(pa.json_()))
+
+
+def _without(table: Any, removed: Sequences) -> tuple[list[Any], list[int]]:
+    """Fragments without some rows, and the ids of those that have none left."""
+    if not len(removed):
+        return [], []
+    condition = _one_of(removed)
+    rows = table.to_table(columns=[], filter=condition, with_row_address=True)
+    addresses = rows["_rowaddr"].to_numpy()
+    updated, emptied = [], []
+    for fragment_id in np.unique(addresses >> np.uint64(32)).tolist():
+        rest = table.get_fragment(fragment_id).delete(condition)
+        if rest is None:
+            emptied.append(fragment_id)
+        else:
+            updated.append(rest)
+    return updated, emptied
+
+
+def _fragments_by_file(table: Any) -> dict[tuple[object, ...], Any]:
+    """Fragments by all that decides which rows they hold."""
+    return {
+        (*(file.path for file in fragment.metadata.files), fragment.deletion_file()): fragment
+        for fragment in table.get_fragments()
+    }
+
+
+def _sequences(table: Any, fragments: list[Any]) -> Sequences:
+    return _read(table, ["sequence"], None, fragments)["sequence"].to_numpy()
+
+
+def _view_columns(table: Any) -> list[str]:
+    """Columns that a search needs, which are those without the pictures."""
+    unneeded = {"thumbnail", "signature", "content_sha256", "added_at"}
+    return [name for name in table.schema.names if name not in unneeded]
+
+
+def _read(
+    table: Any, columns: list[str], condition: str | None, fragments: list[Any] | None = None
+) -> pa.Table:
+    if fragments is not None and not fragments:
+        return table.schema.empty_table().select(columns)
+    return table.scanner(columns=columns, filter=condition, fragments=fragments).to_table()
+
+
+def _one_of(sequences: Sequences) -> str:
+    return f"sequence IN ({', '.join(map(str, sequences.tolist()))})"
+
+
+def _reason(error: Exception) -> str:
+    """What Lance says, without the place in its own source."""
+    text = str(error).partition(", /")[0]
+    return " ".join(text.split())[:300]

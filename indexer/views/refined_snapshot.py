@@ -1,0 +1,281 @@
+"""Refined snapshot: what a version is searched with when its items were refined, beside its other files.
+
+<version>/refined-<refiner>-<steps>/
+  refined.json                fingerprint of the refiner, steps, index kind, checksums
+  refined.npy                 (n, d) float32, L2-normalized
+  neighbor_ids.npy            (n, K) int32: the nearest others in the refined space
+  neighbor_similarities.npy   (n, K) float32
+  refined.index               the vector index over the refined embeddings
+
+All of it follows from the version's embeddings and neighbor lists and from the refiner. A folder is made once
+and never changed, so that a version can be refined with a new refiner while it is searched with the old one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
+from vicinal.indexer.storage.files import sync_path
+from vicinal.indexer.storage.seals import FileSeal, is_intact, is_whole, seal_of
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.refine.sparse_rows import ranges
+
+__all__ = [
+    "RefinedManifest",
+    "RefinedSnapshot",
+    "RefinementPlan",
+    "check_refined",
+    "refined_folders",
+    "refined_names",
+    "refinement_name",
+    "refinements",
+    "write_refined",
+]
+
+Positions = npt.NDArray[np.int64]
+OnProgress = Callable[[int, int], None]
+
+_MANIFEST = "refined.json"
+_INDEX = "refined.index"
+_PREFIX = "refined-"
+
+
+@dataclass(frozen=True)
+class RefinementPlan:
+    """How the items of a gallery's new versions are refined.
+
+    Attributes:
+        refiner: Refiner of the bundle that embeds them.
+        n_steps: Steps.
+        by_default: Whether every new version is; otherwise those whose predecessor was.
+    """
+
+    refiner: ContextRefiner
+    n_steps: int
+    by_default: bool = True
+
+    def apply(
+        self,
+        snapshot: Snapshot,
+        before: Iterable[tuple[str, int]] = (),
+        *,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """Refine the items of a version, unless it was embedded with another bundle or they are refined.
+
+        Args:
+            snapshot: The version.
+            before: Refiner and steps of what its predecessor holds; of this refiner, it gets the same.
+            on_progress: Called with finished items and n.
+        """
+        if snapshot.manifest.bundle != self.refiner.bundle.fingerprint:
+            return
+        steps = {self.n_steps} if self.by_default else set()
+        steps |= {n for refiner, n in before if refiner == self.refiner.fingerprint}
+        for n_steps in sorted(steps):
+            if RefinedSnapshot.open(snapshot, self.refiner.fingerprint, n_steps) is None:
+                write_refined(snapshot, self.refiner, n_steps, on_progress=on_progress)
+
+
+class RefinedManifest(BaseModel):
+    """Content of `refined.json`.
+
+    Attributes:
+        refiner: Fingerprint of the refiner.
+        n_steps: Steps that the items were refined in.
+        n_neighbors: Neighbors k of a context.
+        index: Kind of the vector index.
+        files: What each file must look like.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    refiner: str
+    n_steps: int
+    n_neighbors: int
+    index: str
+    files: dict[str, FileSeal]
+
+
+class RefinedSnapshot:
+    """The refined items of one version, opened for searching.
+
+    Attributes:
+        manifest: By what they were refined.
+        embeddings: (n, d) float32 memory map, L2-normalized.
+        graph: Neighbor graph of them, memory maps.
+        index: Vector index over them.
+    """
+
+    def __init__(self, path: Path, manifest: RefinedManifest, contexts: npt.NDArray[np.int32]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.embeddings: FloatArray = _map(path, "refined")
+        self.graph = NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
+        self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
+        self._contexts = contexts
+
+    @classmethod
+    def open(cls, snapshot: Snapshot, refiner: str, n_steps: int) -> Self | None:
+        """Open the items of a version that were refined so, after comparing samples of every file.
+
+        Args:
+            snapshot: The version.
+            refiner: Fingerprint of the refiner.
+            n_steps: Steps.
+
+        Returns:
+            None when the version was never refined so.
+
+        Raises:
+            GalleryError: A file is missing or damaged.
+        """
+        path = _folder(snapshot.path, refiner, n_steps)
+        if not path.is_dir():
+            return None
+        manifest = _checked(path, is_intact)
+        return cls(path, manifest, snapshot.neighbor_ids[:, : manifest.n_neighbors])
+
+    def users_of(self, positions: Positions) -> Positions:
+        """Ascending positions of the items that have one of some items in their context."""
+        starts, owners = self._users
+        inside = positions[positions < len(self.embeddings)]
+        return np.unique(owners[ranges(starts[inside], starts[inside + 1] - starts[inside])])
+
+    @cached_property
+    def _users(self) -> tuple[Positions, Positions]:
+        """Who has whom in a context: where each item's users begin, and the users."""
+        flat = np.asarray(self._contexts).reshape(-1)
+        order = np.argsort(flat, kind="stable")
+        starts = np.searchsorted(flat[order], np.arange(len(self.embeddings) + 1))
+        return starts.astype(np.int64), (order // max(1, self._contexts.shape[1])).astype(np.int64)
+
+
+def write_refined(
+    snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, *, on_progress: OnProgress | None = None
+) -> RefinedSnapshot:
+    """Refine the items of a version with their neighbors in it, and write what searches need.
+
+    Args:
+        snapshot: The version.
+        refiner: Refiner of the bundle that it was embedded with.
+        n_steps: Steps.
+        on_progress: Called with finished items and n.
+
+    Raises:
+        RefinementError: The refiner does not fit the embeddings, or has fewer steps.
+    """
+    embeddings = refiner.refine_gallery(
+        snapshot.embeddings, snapshot.neighbor_ids, n_steps=n_steps, on_progress=on_progress
+    )
+    path = _folder(snapshot.path, refiner.fingerprint, n_steps)
+    staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    staging.mkdir(parents=True)
+    fields = {"refiner": refiner.fingerprint, "n_steps": n_steps, "n_neighbors": refiner.n_neighbors}
+    try:
+        _write_files(staging, embeddings, snapshot.manifest.index, fields)
+        shutil.rmtree(path, ignore_errors=True)
+        staging.rename(path)
+        sync_path(path.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return RefinedSnapshot(path, _checked(path, is_intact), snapshot.neighbor_ids[:, : refiner.n_neighbors])
+
+
+def refinement_name(refiner: str, n_steps: int) -> str:
+    """By what items were refined, for people."""
+    return f"refiner {refiner} in {n_steps} steps"
+
+
+def refined_names(snapshot_path: Path) -> list[str]:
+    """By what the items of a version were refined, for people."""
+    return [refinement_name(refiner, n_steps) for refiner, n_steps in refinements(snapshot_path)]
+
+
+def check_refined(snapshot_path: Path) -> None:
+    """Compare every byte of the files of a version's refined items.
+
+    Raises:
+        GalleryError: A file is missing or damaged.
+    """
+    for folder in _refined_folders(snapshot_path):
+        _checked(folder, is_whole)
+
+
+def refined_folders(snapshot_path: Path, *, whole: bool) -> list[Path]:
+    """Folders of a version's refined items whose files are, or are not, all as they were written.
+
+    Args:
+        snapshot_path: Folder of the version.
+        whole: Which of the two are asked for; every byte is read.
+    """
+    return [one for one in _refined_folders(snapshot_path) if _is_whole(one) == whole]
+
+
+def refinements(snapshot_path: Path) -> list[tuple[str, int]]:
+    """Fingerprint and steps of each folder of refined items."""
+    parts = [one.name.split("-") for one in _refined_folders(snapshot_path)]
+    return [(refiner, int(n_steps)) for _, refiner, n_steps in parts]
+
+
+def _refined_folders(snapshot_path: Path) -> list[Path]:
+    folders = snapshot_path.glob(f"{_PREFIX}*")
+    return sorted(one for one in folders if not one.name.endswith(".partial"))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _checked(path, is_whole)
+    except GalleryError:
+        return False
+    return True
+
+
+def _folder(snapshot_path: Path, refiner: str, n_steps: int) -> Path:
+    return snapshot_path / f"{_PREFIX}{refiner}-{n_steps}"
+
+
+def _write_files(staging: Path, embeddings: FloatArray, index: str, fields: dict[str, Any]) -> None:
+    graph = build_neighbor_graph(embeddings)
+    np.save(staging / "refined.npy", embeddings)
+    np.save(staging / "neighbor_ids.npy", graph.ids)
+    np.save(staging / "neighbor_similarities.npy", graph.similarities)
+    vector_index = FaissIndex.build(embeddings, index)
+    vector_index.save(staging / _INDEX)
+    files = {file.name: seal_of(file) for file in sorted(staging.iterdir())}
+    manifest = RefinedManifest(**fields, index=vector_index.spec, files=files)
+    (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    for file in (*staging.iterdir(), staging):
+        sync_path(file)
+
+
+def _checked(path: Path, fits: Callable[[Path, FileSeal], bool]) -> RefinedManifest:
+    file = path / _MANIFEST
+    try:
+        manifest = RefinedManifest.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
+    damaged = [name for name, seal in manifest.files.items() if not fits(path / name, seal)]
+    if damaged:
+        raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
+    return manifest
+
+
+def _map(path: Path, name: str) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return array

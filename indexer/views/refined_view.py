@@ -1,0 +1,252 @@
+"""Refined view: one state of a gallery in the space of its refined items.
+
+The items of the built version have the vectors that were stored with it. Items added since then are refined
+with their own neighbors, those that are still there. Where items count as not in the gallery, as in
+leave-one-out, those that were refined with one of them are refined anew without it, from their lists. All of
+these are `changed`: they are compared one by one, and neighbor lists hold them as they are now.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
+from vicinal.indexer.storage.arrays import places_of
+from vicinal.indexer.views.contexts import item_contexts
+from vicinal.indexer.views.refined_snapshot import RefinedSnapshot
+from vicinal.indexer.views.segment import SegmentBuilder
+from vicinal.indexer.views.selection import Selection, nearest_among
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.refine.context_refiner import ContextRefiner
+
+__all__ = ["RefinedSpace", "RefinedView"]
+
+Positions = npt.NDArray[np.int64]
+_NOBODY: Positions = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedView:
+    """One state of a gallery, its items refined; see `GalleryView` for the methods of the same names.
+
+    Attributes:
+        view: The state.
+        space: What its version's items became.
+        changed: (c,) ascending positions of live items whose vector is not the stored one.
+        changed_vectors: (c, d) float32, theirs.
+        added_contexts: (a, k) contexts of the added items.
+        excluded: Positions that count as not in the gallery.
+    """
+
+    view: GalleryView
+    space: RefinedSpace
+    changed: Positions
+    changed_vectors: FloatArray
+    added_contexts: Positions
+    excluded: Positions
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether lists may hold neighbors that nobody knows."""
+        return len(self._unchanged.dead) > 0
+
+    def without(self, positions: Positions) -> RefinedView:
+        """The same gallery as if some items were not in it, and had never refined any other."""
+        if not len(positions):
+            return self
+        users = self._users_of(positions)
+        contexts = item_contexts(self.view, users, self.space.k, positions)
+        vectors = self.space.refined(self.view, users, contexts)
+        kept = ~np.isin(self.changed, np.union1d(users, positions))
+        changed = np.concatenate([self.changed[kept], users])
+        order = np.argsort(changed)
+        return replace(
+            self,
+            changed=changed[order],
+            changed_vectors=np.concatenate([self.changed_vectors[kept], vectors])[order],
+            excluded=positions,
+        )
+
+    def _users_of(self, positions: Positions) -> Positions:
+        """Ascending live positions of the items that were refined with one of some items."""
+        n_built = len(self.view.snapshot)
+        added = np.flatnonzero(np.isin(self.added_contexts, positions).any(axis=1)) + n_built
+        users = np.concatenate([self.space.stored.users_of(positions), added])
+        return users[~self.view.is_dead(users) & ~np.isin(users, positions)]
+
+    def vectors(self, positions: Positions) -> FloatArray:
+        """(..., d) refined embeddings at (...) positions; any values at -1."""
+        n_built = len(self.view.snapshot)
+        if n_built and not len(self.changed) and not len(self.view.segment):
+            return np.asarray(self.space.stored.embeddings[positions])
+        vectors = np.zeros((*positions.shape, self.view.snapshot.manifest.dim), np.float32)
+        places = places_of(self.changed, positions)
+        stored = (places < 0) & (positions >= 0) & (positions < n_built)
+        vectors[stored] = self.space.stored.embeddings[positions[stored]]
+        vectors[places >= 0] = self.changed_vectors[places[places >= 0]]
+        return vectors
+
+    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Positions:
+        """Live items near each query, every one of the n nearest among them; see `GalleryView.nearest`."""
+        chosen, changed = None, self.changed
+        if selection is not None:
+            ours = selection.positions[selection.positions < len(self.view.snapshot)]
+            chosen = Selection(ours[~self._unchanged.is_dead(ours)])
+            changed = changed[selection.holds(changed)]
+        found = self._unchanged.nearest(queries, n, chosen)
+        if not len(changed) or not len(queries):
+            return found
+        rows = nearest_among(self.vectors, queries, n, changed)
+        return np.concatenate([found, np.stack(rows)], axis=1)
+
+    def neighbor_positions(self, positions: Positions) -> Positions:
+        """(..., K) positions of the nearest others, nearest first; -1 for unknown ones and for padding."""
+        return self._listed(positions)[0]
+
+    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+        """(..., K) similarities to them, descending, -inf for padding.
+
+        Where the stored list of an item lost a neighbor, its last similarity stands in for the unknown one
+        that follows it: the true one is at most that.
+        """
+        return self._listed(positions)[1]
+
+    @cached_property
+    def _unchanged(self) -> GalleryView:
+        """The items that have their stored vector, as a gallery without the others."""
+        gone = np.union1d(np.union1d(self.view.dead, self.changed), self.excluded)
+        return replace(
+            self.view,
+            snapshot=self.space.as_snapshot(self.view.snapshot),
+            segment=SegmentBuilder(self.view.snapshot.manifest.dim).segment(),
+            dead=gone[gone < len(self.view.snapshot)],
+        )
+
+    def _listed(self, positions: Positions) -> tuple[Positions, FloatArray]:
+        graph = self.space.stored.graph
+        ids = np.full((*positions.shape, N_NEIGHBORS), -1, np.int64)
+        similarities = np.full((*positions.shape, N_NEIGHBORS), -np.inf, np.float32)
+        is_changed = places_of(self.changed, positions) >= 0
+        stored = ~is_changed & (positions >= 0) & (positions < len(self.view.snapshot))
+        rows = positions[stored]
+        ids[stored], similarities[stored] = graph.ids[rows], graph.similarities[rows]
+        if self.has_unknown or len(self.changed):
+            ids[stored], similarities[stored] = self._brought_up(rows, ids[stored], similarities[stored])
+            ids[is_changed], similarities[is_changed] = self._searched(positions[is_changed])
+        return ids, similarities
+
+    def _brought_up(
+        self, positions: Positions, ids: Positions, similarities: FloatArray
+    ) -> tuple[Positions, FloatArray]:
+        """Stored lists without the neighbors that are gone or changed, merged with the changed ones."""
+        is_cut = np.isfinite(similarities[:, -1:])
+        last = np.where(is_cut, similarities[:, -1:], np.float32(-np.inf))
+        gone = (ids < 0) | self._unchanged.is_dead(ids)
+        kept = np.where(gone, last, similarities)
+        vectors = self.vectors(positions)
+        # Every changed item that is nearer than the last one listed, and so all that belong into the list.
+        rows = nearest_among(self.vectors, vectors, N_NEIGHBORS + SPARE_NEIGHBORS, self.changed)
+        added = np.stack(rows) if rows else np.empty((0, 0), np.int64)
+        exact = exact_similarities(vectors, self.vectors(added))
+        return _first(
+            np.concatenate([np.where(gone, -1, ids), added], axis=1), np.concatenate([kept, exact], axis=1)
+        )
+
+    def _searched(self, positions: Positions) -> tuple[Positions, FloatArray]:
+        """Lists of changed items, from a search."""
+        vectors = self.vectors(positions)
+        found = self.nearest(vectors, N_NEIGHBORS + 1 + SPARE_NEIGHBORS)
+        exact = exact_similarities(vectors, self.vectors(found))
+        others = (found >= 0) & (found != positions[:, None])
+        return _first(np.where(others, found, -1), np.where(others, exact, np.float32(-np.inf)))
+
+
+class RefinedSpace:
+    """The refined items of one built version, and of what is added to it.
+
+    Args:
+        stored: The version's items.
+        refiner: What they were refined with.
+    """
+
+    def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
+        self.stored = stored
+        self.refiner = refiner
+        self._lock = threading.Lock()
+        self._contexts: Positions = np.empty((0, self.k), np.int64)
+        self._vectors: FloatArray = np.empty((0, refiner.architecture.dim), np.float32)
+        self._snapshot: Snapshot | None = None
+        self._last: RefinedView | None = None
+
+    @property
+    def k(self) -> int:
+        """Neighbors of a context."""
+        return self.refiner.n_neighbors
+
+    def view(self, view: GalleryView) -> RefinedView:
+        """A state of the version in this space; only what was added since the last call is refined."""
+        last = self._last
+        if last is not None and last.view is view:
+            return last
+        added = len(view.snapshot) + np.arange(len(view.segment))
+        contexts, vectors = self._added(view, added)
+        live = ~view.is_dead(added)
+        self._last = RefinedView(view, self, added[live], vectors[live], contexts, _NOBODY)
+        return self._last
+
+    def refined(self, view: GalleryView, positions: Positions, contexts: Positions) -> FloatArray:
+        """(m, d) items refined with (m, k) contexts."""
+        if not len(positions):
+            return np.empty((0, self.refiner.architecture.dim), np.float32)
+        steps = self.refiner.refine(
+            view.vectors(positions),
+            view.vectors(contexts),
+            contexts >= 0,
+            n_steps=self.stored.manifest.n_steps,
+        )
+        return steps[:, -1]
+
+    def as_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """The version with the refined vectors, lists and index in place of its own."""
+        if self._snapshot is None:
+            refined = copy.copy(snapshot)
+            refined.embeddings, refined.index = self.stored.embeddings, self.stored.index
+            refined.neighbor_ids = self.stored.graph.ids
+            refined.neighbor_similarities = self.stored.graph.similarities
+            self._snapshot = refined
+        return self._snapshot
+
+    def _added(self, view: GalleryView, added: Positions) -> tuple[Positions, FloatArray]:
+        """Contexts and refined vectors of the added items; those with the context of last time are kept."""
+        contexts = item_contexts(view, added, self.k)
+        contexts[view.is_dead(added)] = -1
+        with self._lock:
+            known, n_known = self._contexts, min(len(self._contexts), len(contexts))
+            changed = np.ones(len(contexts), dtype=bool)
+            changed[:n_known] = (contexts[:n_known] != known[:n_known]).any(axis=1)
+            vectors = np.empty((len(contexts), self.refiner.architecture.dim), np.float32)
+            vectors[:n_known] = self._vectors[:n_known]
+            vectors[changed] = self.refined(view, added[changed], contexts[changed])
+            self._contexts, self._vectors = contexts, vectors
+        return contexts, vectors
+
+
+def _first(ids: Positions, similarities: FloatArray) -> tuple[Positions, FloatArray]:
+    """The first K of each row, most similar first, known ones before unknown ones, ties by position."""
+    order = np.lexsort((ids, ids < 0, -similarities), axis=1)[:, :N_NEIGHBORS]
+    width = ((0, 0), (0, N_NEIGHBORS - order.shape[1]))
+    return (
+        np.pad(np.take_along_axis(ids, order, axis=1), width, constant_values=-1),
+        np.pad(np.take_along_axis(similarities, order, axis=1), width, constant_values=np.float32(-np.inf)),
+    )

@@ -1,0 +1,76 @@
+"""Selection: the items that a filter leaves, and the nearest among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["Selection", "nearest_among"]
+
+Positions = npt.NDArray[np.int64]
+
+# Rows that are held in memory at a time while many are compared one by one.
+_BLOCK = 65_536
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some items of a view.
+
+    Attributes:
+        positions: Ascending positions of live items.
+    """
+
+    positions: Positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def mask(self, n: int) -> npt.NDArray[np.bool_]:
+        """(n,) whether each of the first n positions is selected."""
+        mask = np.zeros(n, dtype=bool)
+        mask[self.positions[: np.searchsorted(self.positions, n)]] = True
+        return mask
+
+    def holds(self, positions: Positions) -> npt.NDArray[np.bool_]:
+        """Whether positions are selected; -1 is not."""
+        if not len(self.positions):
+            return np.zeros(positions.shape, dtype=bool)
+        places = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
+        return np.asarray(self.positions[places] == positions)
+
+
+def nearest_among(
+    vectors: Callable[[Positions], FloatArray], queries: FloatArray, n: int, positions: Positions
+) -> list[Positions]:
+    """The n nearest of some rows for each query, each row compared, up to the rounding of float32 products.
+
+    Args:
+        vectors: Gives the embeddings at positions.
+        queries: (B, d) float32, L2-normalized.
+        n: Number of nearest rows.
+        positions: The rows.
+
+    Returns:
+        B arrays of at most n positions, nearest first.
+    """
+    faiss = import_faiss()
+    found: list[Positions] = [np.empty(0, np.int64)] * len(queries)
+    scores: list[FloatArray] = [np.empty(0, np.float32)] * len(queries)
+    for start in range(0, len(positions), _BLOCK):
+        block = positions[start : start + _BLOCK]
+        rows = np.ascontiguousarray(vectors(block))
+        for i, query in enumerate(queries):
+            # Queries one by one: many at a time are multiplied as matrices, which round differently.
+            near, places = faiss.knn(query[None], rows, min(n, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
+            best = np.concatenate([scores[i], near[0]])
+            order = np.argsort(-best, kind="stable")[:n]
+            found[i] = np.concatenate([found[i], block[places[0]]])[order]
+            scores[i] = best[order]
+    return found

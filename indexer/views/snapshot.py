@@ -1,0 +1,321 @@
+"""Snapshot: the memory-mapped files that one gallery version is searched with.
+
+All of it is derived from the version's rows in the gallery table and can be made again from them:
+
+    snapshot.json               counts, bundle, index kind, checksums
+    embeddings.npy              (n, d) float32, L2-normalized
+    neighbor_ids.npy            (n, K) int32
+    neighbor_similarities.npy   (n, K) float32
+    encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
+    encoding_indices.npy        (nnz,) int32
+    encoding_values.npy         (nnz,) float32
+    sequences.npy               (n,) int64, ascending: which rows of the table these are
+    items.arrow                 id, label, uri, metadata
+    initial.index               the vector index over the initial embeddings
+    checked                     when the files were last read in full
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
+from vicinal.indexer.storage.files import storing, sync_path
+from vicinal.indexer.storage.seals import (
+    FileSeal,
+    is_checked_since_boot,
+    is_intact,
+    is_whole,
+    note_checked,
+    seal_of,
+)
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
+from vicinal.refine.sparse_rows import SparseRows
+
+__all__ = [
+    "ITEM_COLUMNS",
+    "Snapshot",
+    "SnapshotManifest",
+    "SnapshotRows",
+    "intact_graph",
+    "items_at",
+    "read_manifest",
+    "write_snapshot",
+]
+
+ITEM_COLUMNS = ("id", "label", "uri", "metadata")
+_MANIFEST = "snapshot.json"
+_ITEMS = "items.arrow"
+_INDEX = "initial.index"
+_CHECKED = "checked"
+_ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
+_LEFTOVER_SECONDS = 24 * 3600
+
+
+class SnapshotManifest(BaseModel):
+    """Content of `snapshot.json`.
+
+    Attributes:
+        version: Version of the gallery table.
+        bundle: Fingerprint of the bundle that embedded the items.
+        bundle_name: Its name, for people.
+        index: Kind of the vector index.
+        next_number: Rows of the table with a sequence or patch from this number on came later.
+        encodings_k1: Reciprocal neighbors that the encodings were made with.
+        files: What each file must look like.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    bundle: str
+    bundle_name: str
+    dim: int
+    n_items: int
+    n_labels: int
+    index: str
+    next_number: int
+    encodings_k1: int
+    files: dict[str, FileSeal]
+
+
+@dataclass(frozen=True)
+class SnapshotRows:
+    """What a snapshot is made of, one row an item in gallery order.
+
+    Attributes:
+        items: Table with `ITEM_COLUMNS`.
+        sequences: (n,) int64, ascending.
+        embeddings: (n, d) float32, L2-normalized; may be a memory map.
+        graph: Neighbor graph of the embeddings.
+    """
+
+    items: pa.Table
+    sequences: npt.NDArray[np.int64]
+    embeddings: FloatArray
+    graph: NeighborGraph
+
+
+class Snapshot:
+    """One immutable version of a gallery, opened for searching.
+
+    Attributes:
+        manifest: Counts and identity.
+        embeddings: (n, d) float32 memory map, L2-normalized.
+        sequences: (n,) int64 memory map, ascending.
+        neighbor_ids: (n, K) int32 memory map of the initial space.
+        neighbor_similarities: (n, K) float32 memory map.
+        encodings: Memory maps of the k-reciprocal encodings, see `refine.k_reciprocal`.
+        index: Vector index over `embeddings`.
+    """
+
+    def __init__(self, path: Path, manifest: SnapshotManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.embeddings: FloatArray = _map(path, "embeddings")
+        self.sequences: npt.NDArray[np.int64] = _map(path, "sequences")
+        self.neighbor_ids: npt.NDArray[np.int32] = _map(path, "neighbor_ids")
+        self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
+        self.encodings = SparseRows(*(_map(path, name) for name in _ENCODINGS))
+        self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
+        self.item_table = _read_items(path / _ITEMS)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a snapshot after comparing size and sample blocks of every file, and small files in full.
+
+        Raises:
+            GalleryError: A file is missing, damaged or of another version than the rest.
+        """
+        manifest = read_manifest(path)
+        damaged = _unlike(path, manifest, is_intact)
+        if damaged:
+            raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
+        return cls(path, manifest)
+
+    def __len__(self) -> int:
+        return self.manifest.n_items
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether every byte of the files was compared since the machine started."""
+        return is_checked_since_boot(self.path / _CHECKED)
+
+    def check(self) -> None:
+        """Compare every byte of the files.
+
+        Raises:
+            GalleryError: A file is damaged.
+        """
+        damaged = _unlike(self.path, self.manifest, is_whole)
+        if damaged:
+            raise GalleryError(f"snapshot file '{self.path / damaged[0]}' is missing or damaged")
+        note_checked(self.path / _CHECKED)
+
+    @property
+    def labels(self) -> npt.NDArray[np.object_]:
+        """(n,) labels, None where an item has none."""
+        return np.asarray(self.item_table["label"].to_numpy(zero_copy_only=False), dtype=object)
+
+    def items(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+        """Id, label, uri and metadata of some items, in the given order."""
+        return items_at(self.item_table, positions)
+
+    def position(self, item_id: str) -> int:
+        """Position of an item.
+
+        Raises:
+            KeyError: There is no such item.
+        """
+        found = pc.index(self.item_table["id"], pa.scalar(item_id)).as_py()
+        if found < 0:
+            raise KeyError(item_id)
+        return int(found)
+
+
+def items_at(
+    table: pa.Table, positions: Sequence[int] | npt.NDArray[np.integer[Any]]
+) -> list[dict[str, Any]]:
+    """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
+    rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
+    return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]
+
+
+def intact_graph(path: Path) -> NeighborGraph | None:
+    """Neighbor graph of a snapshot whose other files may be damaged; None where its own are."""
+    try:
+        manifest = read_manifest(path)
+    except GalleryError:
+        return None
+    damaged = _unlike(path, manifest, is_whole)
+    if {"neighbor_ids.npy", "neighbor_similarities.npy"} & set(damaged):
+        return None
+    return NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
+
+
+def write_snapshot(
+    path: Path, rows: SnapshotRows, *, index: str, fields: dict[str, Any], kept: Sequence[Path] = ()
+) -> Snapshot:
+    """Write all files of a version, so that it appears at `path` whole or not at all.
+
+    Args:
+        path: Directory to create; an existing one is replaced.
+        rows: What the version holds.
+        index: Factory string of the vector index, or `auto`.
+        fields: `version`, `bundle`, `bundle_name` and `next_number` of the manifest.
+        kept: Folders in an existing directory that stay as they are.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    # Names of their own: two processes may find the same version damaged at the same time.
+    token = secrets.token_hex(4)
+    staging, damaged = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
+    try:
+        with storing(f"version '{path}'"):
+            staging.mkdir(parents=True)
+            _remove_leftovers(path.parent)
+            _write_files(staging, rows, index, fields)
+            for folder in kept:
+                # Links, so that a crash leaves them where they are.
+                shutil.copytree(folder, staging / folder.name, copy_function=os.link)
+            if path.exists():
+                path.rename(damaged)
+            staging.rename(path)
+            sync_path(path.parent)
+    finally:
+        for folder in (staging, damaged):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Snapshot.open(path)
+
+
+def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
+    encodings = _encodings(rows)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "embeddings": rows.embeddings,
+        "sequences": rows.sequences,
+        "neighbor_ids": rows.graph.ids,
+        "neighbor_similarities": rows.graph.similarities,
+        **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
+    }
+    for name, array in arrays.items():
+        np.save(staging / f"{name}.npy", array)
+    _write_items(staging / _ITEMS, rows.items)
+    vector_index = FaissIndex.build(rows.embeddings, index)
+    vector_index.save(staging / _INDEX)
+    manifest = SnapshotManifest(
+        **fields,
+        dim=rows.embeddings.shape[1],
+        n_items=len(rows.embeddings),
+        n_labels=pc.count_distinct(rows.items["label"]).as_py(),
+        index=vector_index.spec,
+        encodings_k1=DEFAULT_K1,
+        files={file.name: seal_of(file) for file in sorted(staging.iterdir())},
+    )
+    (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    note_checked(staging / _CHECKED)
+    for file in (*staging.iterdir(), staging):
+        sync_path(file)
+
+
+def _encodings(rows: SnapshotRows) -> SparseRows:
+    lists = ItemLists(rows.embeddings, rows.graph.ids, rows.graph.similarities)
+    return reciprocal_encodings(ReciprocalGraph(lists, len(rows.embeddings), DEFAULT_K1))
+
+
+def _unlike(path: Path, manifest: SnapshotManifest, fits: Callable[[Path, FileSeal], bool]) -> list[str]:
+    return [name for name, seal in manifest.files.items() if not fits(path / name, seal)]
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed job left half written, and spare what another one may still be writing."""
+    for staging in folder.glob("*.partial"):
+        # Another process may be removing the same ones.
+        with suppress(FileNotFoundError):
+            if time.time() - staging.stat().st_mtime > _LEFTOVER_SECONDS:
+                shutil.rmtree(staging, ignore_errors=True)
+
+
+def _map(path: Path, name: str) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _write_items(path: Path, items: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
+        writer.write_table(items.combine_chunks())
+
+
+def _read_items(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def read_manifest(path: Path) -> SnapshotManifest:
+    """Manifest of the snapshot in a folder.
+
+    Raises:
+        GalleryError: It is missing or damaged.
+    """
+    file = path / _MANIFEST
+    try:
+        return SnapshotManifest.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error

@@ -1,0 +1,329 @@
+"""View: all that one request sees of a gallery, a built version and the live changes since then.
+
+A built version is never changed. Items that came later stand in a segment that is searched exactly beside the
+version's index; items that were removed or replaced are dead, in either part; patched items keep their
+place. A view is immutable: a request that holds one never sees two states.
+
+Positions count the version's rows first and the segment's rows after them, dead ones included, and so
+ascend in gallery order. They mean nothing outside of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.storage.arrays import places_of
+from vicinal.indexer.views.segment import Segment, SegmentBuilder
+from vicinal.indexer.views.selection import Selection, nearest_among
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["GalleryView", "Patches"]
+
+Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+_NOBODY: Positions = np.empty(0, np.int64)
+# An approximate index gets this many times the candidates, so that exact re-scoring has a choice.
+_OVERSAMPLING = 4
+# Dead rows are few and seldom near; where these spares do not do, twice as many are fetched.
+_SPARE = 32
+# Up to this many selected rows are compared one by one, which misses nothing.
+_FEW_SELECTED = 20_000
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Items whose label or metadata changed since the version was built.
+
+    Attributes:
+        positions: Ascending.
+        items: Their present rows, in the same order.
+    """
+
+    positions: Positions
+    items: pa.Table
+
+    @classmethod
+    def none(cls) -> Self:
+        """No patches."""
+        return cls(_NOBODY, pa.schema([(name, pa.string()) for name in ITEM_COLUMNS]).empty_table())
+
+
+@dataclass(frozen=True)
+class GalleryView:
+    """One state of a gallery.
+
+    Attributes:
+        snapshot: The built version.
+        segment: Items added since.
+        dead: Ascending positions of rows that were removed or replaced since.
+        patches: Items patched since.
+        revision: The item table's version that holds exactly this state.
+        next_number: The table's counter at that revision.
+        calibrated_as: Version whose own calibrations belong to it; 0 for those of the gallery.
+    """
+
+    snapshot: Snapshot
+    segment: Segment
+    dead: Positions
+    patches: Patches
+    revision: int
+    next_number: int
+    calibrated_as: int = 0
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """A version as it was built."""
+        return cls(
+            snapshot=snapshot,
+            segment=SegmentBuilder(snapshot.manifest.dim).segment(),
+            dead=_NOBODY,
+            patches=Patches.none(),
+            revision=snapshot.manifest.version,
+            next_number=snapshot.manifest.next_number,
+        )
+
+    def __len__(self) -> int:
+        return self.n_positions - len(self.dead)
+
+    @property
+    def n_positions(self) -> int:
+        """Number of positions, dead ones included."""
+        return len(self.snapshot) + len(self.segment)
+
+    @property
+    def n_kept(self) -> int:
+        """Items of the built version that are still there, patched or not."""
+        return len(self.snapshot) - int(np.searchsorted(self.dead, len(self.snapshot)))
+
+    @property
+    def n_changes(self) -> int:
+        """What searches carry along because of live changes: added, dead and patched rows."""
+        return len(self.segment) + len(self.dead) + len(self.patches.positions)
+
+    @property
+    def graph_staleness(self) -> float:
+        """Share of the items that changed since the neighbor lists of all were made, in [0, 1].
+
+        Added, removed and replaced ones count. Lists of added items are made with them, and dead items are
+        left out of every list. What is stale are the lists of older items, which do not hold the items that
+        were added after them, and their refined vectors, which follow neither added nor removed neighbors.
+        """
+        largest = max(len(self.snapshot), len(self))
+        return 1.0 - self.n_kept / largest if largest else 0.0
+
+    @cached_property
+    def n_labels(self) -> int:
+        """Number of different labels."""
+        if not self.n_changes:
+            return self.snapshot.manifest.n_labels
+        label_parts = [self.snapshot.item_table["label"], self.segment.items["label"]]
+        labels = pa.chunked_array([chunk for part in label_parts for chunk in part.chunks], pa.string())
+        counts = np.ones(self.n_positions, dtype=bool)
+        counts[self.dead] = False
+        counts[self.patches.positions] = False
+        patched_live = ~self.is_dead(self.patches.positions)
+        present = [*labels.filter(pa.array(counts)).chunks]
+        present += self.patches.items["label"].filter(pa.array(patched_live)).chunks
+        return int(pc.count_distinct(pa.chunked_array(present, pa.string())).as_py())
+
+    def is_dead(self, positions: Positions) -> Bools:
+        """Whether rows were removed or replaced."""
+        if not len(self.dead):
+            return np.zeros(np.shape(positions), dtype=bool)
+        places = np.minimum(np.searchsorted(self.dead, positions), len(self.dead) - 1)
+        return np.asarray(self.dead[places] == positions)
+
+    def vectors(self, positions: Positions) -> FloatArray:
+        """(..., d) embeddings at (...) positions; any values at -1."""
+        n_built = len(self.snapshot)
+        if n_built and not len(self.segment):
+            return np.asarray(self.snapshot.embeddings[positions])
+        vectors = np.zeros((*positions.shape, self.snapshot.manifest.dim), np.float32)
+        built, added = (positions >= 0) & (positions < n_built), positions >= n_built
+        vectors[built] = self.snapshot.embeddings[positions[built]]
+        vectors[added] = self.segment.embeddings[positions[added] - n_built]
+        return vectors
+
+    def neighbor_similarities(self, positions: Positions) -> FloatArray:
+        """(..., K) similarities to the neighbors in each item's list, descending, -inf for padding."""
+        built, added = self.snapshot.neighbor_similarities, self.segment.neighbor_similarities
+        return self._listed(positions, built, added)
+
+    def neighbor_positions(self, positions: Positions) -> Positions:
+        """(..., K) positions of the neighbors in each item's list, -1 for dead ones and for padding."""
+        listed = self._listed(positions, self.snapshot.neighbor_ids, self.segment.neighbor_positions)
+        return np.where(self.is_dead(listed.astype(np.int64)), -1, listed)
+
+    def _listed(self, positions: Positions, built: Any, added: Any) -> Any:
+        n_built = len(self.snapshot)
+        if n_built and not len(self.segment):
+            return np.asarray(built[positions])
+        listed = np.full((*positions.shape, added.shape[1]), -1, built.dtype)
+        is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
+        listed[is_built] = built[positions[is_built]]
+        listed[is_added] = added[positions[is_added] - n_built]
+        return listed
+
+    def nearest(self, queries: FloatArray, n: int, selection: Selection | None = None) -> Positions:
+        """Live items near each query: of the version's rows, of the segment's, and so all of the n nearest.
+
+        Every one of the n nearest live items is among them, up to the rounding of float32 products and to
+        what the version's index misses; they come in no order and have to be scored exactly.
+
+        Args:
+            queries: (B, d) float32, L2-normalized.
+            n: Number of nearest items, at least 1.
+            selection: Only these items.
+
+        Returns:
+            (B, w) positions, -1 for padding.
+        """
+        if selection is None:
+            rows = [self._nearest(query[None], n) for query in queries]
+        else:
+            rows = self._nearest_selected(queries, n, selection)
+        width = max((len(row) for row in rows), default=0)
+        found = np.full((len(rows), width), -1, dtype=np.int64)
+        for filled, row in zip(found, rows, strict=True):
+            filled[: len(row)] = row
+        return found
+
+    def _nearest(self, query: FloatArray, n: int) -> Positions:
+        index, n_built = self.snapshot.index, len(self.snapshot)
+        n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
+        n_wanted = n if index.is_exact else _OVERSAMPLING * n
+        built = self._live(lambda k: index.search(query, k)[0], n_wanted, n_built, first=0)
+        if len(self.segment) == n_dead_added:
+            return built
+        added = self._live(
+            lambda k: _knn(query, self.segment.embeddings, k), n, len(self.segment), first=n_built
+        )
+        return np.concatenate([built, added])
+
+    def _live(self, search: Callable[[int], Positions], n: int, n_rows: int, *, first: int) -> Positions:
+        """The n nearest live rows of one part, whose first row stands at `first`."""
+        n_fetched = n + min(len(self.dead), _SPARE)
+        while n_rows:
+            n_fetched = min(n_fetched, n_rows)
+            found = search(n_fetched)
+            found = found[found >= 0] + first
+            live = found[~self.is_dead(found)]
+            # Fewer than asked for: the index has no more to give.
+            if len(live) >= n or n_fetched == n_rows or len(found) < n_fetched:
+                return live[:n]
+            n_fetched *= 2
+        return _NOBODY
+
+    def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Positions]:
+        index, n_built = self.snapshot.index, len(self.snapshot)
+        if len(selection) <= _FEW_SELECTED or not index.can_select:
+            return nearest_among(self.vectors, queries, n, selection.positions)
+        is_built = selection.positions < n_built
+        added = nearest_among(self.vectors, queries, n, selection.positions[~is_built])
+        n_wanted = min(n if index.is_exact else _OVERSAMPLING * n, n_built)
+        built = index.search(queries, n_wanted, selection.mask(n_built))
+        return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, added, strict=True)]
+
+    def select(self, sequences: npt.NDArray[np.int64]) -> Selection:
+        """The live items with some sequences."""
+        positions = self.positions_of_sequences(sequences)
+        return Selection(positions[(positions >= 0) & ~self.is_dead(positions)])
+
+    def sequences(self, positions: Positions) -> npt.NDArray[np.int64]:
+        """Sequences at positions."""
+        n_built = len(self.snapshot)
+        is_built = positions < n_built
+        sequences = np.empty(len(positions), np.int64)
+        sequences[is_built] = self.snapshot.sequences[positions[is_built]]
+        sequences[~is_built] = self.segment.sequences[positions[~is_built] - n_built]
+        return sequences
+
+    def positions_of_sequences(self, sequences: npt.NDArray[np.int64]) -> Positions:
+        """Positions of rows, dead or not, -1 where there is none; of the shape of the sequences."""
+        built = places_of(self.snapshot.sequences, sequences)
+        added = places_of(self.segment.sequences, sequences)
+        return np.where(built >= 0, built, np.where(added >= 0, added + len(self.snapshot), -1))
+
+    def position(self, item_id: str) -> int:
+        """Position of an item.
+
+        Raises:
+            KeyError: There is no such item.
+        """
+        position = int(self.positions([item_id])[0])
+        if position < 0:
+            raise KeyError(item_id)
+        return position
+
+    def positions(self, item_ids: Sequence[str]) -> Positions:
+        """Positions of items, -1 where there is none."""
+        wanted = pa.array(item_ids, pa.string())
+        positions = np.full(len(item_ids), -1, dtype=np.int64)
+        for table, first in ((self.snapshot.item_table, 0), (self.segment.items, len(self.snapshot))):
+            found = np.flatnonzero(pc.is_in(table["id"], value_set=wanted)) + first
+            found = found[~self.is_dead(found)]
+            ids = table["id"].take(pa.array(found - first))
+            places = pc.index_in(wanted, value_set=ids.combine_chunks()).to_numpy(zero_copy_only=False)
+            is_here = ~np.isnan(places.astype(np.float64))
+            positions[is_here] = found[places[is_here].astype(np.int64)]
+        return positions
+
+    def items(self, positions: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+        """Id, label, uri and metadata of some items, in the given order."""
+        if not self.n_changes:
+            return self.snapshot.items(positions)
+        asked, n_built = np.asarray(positions, dtype=np.int64), len(self.snapshot)
+        patched = places_of(self.patches.positions, asked)
+        rows: list[dict[str, Any]] = [{}] * len(asked)
+        for table, local, inside in (
+            (self.patches.items, patched, patched >= 0),
+            (self.snapshot.item_table, asked, (patched < 0) & (asked < n_built)),
+            (self.segment.items, asked - n_built, (patched < 0) & (asked >= n_built)),
+        ):
+            places = np.flatnonzero(inside)
+            for place, row in zip(places, items_at(table, local[places]), strict=True):
+                rows[place] = row
+        return rows
+
+    def page(self, after: int | None, size: int) -> list[tuple[int, dict[str, Any]]]:
+        """The next items in gallery order.
+
+        Args:
+            after: Sequence that the page begins after; None for the first page.
+            size: Most items of the page.
+
+        Returns:
+            Pairs of sequence and item.
+        """
+        start = 0 if after is None else self._first_after(after)
+        positions = _NOBODY
+        while len(positions) < size and start < self.n_positions:
+            stop = min(start + size, self.n_positions)
+            further = np.arange(start, stop)
+            positions = np.concatenate([positions, further[~self.is_dead(further)]])
+            start = stop
+        positions = positions[:size]
+        return list(zip(self.sequences(positions).tolist(), self.items(positions), strict=True))
+
+    def _first_after(self, sequence: int) -> int:
+        first = int(np.searchsorted(self.snapshot.sequences, sequence, side="right"))
+        if first < len(self.snapshot):
+            return first
+        return first + int(np.searchsorted(self.segment.sequences, sequence, side="right"))
+
+
+def _knn(query: FloatArray, vectors: FloatArray, n: int) -> Positions:
+    faiss = import_faiss()
+    found: Positions = faiss.knn(query, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1][0]
+    return found

@@ -1,0 +1,137 @@
+"""Configuration files: TOML, changed key by key, and checked with one clear line for what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from vicinal.models.errors import ConfigError
+
+__all__ = ["explain", "models_of", "override", "read_toml"]
+
+_BARE_WORD = re.compile(r"""[^\s'"\[\]{}=#,]+""")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Fields of a TOML file.
+
+    Raises:
+        ConfigError: The file is missing, unreadable or not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no training configuration '{path}'") from error
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' is not TOML: {error}") from error
+
+
+def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Fields with some of them set anew.
+
+    Args:
+        fields: Fields of a TOML file, which stay as they are.
+        settings: `key=value` each: the key with dots between tables (and numbers into lists), the value in
+            TOML. A word or a path alone needs no quotes, which a shell takes away: `loss.name=contextual`.
+
+    Raises:
+        ConfigError: A setting is not of that form, or its key leads through something that is no table.
+    """
+    changed: Any = dict(fields)
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        parts = key.strip().split(".")
+        if not separator or not all(parts):
+            raise ConfigError(f"'{setting}' sets nothing: write key=value, such as --set optimizer.steps=500")
+        changed = _with_value(changed, parts, _parse(text.strip(), setting), setting)
+    return changed
+
+
+def explain(error: ValidationError, model: type[BaseModel], fields: Mapping[str, Any]) -> str:
+    """One line about the first thing that is wrong: where it is, what, and what to do.
+
+    Args:
+        error: What pydantic found.
+        model: The model that was validated.
+        fields: What it was given.
+    """
+    first = error.errors()[0]
+    where = ".".join(_as_written(first["loc"], fields))
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(model, first["loc"])
+        closest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+        hint = f"did you mean '{closest[0]}'?" if closest else f"choose of {', '.join(known)}"
+        message = f"unknown key, {hint}"
+    others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {message}{others}" if where else f"{message}{others}"
+
+
+def models_of(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a field's annotation holds, also inside of unions and tuples."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in models_of(argument)]
+
+
+def _parse(text: str, setting: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as error:
+        if _BARE_WORD.fullmatch(text):
+            return text
+        raise ConfigError(f"'{setting}' has no TOML value: {error}") from error
+    if len(parsed) != 1:
+        raise ConfigError(f"'{setting}' sets more than one key: use --set once for each")
+    return parsed["value"]
+
+
+def _with_value(fields: Any, parts: Sequence[str], value: Any, setting: str) -> Any:
+    """A copy of nested tables and lists in which one place holds the value."""
+    key, rest = parts[0], parts[1:]
+    if isinstance(fields, list) and key.isdecimal() and int(key) < len(fields):
+        position = int(key)
+        inner = _with_value(fields[position], rest, value, setting) if rest else value
+        return [*fields[:position], inner, *fields[position + 1 :]]
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"'{setting}' cannot be set: '{key}' would be inside of {fields!r}")
+    return {**fields, key: _with_value(fields.get(key, {}), rest, value, setting) if rest else value}
+
+
+def _as_written(location: Sequence[str | int], fields: Any) -> list[str]:
+    """A location without the tags of unions, which nobody wrote."""
+    written, place = [], fields
+    for depth, part in enumerate(location):
+        last = depth == len(location) - 1
+        if isinstance(place, Mapping) and part not in place and not last:
+            continue
+        written.append(str(part))
+        is_inside = (isinstance(place, Mapping) and part in place) or isinstance(place, list | tuple)
+        place = place[part] if is_inside else None
+    return written
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Keys that the table of an unknown key may have."""
+    found = [model]
+    for part in location[:-1]:
+        fields = [one.model_fields[str(part)] for one in found if part in one.model_fields]
+        if fields:
+            found = [inner for field in fields for inner in models_of(field.annotation)]
+        else:
+            # A position in a list, or the tag that chose one model of several.
+            tagged = [one for one in found if part in get_args(_kind(one))]
+            found = tagged or found
+    return sorted({key for one in found for key in one.model_fields})
+
+
+def _kind(model: type[BaseModel]) -> Any:
+    return model.model_fields["kind"].annotation if "kind" in model.model_fields else None

@@ -1,0 +1,209 @@
+"""Training configuration: a TOML file, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from vicinal.models.configs.datasets import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
+from vicinal.models.configs.file import explain, override, read_toml
+from vicinal.models.configs.losses import AddedLossConfig, LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.models.configs.optimizers import OptimizerConfig
+from vicinal.models.configs.samplers import (
+    ClassBalancedConfig,
+    GroupConfig,
+    HierarchicalConfig,
+    RandomPairsConfig,
+    SamplerConfig,
+    SourceBalancedConfig,
+)
+from vicinal.models.errors import ConfigError
+from vicinal.models.evaluation.config import RetrievalTest
+from vicinal.models.preprocessing import Preprocessing
+
+__all__ = [
+    "AddedLossConfig",
+    "AugmentationConfig",
+    "BackboneConfig",
+    "ClassBalancedConfig",
+    "DatasetConfig",
+    "DemoCatalogConfig",
+    "FolderConfig",
+    "GroupConfig",
+    "HierarchicalConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "ProjectorConfig",
+    "ProtocolConfig",
+    "RandomPairsConfig",
+    "RetrievalTest",
+    "SamplerConfig",
+    "SourceBalancedConfig",
+    "TrainingConfig",
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _none_for_zero(dim: Any) -> Any:
+    # TOML has no word for nothing.
+    return None if dim == 0 else dim
+
+
+class ProjectorConfig(_Frozen):
+    """Layers after the embedding that the loss sees in training and that are dropped afterwards.
+
+    Attributes:
+        dim: Length of what the loss sees.
+        layers: Linear layers, with a ReLU between two.
+    """
+
+    dim: int = Field(128, ge=8)
+    layers: int = Field(2, ge=1)
+
+
+class BackboneConfig(_Frozen):
+    """The network.
+
+    Attributes:
+        name: A timm architecture.
+        arguments: Keyword arguments for `timm.create_model`.
+        stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
+        pretrained: Start from timm's weights (needs a network or a filled cache).
+        weights: Start from a local weights file instead.
+        dim: Length of the embeddings; None, in TOML 0, keeps the backbone's own width and has no linear head.
+        layer_norm: Normalize the pooled features before the head.
+        pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
+            does itself, which any of timm's can.
+        gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
+        freeze_batch_norm: Batch-norm layers keep their running statistics, scales and shifts, as suits
+            pretrained weights and small batches.
+        projector: Layers between embedding and loss that are not exported; None trains without.
+    """
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    stem_pool: bool = True
+    pretrained: bool = False
+    weights: Path | None = None
+    dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
+    layer_norm: bool = True
+    pooling: Literal["gem", "native"] = "gem"
+    gem_power: float = Field(3.0, gt=0.0)
+    freeze_batch_norm: bool = False
+    projector: ProjectorConfig | None = None
+
+
+class AugmentationConfig(_Frozen):
+    """Random changes of a training image; 0 switches one off.
+
+    Attributes:
+        smallest_crop: Smallest share of the area that a random crop keeps.
+        degrees: Largest rotation in degrees.
+        jitter: Largest relative change of brightness, contrast and saturation.
+        hue: Largest shift of the hue, in turns.
+        erase: Probability that a random rectangle is blanked.
+        flip: Mirror at random; wrong for text and characters.
+    """
+
+    smallest_crop: float = Field(0.6, gt=0.0, le=1.0)
+    degrees: float = Field(12.0, ge=0.0, le=180.0)
+    jitter: float = Field(0.3, ge=0.0, lt=1.0)
+    hue: float = Field(0.02, ge=0.0, le=0.5)
+    erase: float = Field(0.2, ge=0.0, le=1.0)
+    flip: bool = False
+
+
+class TrainingConfig(_Frozen):
+    """All of one training run.
+
+    Attributes:
+        name: Name of the bundle that comes out.
+        licence: Licence of the weights, as the bundle states it.
+        backbone: The network.
+        preprocessing: How an image becomes the network's input, in training and in serving.
+        datasets: Where the labelled images come from; a batch mixes all of them.
+        loss: What is minimized.
+        sampler: How batches are drawn.
+        optimizer: How weights are learned.
+        validation_share: Share of the classes held out to choose the weights, per data set.
+        validate_every: Steps between two validations, each of which leaves a checkpoint.
+        patience: Validations without a better MAP@R on the held-out classes after which training stops; None
+            trains all steps.
+        augmentation: Random changes of training images.
+        precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
+            on a processor. float16 scales the loss so that small gradients survive.
+        workers: Processes that augment; 0 does it in the training process. The result is the same.
+        seed: Seed of weights, held-out classes, batches and augmentation.
+        start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
+        tests: What the finished bundle is measured on; reported in it, never used to choose anything.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    licence: str = "unknown"
+    backbone: BackboneConfig
+    preprocessing: Preprocessing
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
+    sampler: SamplerConfig = ClassBalancedConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation_share: float = Field(0.1, ge=0.0, lt=1.0)
+    validate_every: int = Field(250, ge=1)
+    patience: int | None = Field(None, ge=1)
+    augmentation: AugmentationConfig = AugmentationConfig()
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    workers: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)
+    start_from: Path | None = None
+    tests: tuple[RetrievalTest, ...] = ()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> TrainingConfig:
+        check_loss_fits_sampler(self.loss, self.sampler)
+        if self.patience and not self.validation_share:
+            raise ValueError(
+                f"patience {self.patience} needs held-out classes: set validation_share above 0, "
+                "or leave patience out"
+            )
+        return self
+
+    @classmethod
+    def load(
+        cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()
+    ) -> TrainingConfig:
+        """Read a TOML file.
+
+        Args:
+            path: The file.
+            data_root: Folder that relative data set paths start from; the working directory when None.
+            settings: `key=value` of fields to set anew; see `models.config_file.override`.
+
+        Raises:
+            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
+        """
+        fields = override(read_toml(path), settings)
+        try:
+            return cls.model_validate(_rooted(fields, data_root or Path.cwd()))
+        except ValidationError as error:
+            raise ConfigError(f"'{path}': {explain(error, cls, fields)}") from error
+
+
+def _rooted(fields: Mapping[str, Any], data_root: Path) -> dict[str, Any]:
+    # What has another form than a data set is left as it is: the validation says what is wrong with it.
+    def root(entry: Any) -> Any:
+        has_root = isinstance(entry, dict) and isinstance(entry.get("root"), str)
+        return {**entry, "root": data_root / entry["root"]} if has_root else entry
+
+    def root_test(test: Any) -> Any:
+        return {**test, "dataset": root(test.get("dataset"))} if isinstance(test, dict) else test
+
+    rooted = dict(fields)
+    for key, change in (("datasets", root), ("tests", root_test)):
+        if isinstance(fields.get(key), list):
+            rooted[key] = [change(entry) for entry in fields[key]]
+    return rooted

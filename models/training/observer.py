@@ -1,0 +1,50 @@
+"""What a caller learns of a training run while it goes on, and how it ends one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import SupportsFloat
+
+from vicinal.models.training.log import StepRecord
+
+__all__ = ["StepProgress", "TrainingObserver"]
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """How far a run is.
+
+    Attributes:
+        step: Steps done.
+        n_steps: Steps of the whole run.
+        latest: The latest validation; None before the first.
+        step_loss: Loss of the step; turning it into a float may wait for a GPU.
+    """
+
+    step: int
+    n_steps: int
+    latest: StepRecord | None
+    step_loss: SupportsFloat
+
+
+class TrainingObserver:
+    """Takes note of nothing and stops nothing; subclasses do."""
+
+    def on_start(self) -> None:
+        """Images are loaded, and the first step is next."""
+
+    def on_step(self, progress: StepProgress) -> None:
+        """A step was done."""
+
+    def on_record(self, record: StepRecord) -> None:
+        """A validation was done, logged, and kept in a checkpoint."""
+
+    def on_finish(self) -> None:
+        """The last step was done."""
+
+    def on_notice(self, text: str) -> None:
+        """Something is left out or ends early; one line for people."""
+
+    def should_stop(self) -> bool:
+        """Whether to write a checkpoint now and stop; asked after each step."""
+        return False

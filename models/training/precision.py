@@ -1,0 +1,123 @@
+"""Mixed precision: in which floats the network runs, and how small gradients survive it (torch)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vicinal.models.errors import ConfigError
+
+__all__ = ["MixedPrecision", "Precision", "choose_device", "supports_bfloat16"]
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+class MixedPrecision:
+    """Floats of the forward passes, and the scaling of the loss that float16 needs.
+
+    Args:
+        wanted: `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU.
+        device: Where the network runs.
+
+    Attributes:
+        dtype: What autocast computes in.
+        scaler: Scales the loss under float16; does nothing otherwise.
+    """
+
+    def __init__(self, wanted: Precision, device: torch.device) -> None:
+        self.wanted = wanted
+        self.device = device
+        self.dtype = _choose_dtype(wanted, device)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
+
+    def fit(self, network: nn.Module, input_size: int) -> str:
+        """Leave bfloat16 on a CPU where torch computes wrong gradients in it.
+
+        Seen with torch 2.15 (oneDNN): the weights of a strided convolution over a map of one pixel get
+        gradients from memory that nobody wrote.
+
+        Args:
+            network: The network, on the device.
+            input_size: Side of its input in pixels.
+
+        Returns:
+            What was changed, for people; empty if nothing.
+
+        Raises:
+            ConfigError: bfloat16 was asked for by name.
+        """
+        if self.device.type != "cpu" or self.dtype != torch.bfloat16:
+            return ""
+        name = _strided_over_one_pixel(network, input_size)
+        if not name:
+            return ""
+        reason = f"torch computes wrong bfloat16 gradients on a CPU for '{name}', whose input is one pixel"
+        if self.wanted == "bfloat16":
+            raise ConfigError(f"{reason}: raise preprocessing.input_size, or set precision to 'float32'")
+        self.dtype = torch.float32
+        return f"{reason}: training in float32"
+
+    def autocast(self) -> torch.autocast:
+        """Context of a forward pass."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of a name; `auto` is the GPU where there is one.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device '{name}': use auto, cpu, cuda or cuda:<number>") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device '{name}' cannot be trained on: use auto, cpu, cuda or cuda:<number>")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device '{name}' was asked for, but torch sees {torch.cuda.device_count()} GPUs: "
+            "use cpu, or install a torch with CUDA"
+        )
+    return device
+
+
+def supports_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 products run in hardware; emulated ones were about ten times slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return bool(probe())
+
+
+def _strided_over_one_pixel(network: nn.Module, input_size: int) -> str:
+    """Name of a strided convolution that sees one pixel, or nothing."""
+    found: list[str] = []
+
+    def note(name: str, layer: nn.Conv2d, images: Tensor) -> None:
+        if images.shape[-1] == 1 and layer.stride[-1] > 1 and layer.kernel_size[-1] > 1:
+            found.append(name)
+
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, inputs, name=name: note(name, layer, inputs[0]))
+        for name, layer in network.named_modules()
+        if isinstance(layer, nn.Conv2d)
+    ]
+    with torch.inference_mode():
+        network.eval()(torch.zeros(1, 3, input_size, input_size))
+    for hook in hooks:
+        hook.remove()
+    return found[0] if found else ""
+
+
+def _choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
+    if wanted == "auto":
+        if supports_bfloat16(device):
+            return torch.bfloat16
+        return torch.float16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, wanted)
+    return dtype

@@ -1,0 +1,195 @@
+"""Recipe: train a network as a configuration says, export it, measure it, and write its card (torch)."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
+from vicinal.models.configs.training import TrainingConfig
+from vicinal.models.datasets import LabelledImages
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import ConfigError
+from vicinal.models.export import export_network
+from vicinal.models.retrieval_test import measure
+from vicinal.models.training.checkpoint import CHECKPOINT_FILE
+from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER, StepRecord
+from vicinal.models.training.observer import TrainingObserver
+from vicinal.models.training.trainer import Trainer
+
+__all__ = ["Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe", "write_card"]
+
+Start = Literal["new", "resume", "overwrite"]
+_RUN_FILES = (
+    MANIFEST_FILE,
+    CHECKPOINT_FILE,
+    CSV_FILE,
+    CURVES_FILE,
+    BACKBONE_FILE,
+    "weights.pt",
+    "recipe.toml",
+    "MODEL_CARD.md",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training configuration and the text that it was read from.
+
+    Attributes:
+        config: The checked configuration.
+        text: TOML, with the settings that were changed for this run in a comment at its head.
+    """
+
+    config: TrainingConfig
+    text: str
+
+    @classmethod
+    def load(cls, path: Path, *, data_root: Path | None = None, settings: Sequence[str] = ()) -> Recipe:
+        """Read a TOML file; see `TrainingConfig.load`.
+
+        Raises:
+            ConfigError: The recipe cannot work.
+        """
+        config = TrainingConfig.load(path, data_root=data_root, settings=settings)
+        head = "".join(f"# trained with --set {shlex.quote(setting)}\n" for setting in settings)
+        return cls(config, head + path.read_text(encoding="utf-8"))
+
+
+def run_recipe(
+    recipe: Recipe,
+    output: Path,
+    *,
+    start: Start = "new",
+    device: str = "auto",
+    observer: TrainingObserver | None = None,
+) -> ModelBundle:
+    """Train, export, measure on the recipe's tests, and write the model card.
+
+    Args:
+        recipe: Configuration and its text, which goes into the bundle.
+        output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
+            from it) are kept beside it.
+        start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
+            deletes it first.
+        device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        observer: Learns of steps and validations, and may stop the run.
+
+    Raises:
+        ConfigError: The recipe cannot work, or the directory holds a run that shall not be touched.
+        DatasetError: A data set is missing.
+        TrainingStoppedError: The observer asked to stop.
+    """
+    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer)
+    _prepare(output, start)
+    result = trainer.run(resume=start == "resume")
+    torch.save(result.network.state_dict(), output / "weights.pt")
+    fields = bundle_fields(recipe.config, result.training, result.best)
+    bundle = export_network(result.network, output, fields)
+    (output / "recipe.toml").write_text(recipe.text, encoding="utf-8")
+    return finish_bundle(bundle, recipe.config, fields)
+
+
+def _prepare(output: Path, start: Start) -> None:
+    found = [name for name in _RUN_FILES if (output / name).exists()]
+    if found and start == "new":
+        raise ConfigError(
+            f"'{output}' already holds a run ({found[0]}): go on with --resume, "
+            "delete it with --overwrite, or write elsewhere"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    if start == "overwrite":
+        for name in found:
+            (output / name).unlink()
+        shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
+
+
+def finish_bundle(bundle: ModelBundle, config: TrainingConfig, fields: dict[str, Any]) -> ModelBundle:
+    """Measure an exported bundle on the recipe's tests, and write metrics and card into it."""
+    embedder = Embedder(bundle, device="cpu")
+    metrics = {test.name: measure(embedder, test) for test in config.tests}
+    finished = ModelBundle.write(bundle.path, {**fields, "dim": bundle.dim, "metrics": metrics})
+    write_card(finished)
+    return finished
+
+
+def bundle_fields(config: TrainingConfig, training: LabelledImages, best: StepRecord) -> dict[str, Any]:
+    """Manifest fields that follow from the recipe and the training run."""
+    return {
+        "name": config.name,
+        "backbone": config.backbone.name,
+        "preprocessing": config.preprocessing.model_dump(),
+        "licence": config.licence,
+        "labels_sha256": training.labels_sha256,
+        "training": {
+            "datasets": [_describe(dataset) for dataset in config.datasets],
+            "images": len(training.labels),
+            "classes": len(np.unique(training.labels)),
+            "loss": " + ".join([config.loss.name, *(one.name for one in config.loss.add)]),
+            "steps": config.optimizer.steps,
+            "best_step": best.step,
+            "batch_size": config.sampler.batch_size,
+            "seed": config.seed,
+        },
+    }
+
+
+def write_card(bundle: ModelBundle) -> None:
+    """Write `MODEL_CARD.md` from the manifest."""
+    manifest = bundle.manifest
+    training = manifest.training
+    lines = [
+        f"# {manifest.name}",
+        "",
+        f"{manifest.backbone}, {manifest.preprocessing.input_size} px, {manifest.dim}-d embeddings, "
+        f"licence {manifest.licence}, fingerprint `{manifest.fingerprint}`.",
+        "",
+        "A small embedding for a first try without a network. For your own photos, export a pretrained "
+        "backbone with `vicinal export`, or train one with `vicinal train`.",
+        "",
+        f"Trained on {training['images']:,} images of {training['classes']:,} classes with the "
+        f"{training['loss']} loss, {training['best_step']} steps of {training['batch_size']} images:",
+        "",
+        *[f"- {dataset}" for dataset in training["datasets"]],
+        "",
+        "Measured on classes that training never saw (cosine similarity, no re-ranking):",
+        "",
+        "| test | hit rate R@1 | MAP@R | AUROC, with against without mate | OPIS | 10 %-OPIS "
+        "| gallery | queries | absent |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *[_card_row(name, metrics) for name, metrics in manifest.metrics.items()],
+        "",
+        "OPIS says how differently the classes fare under one threshold, 0 being alike. In brackets is "
+        "what it would be if all classes were equal, from sampling alone; it rises with fewer images a "
+        "class, so compare bundles on one test only.",
+        "",
+        "The recipe is `recipe.toml` beside this file, its learning curve `training.csv`.",
+    ]
+    (bundle.path / "MODEL_CARD.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _describe(dataset: Any) -> str:
+    if dataset.kind == "demo_catalog":
+        return f"synthetic products, {len(dataset.seeds)} catalogs of {dataset.products}"
+    return f"{dataset.root.name}, {getattr(dataset, 'split', None) or 'all'} classes"
+
+
+def _card_row(name: str, metrics: dict[str, float]) -> str:
+    rates = [_shown(metrics, key) for key in ("hit_rate_1", "map_at_r", "auroc")]
+    consistency = [
+        f"{_shown(metrics, key, 4)} ({_shown(metrics, f'{key}_floor', 4)})"
+        for key in ("opis", "epsilon_opis")
+    ]
+    counts = [_shown(metrics, key, 0) for key in ("n_gallery", "n_queries", "n_absent")]
+    return f"| {name} | {' | '.join([*rates, *consistency, *counts])} |"
+
+
+def _shown(metrics: dict[str, float], key: str, digits: int = 3) -> str:
+    return f"{metrics[key]:,.{digits}f}" if key in metrics else "-"

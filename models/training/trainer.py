@@ -1,0 +1,283 @@
+"""Training of an embedding network (torch)."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
+from vicinal.models.configs.training import TrainingConfig
+from vicinal.models.datasets import LabelledImages, load_datasets
+from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.models.losses import build_loss
+from vicinal.models.losses.base import MetricLoss
+from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.samplers import leave_out_small_classes
+from vicinal.models.training.augmentation import training_batches
+from vicinal.models.training.checkpoint import CHECKPOINT_FILE, identity_of, load_checkpoint, save_checkpoint
+from vicinal.models.training.log import StepRecord, TrainingLog
+from vicinal.models.training.multistage import multistage_backward
+from vicinal.models.training.observer import StepProgress, TrainingObserver
+from vicinal.models.training.optimization import build_optimizer, build_schedule, parameter_groups
+from vicinal.models.training.precision import MixedPrecision, choose_device
+from vicinal.models.training.state import TrainingState
+from vicinal.models.training.validation import validate
+
+__all__ = ["Trainer", "TrainingResult"]
+
+# Stored images are larger than the input, so that a random crop still has pixels to choose from.
+_STORED_PER_INPUT = 1.15
+# A list of thousands of classes would hide the line's end.
+_NAMED_CLASSES = 5
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained network at its best validation.
+
+    Attributes:
+        network: In evaluation mode.
+        records: All validations, in order.
+        best: The record whose weights were kept.
+        training: The images trained on.
+        left_out: Classes with too few images for the sampler.
+    """
+
+    network: EmbeddingNetwork
+    records: list[StepRecord]
+    best: StepRecord
+    training: LabelledImages
+    left_out: list[str]
+
+
+@dataclass(frozen=True)
+class _Images:
+    training: LabelledImages
+    validation: LabelledImages
+    left_out: list[str]
+    identity: dict[str, Any]
+
+
+class Trainer:
+    """Trains one network as a configuration says.
+
+    Args:
+        config: The checked configuration.
+        folder: Folder that gets log, curves and checkpoint; None writes nothing.
+        device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        observer: Learns of steps and validations, and may stop the run.
+
+    Raises:
+        ConfigError: There is no such device, or no such loss.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        folder: Path | None = None,
+        device: str = "auto",
+        observer: TrainingObserver | None = None,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.device = choose_device(device)
+        self.observer = observer or TrainingObserver()
+        self.precision = MixedPrecision(config.precision, self.device)
+        # A wrong name or argument is told before images are decoded for an hour.
+        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
+
+    def run(self, *, resume: bool = False) -> TrainingResult:
+        """Load the images, train, and return the network with the best validation.
+
+        Args:
+            resume: Go on from the folder's checkpoint. On a CPU the result is the same, bit for bit, as that
+                of a run that was never stopped.
+
+        Raises:
+            ConfigError: Backbone, loss, optimizer or sampler cannot be built as configured, the checkpoint is
+                missing or belongs to another run, or the loss is no number any more.
+            BundleError: The first weights cannot be had.
+            DatasetError: A data set is missing or empty.
+            TrainingStoppedError: The observer asked to stop.
+        """
+        config = self.config
+        torch.manual_seed(config.seed)
+        network = _load_start(build_network(config.backbone), config.start_from)
+        network = network.to(self.device).to(memory_format=torch.channels_last)
+        _try_input(network, config)
+        notice = self.precision.fit(network, config.preprocessing.input_size)
+        if notice:
+            self.observer.on_notice(notice)
+        parts = self._load_images()
+        state = self._new_state(network, parts.training)
+        if resume:
+            load_checkpoint(self._checkpoint, state, parts.identity)
+        self._optimize(state, parts)
+        network.load_state_dict(state.best_weights)
+        return TrainingResult(network.eval(), state.records, state.best, parts.training, parts.left_out)
+
+    @property
+    def _checkpoint(self) -> Path:
+        if self.folder is None:
+            raise ConfigError("a run without a folder has no checkpoint to resume from")
+        return self.folder / CHECKPOINT_FILE
+
+    def _load_images(self) -> _Images:
+        config, smallest = self.config, self.config.sampler.smallest_class
+        images = load_datasets(config.datasets, _stored_size(config.preprocessing))
+        larger, validation = images.split_classes(config.validation_share, config.seed)
+        training, left_out = leave_out_small_classes(larger, smallest)
+        if left_out:
+            named = ", ".join(left_out[:_NAMED_CLASSES])
+            more = f" and {len(left_out) - _NAMED_CLASSES} more" if len(left_out) > _NAMED_CLASSES else ""
+            self.observer.on_notice(
+                f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
+            )
+        return _Images(training, validation, left_out, identity_of(config, images))
+
+    def _new_state(self, network: EmbeddingNetwork, training: LabelledImages) -> TrainingState:
+        config = self.config
+        projector = build_projector(network.dim, config.backbone.projector).to(self.device)
+        seen = config.backbone.projector.dim if config.backbone.projector else network.dim
+        loss = _build_loss(config, seen, np.bincount(training.class_ids).tolist()).to(self.device)
+        groups = parameter_groups(network, projector, loss, config.optimizer)
+        optimizer = build_optimizer(groups, config.optimizer)
+        return TrainingState(
+            network=network,
+            projector=projector,
+            loss=loss,
+            optimizer=optimizer,
+            schedule=build_schedule(optimizer, config.optimizer),
+            scaler=self.precision.scaler,
+        )
+
+    def _optimize(self, state: TrainingState, images: _Images) -> None:
+        steps = self.config.optimizer.steps
+        log = TrainingLog(self.folder, self.observer.on_notice, first_step=state.step)
+        self.observer.on_start()
+        started = time.monotonic() - state.seconds
+        for pixels, labels in self._batches(state, images.training):
+            state.losses.append(self._step(state, pixels, labels))
+            state.step += 1
+            state.seconds = time.monotonic() - started
+            step_loss = state.losses[-1]
+            if state.step % self.config.validate_every == 0 or state.step == steps:
+                self._validate(state, images.validation)
+                log.write(state.records)
+                self._save(state, images)
+                self.observer.on_record(state.records[-1])
+            latest = state.records[-1] if state.records else None
+            self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
+            if self._has_stopped_improving(state):
+                self.observer.on_notice(
+                    f"stopped early at step {state.step:,}: MAP@R was best at step {state.best.step:,}"
+                )
+                break
+            if state.step < steps and self.observer.should_stop():
+                self._save(state, images)
+                raise TrainingStoppedError(state.step, steps)
+        self.observer.on_finish()
+        log.finish(state.records, state.best)
+
+    def _batches(self, state: TrainingState, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches that are left; none if the run that is resumed was at its end."""
+        if state.step < self.config.optimizer.steps and not self._has_stopped_improving(state):
+            on_gpu = self.device.type == "cuda"
+            yield from training_batches(training, self.config, first_step=state.step, pin_memory=on_gpu)
+
+    def _step(self, state: TrainingState, pixels: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(state.network, state.projector).train()
+        if self.config.optimizer.frozen_trunk_steps:
+            state.freeze_trunk(state.step < self.config.optimizer.frozen_trunk_steps)
+        state.optimizer.zero_grad(set_to_none=True)
+        losses: list[Tensor] = []
+
+        def scaled_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
+            loss: Tensor = state.loss(embeddings, labels)
+            losses.append(loss.detach())
+            return state.scaler.scale(loss)
+
+        multistage_backward(
+            trained,
+            pixels.contiguous(memory_format=torch.channels_last),
+            labels.to(self.device),
+            scaled_loss,
+            chunk_size=self.config.sampler.chunk_size or len(pixels),
+            autocast=self.precision.autocast,
+        )
+        state.apply_gradients(self.config.optimizer.clip_norm)
+        return losses[0]
+
+    def _validate(self, state: TrainingState, validation: LabelledImages) -> None:
+        loss = float(torch.stack(state.losses).mean())
+        if not math.isfinite(loss):
+            raise ConfigError(
+                f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
+                "or set precision to 'float32'"
+            )
+        hit_rate, map_at_r = validate(state.network, validation, self.config.preprocessing)
+        state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
+
+    def _save(self, state: TrainingState, images: _Images) -> None:
+        if self.folder is not None:
+            save_checkpoint(self._checkpoint, state, images.identity)
+
+    def _has_stopped_improving(self, state: TrainingState) -> bool:
+        patience = self.config.patience
+        if patience is None or not state.records:
+            return False
+        return sum(record.step > state.best.step for record in state.records) >= patience
+
+
+def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
+    sampler = config.sampler
+    return build_loss(
+        config.loss,
+        dim=dim,
+        class_sizes=class_sizes,
+        max_per_class=sampler.max_per_class,
+        batch_design=sampler.batch_design,
+    )
+
+
+def _try_input(network: EmbeddingNetwork, config: TrainingConfig) -> None:
+    side = config.preprocessing.input_size
+    device = next(network.parameters()).device
+    try:
+        with torch.inference_mode():
+            network.eval()(torch.zeros(1, 3, side, side, device=device))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"backbone '{config.backbone.name}' cannot take images of {side} px "
+            f"({' '.join(str(error).split())[:200]}): change preprocessing.input_size or backbone.arguments"
+        ) from error
+
+
+def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwork:
+    if path is None:
+        return network
+    if not path.is_file():
+        raise ConfigError(
+            f"start_from names '{path}', which does not exist: run the recipe that makes it first"
+        )
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ConfigError(f"start_from names '{path}', which holds no weights of this network") from error
+    return network
+
+
+def _stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
+    side = round(preprocessing.input_size * _STORED_PER_INPUT)
+    return preprocessing.model_copy(update={"input_size": side}).resize

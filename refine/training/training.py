@@ -1,0 +1,313 @@
+"""Training of a context refiner on stored embeddings (torch).
+
+"Attend to Context for Refining Embeddings in Deep Metric Learning" (ACR), algorithm 1: the backbone is
+frozen, the training set is embedded once, neighbors are stored once, and a metric-learning loss on e^T is
+minimized over class-balanced batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from vicinal.models.losses import build_loss
+from vicinal.models.refiner_manifest import Sides
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.errors import RefinerTrainingError
+from vicinal.refine.training.batches import RefinerBatch, RefinerBatches
+from vicinal.refine.training.config import RefinerOptimizerConfig, RefinerRecipe
+from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.refine.training.network import ContextRefinerNetwork
+from vicinal.refine.training.search_batches import SearchBatches
+from vicinal.refine.training.search_loss import search_loss
+from vicinal.refine.training.validation import Neighbors, Refine, RefinerValidation, SideFigures, Verdict
+
+__all__ = ["RefinerRecord", "RefinerTrainer", "RefinerTrainingResult", "absent_loss", "refine_with"]
+
+_VALIDATION_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class RefinerRecord:
+    """One validation during training.
+
+    Attributes:
+        step: Steps done; 0 is the network as it started.
+        loss: Mean training loss since the record before; NaN at step 0.
+        figures: Figures by what is refined.
+    """
+
+    step: int
+    loss: float
+    figures: dict[Sides, SideFigures]
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What a lower value of is better: the best figures of those that refine anything."""
+        return min(one.order for sides, one in self.figures.items() if sides != "off")
+
+
+@dataclass(frozen=True)
+class RefinerTrainingResult:
+    """A trained network at its best validation.
+
+    Attributes:
+        records: All validations, in order.
+        best: The record whose weights were kept.
+        verdict: What to do by default.
+        n_items: Embeddings trained on, those that only stand in contexts included.
+        n_classes: Classes trained on.
+    """
+
+    network: ContextRefinerNetwork
+    records: list[RefinerRecord]
+    best: RefinerRecord
+    verdict: Verdict
+    n_items: int
+    n_classes: int
+
+
+class RefinerTrainer:
+    """Trains one refiner as a recipe says; on a CPU the same recipe and embeddings give the same weights.
+
+    Args:
+        recipe: The checked recipe.
+        on_step: Called after each step with the steps done and all steps.
+        on_record: Called after each validation.
+    """
+
+    def __init__(
+        self,
+        recipe: RefinerRecipe,
+        *,
+        on_step: Callable[[int, int], None] | None = None,
+        on_record: Callable[[RefinerRecord], None] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.on_step = on_step
+        self.on_record = on_record
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> RefinerTrainingResult:
+        """Train, and return the network with the best validation.
+
+        Args:
+            items: Embeddings to train on.
+            held_out: Embeddings of other classes to validate on; None holds out a share of the classes.
+
+        Raises:
+            RefinerTrainingError: There are too few classes, or the loss is no number.
+            RefinerConfigError: The network does not fit the embeddings.
+            ConfigError: The loss cannot be built, or a batch cannot be filled.
+        """
+        recipe = self.recipe
+        if held_out is None:
+            items, held_out = items.split_classes(recipe.validation.share, recipe.seed)
+        validation = RefinerValidation(
+            held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed
+        )
+        torch.manual_seed(recipe.seed)
+        network = ContextRefinerNetwork(items.dim, recipe.refiner).to(self.device)
+        objective = self._objective(network, items)
+        records, best = self._optimize(network, objective, validation)
+        verdict = validation.decide(refine_with(network), best.figures)
+        return RefinerTrainingResult(
+            network.eval(), records, best, verdict, n_items=len(items), n_classes=objective.n_classes
+        )
+
+    def _objective(self, network: ContextRefinerNetwork, items: EmbeddingSet) -> Objective:
+        if self.recipe.objective == "search":
+            return _SearchObjective(network, SearchBatches(items, self.recipe, self.device))
+        return _BatchObjective(network, RefinerBatches(items, self.recipe, self.device))
+
+    def _optimize(
+        self, network: ContextRefinerNetwork, objective: Objective, validation: RefinerValidation
+    ) -> tuple[list[RefinerRecord], RefinerRecord]:
+        config, every = self.recipe.optimizer, self.recipe.validation.every
+        parameters = [p for part in (network, *objective.parts) for p in part.parameters() if p.requires_grad]
+        optimizer, schedule = _build_optimizer(network, objective, config)
+        records = [self._record(network, validation, 0, math.nan)]
+        best, weights = records[0], copy.deepcopy(network.state_dict())
+        losses: list[Tensor] = []
+        for step, loss in enumerate(objective.losses(), start=1):
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            losses.append(loss.detach())
+            if config.clip_norm:
+                nn.utils.clip_grad_norm_(parameters, config.clip_norm)
+            optimizer.step()
+            schedule.step()
+            if self.on_step:
+                self.on_step(step, config.steps)
+            if step % every and step != config.steps:
+                continue
+            records.append(self._record(network, validation, step, _mean_loss(losses, step)))
+            losses.clear()
+            if records[-1].order < best.order:
+                best, weights = records[-1], copy.deepcopy(network.state_dict())
+        network.load_state_dict(weights)
+        return records, best
+
+    def _record(
+        self, network: ContextRefinerNetwork, validation: RefinerValidation, step: int, loss: float
+    ) -> RefinerRecord:
+        record = RefinerRecord(step, loss, validation.measure(refine_with(network)))
+        if self.on_record:
+            self.on_record(record)
+        return record
+
+
+def absent_loss(refined: Tensor, batch: RefinerBatch, margin: float) -> Tensor:
+    """How much further queries without a mate were drawn to a wrong item.
+
+    Mean over the absent queries of `max(0, max_j <e^T, c_j> - max_j <e^0, c_j> - margin)`, the c_j being
+    their neighbors, all of which are wrong.
+
+    Args:
+        refined: (B, d) embeddings e^T.
+        batch: The batch.
+        margin: Rise of the similarity that costs nothing.
+
+    Returns:
+        A scalar, 0 with a graph where no query is absent.
+    """
+
+    def best(embeddings: Tensor) -> Tensor:
+        similarities = torch.matmul(batch.context, embeddings[..., None])[..., 0]
+        return similarities.masked_fill(~batch.mask, -1.0).amax(dim=1)
+
+    rise = functional.relu(best(refined) - best(batch.query) - margin)
+    return (rise * batch.absent).sum() / batch.absent.sum().clamp(min=1)
+
+
+class Objective(Protocol):
+    """What is minimized."""
+
+    n_classes: int
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        """What is learned beside the refiner."""
+
+    def losses(self) -> Iterator[Tensor]:
+        """The loss of each batch, when its turn comes."""
+
+
+class _BatchObjective:
+    """A metric-learning loss on class-balanced batches."""
+
+    def __init__(self, network: ContextRefinerNetwork, batches: RefinerBatches) -> None:
+        self.network, self.batches, self.recipe = network, batches, batches.recipe
+        self.loss_function: nn.Module = build_loss(
+            self.recipe.loss,
+            dim=network.architecture.dim,
+            class_sizes=batches.class_sizes,
+            max_per_class=self.recipe.batches.per_class,
+        ).to(next(network.parameters()).device)
+        self.n_classes = len(batches.class_sizes)
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        return (self.loss_function,)
+
+    def losses(self) -> Iterator[Tensor]:
+        absent = self.recipe.absent
+        for batch in self.batches:
+            steps, *_ = self.network.train()(batch.query, batch.context, batch.mask)
+            refined = steps[:, -1]
+            loss: Tensor = self.loss_function(refined, batch.labels)
+            if absent.share:
+                loss = loss + absent.weight * absent_loss(refined, batch, absent.margin)
+            yield loss
+
+
+class _SearchObjective:
+    """Searches of galleries."""
+
+    def __init__(self, network: ContextRefinerNetwork, batches: SearchBatches) -> None:
+        self.network, self.batches = network, batches
+        self.n_classes = len(batches.class_sizes)
+
+    @property
+    def parts(self) -> Sequence[nn.Module]:
+        return ()
+
+    def losses(self) -> Iterator[Tensor]:
+        for batch in self.batches:
+            yield search_loss(self.network.train(), batch, self.batches.recipe.search)
+
+
+def refine_with(network: ContextRefinerNetwork) -> Refine:
+    """A network as a validation asks it; it is set to evaluation with every call."""
+    device = next(network.parameters()).device
+
+    def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
+        network.eval()
+        parts = []
+        arrays = (rows, neighborhood.contexts, neighborhood.mask, neighborhood.radii)
+        with torch.inference_mode():
+            for start in range(0, len(rows), _VALIDATION_BATCH):
+                part = slice(start, start + _VALIDATION_BATCH)
+                inputs = (torch.from_numpy(one[part]).to(device) for one in arrays)
+                steps, _, *lengths = network(*inputs)
+                long = lengths[0][:, -1:] if as_queries and lengths else 1.0
+                parts.append((steps[:, -1] * long).cpu())
+        refined: FloatArray = torch.cat(parts).numpy()
+        return refined
+
+    return refine
+
+
+def _build_optimizer(
+    network: ContextRefinerNetwork, objective: Objective, config: RefinerOptimizerConfig
+) -> tuple[torch.optim.Optimizer, LambdaLR]:
+    small = {id(p) for name, p in network.named_parameters() if _is_of_small_network(network, name)}
+    rest = [
+        p
+        for part in (network, *objective.parts)
+        for p in part.parameters()
+        if p.requires_grad and id(p) not in small
+    ]
+    # Biases, temperatures and weights of the expansion are not decayed: they set scales, not directions.
+    groups = [
+        {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
+        {
+            "params": [p for p in network.parameters() if id(p) in small],
+            "weight_decay": config.weight_decay,
+            "lr": config.learning_rate * config.network_rate_factor,
+        },
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate)
+
+    def rate_at(step: int) -> float:
+        if step < config.warmup_steps:
+            return (step + 1) / (config.warmup_steps + 1)
+        after = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, after)))
+
+    return optimizer, LambdaLR(optimizer, rate_at)
+
+
+def _is_of_small_network(network: ContextRefinerNetwork, name: str) -> bool:
+    """Whether a parameter belongs to the gates or the level, and is none of their scalars."""
+    if network.architecture.form == "gated" and name.startswith("steps."):
+        return not name.endswith("expansion_weight")
+    return name.startswith("levels.") and not name.endswith((".scale", ".level_bias"))
+
+
+def _mean_loss(losses: list[Tensor], step: int) -> float:
+    mean = float(torch.stack(losses).mean())
+    if not math.isfinite(mean):
+        raise RefinerTrainingError(
+            f"the loss is {mean} at step {step}: lower optimizer.learning_rate, or use another loss"
+        )
+    return mean

@@ -1,0 +1,285 @@
+"""Calibrator: measures the scores that the matcher gives, and chooses the threshold for a target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import (
+    OneLabelError,
+    Target,
+    Trials,
+    UnlabelledGalleryError,
+    choose_threshold,
+    operating_curve,
+)
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.calibrator.curves import CalibrationDetails, gather_details
+from vicinal.service.calibrator.evidence import gather_evidence
+from vicinal.service.calibrator.item_groups import PhotoGroups
+from vicinal.service.calibrator.leave_one_out_checks import measure_optimism
+from vicinal.service.calibrator.opis_evidence import measure_opis
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.trials import Measurement, TrialScoring
+from vicinal.service.scoring.opened_refiner import Refinement
+from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.thresholds.store import CalibrationRecord, Rates, new_calibration_id
+
+__all__ = ["Calibration", "Calibrator", "LabelledQueries"]
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+OnProgress = Callable[[int, int], None]
+SamePictures = Callable[[Positions, Positions], Bools]
+
+# Below this many labels a rate says more about these labels than about the next ones.
+_FEW_LABELS = 30
+# From this share on, near duplicates carry the result.
+_MANY_DUPLICATES = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration gives.
+
+    Attributes:
+        record: What is kept for good.
+        scores: What other thresholds can be tried on.
+        details: What a report is drawn from.
+        measured: What both follow from; large, and not kept.
+    """
+
+    record: CalibrationRecord
+    scores: StoredScores
+    details: CalibrationDetails
+    measured: Measurement
+
+
+class Calibrator:
+    """Calibrates one pipeline on one gallery version.
+
+    Args:
+        snapshot: The gallery version; its labelled items are the possible mates.
+        pipeline: The pipeline to calibrate.
+        max_queries: Most queries that are scored; more are sampled.
+        seed: Seed of the sample.
+        groups: Groups of the items that are never each other's mates, candidates or context; queries
+            name theirs.
+        refinement: What the pipeline refines with; None where it refines nothing.
+        same_pictures: Tells which items at pairs of positions are almost the same picture.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pipeline: Pipeline,
+        *,
+        max_queries: int = 2000,
+        seed: int = 0,
+        refinement: Refinement | None = None,
+        groups: PhotoGroups | None = None,
+        same_pictures: SamePictures | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.scorer = Scorer(snapshot, pipeline, refinement)
+        self.max_queries = max_queries
+        self.seed = seed
+        self.groups = groups
+        self.same_pictures = same_pictures
+        self._labels = snapshot.labels
+        self._is_labelled = np.array([label is not None for label in self._labels], dtype=bool)
+
+    def run(
+        self,
+        queries: LabelledQueries,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CalibrationRecord:
+        """The record of `measure` alone."""
+        return self.measure(queries, target, coarse_labels=coarse_labels, on_progress=on_progress).record
+
+    def calibrate(
+        self,
+        queries: LabelledQueries,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> tuple[CalibrationRecord, StoredScores]:
+        """Record and scores of `measure`."""
+        found = self.measure(queries, target, coarse_labels=coarse_labels, on_progress=on_progress)
+        return found.record, found.scores
+
+    def measure(
+        self,
+        queries: LabelledQueries,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Calibration:
+        """Score the queries and choose the best threshold that holds the target.
+
+        Args:
+            queries: Leave-one-out queries, or labelled ones from outside.
+            target: What to hold.
+            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            on_progress: Called with finished and all queries, those that are scored again without groups too.
+
+        Raises:
+            CalibrationError: No labels, one label only, too few trials for the target or none that can
+                reach it, or a label without a coarse one.
+        """
+        self._check(queries)
+        sampled = queries.sample(self.max_queries, self.seed)
+        progress = _Progress(on_progress, len(sampled.labels), passes=1 if self.groups is None else 2)
+        gallery_labels = frozenset(self._labels[self._is_labelled])
+        names = sorted(gallery_labels | set(sampled.labels))
+        scoring = TrialScoring(self.snapshot, self.scorer, names, groups=self.groups)
+        measured = scoring.measure(sampled, progress)
+        trials = measured.trials
+        threshold = choose_threshold(trials, target)
+        opis = measure_opis(measured)
+        evidence = gather_evidence(
+            measured,
+            target,
+            threshold,
+            gallery_labels=gallery_labels,
+            coarse_labels=coarse_labels,
+            opis=opis,
+        )
+        if self.groups is not None:
+            ungrouped = TrialScoring(self.snapshot, self.scorer, names).measure(sampled, progress)
+            evidence = evidence.model_copy(
+                update={"grouping": measure_optimism(self.groups, measured, ungrouped, target)}
+            )
+        near_duplicates = self._near_duplicates(measured, sampled)
+        evidence = evidence.model_copy(update={"near_duplicates": near_duplicates})
+        manifest = self.snapshot.manifest
+        record = CalibrationRecord(
+            format_version=2,
+            id=new_calibration_id(),
+            created_at=datetime.now(UTC),
+            source="queries" if queries.positions is None else "leave_one_out",
+            target=target,
+            threshold=threshold,
+            rates=_rates(trials, threshold, measured.hit_rate_1),
+            evidence=evidence,
+            pipeline=self.scorer.pipeline,
+            bundle=manifest.bundle,
+            version=manifest.version,
+            n_items=manifest.n_items,
+            n_negative_pairs=trials.n_non_mates,
+            n_positive_pairs=len(trials.mate_scores),
+            n_with_mate=len(trials.best_mate_scores),
+            n_without_mate=len(trials.best_scores_without_mate),
+            n_labels=len(set(sampled.labels)),
+            n_labels_without_mate=len(np.unique(measured.labels_without_mate)),
+            seed=self.seed,
+            warnings=self._warnings(sampled, measured, near_duplicates),
+        )
+        details = gather_details(measured, threshold, snapshot=self.snapshot, queries=sampled, opis=opis)
+        return Calibration(record, StoredScores.of(trials, measured.top_scores), details, measured)
+
+    def _check(self, queries: LabelledQueries) -> None:
+        if not self._is_labelled.any():
+            raise UnlabelledGalleryError(
+                "the gallery has no labels: index it from class subfolders or a manifest with a label column"
+            )
+        n_labels = len(set(queries.labels) | set(self._labels[self._is_labelled]))
+        if n_labels < 2:
+            raise OneLabelError(
+                "all images carry one label, so that there are no negative pairs: add images of other labels"
+            )
+
+    def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
+        """Share of the queries with a mate whose best mate is almost the same picture."""
+        has_mate = measured.mates.has_mate
+        if self.same_pictures is None or queries.positions is None or not has_mate.any():
+            return None
+        best = measured.mates.best_items[has_mate]
+        return float(self.same_pictures(queries.positions[has_mate], best).mean())
+
+    def _warnings(
+        self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
+    ) -> tuple[str, ...]:
+        counts = Counter(label for label in self._labels if label is not None)
+        single = sum(count == 1 for count in counts.values())
+        unlabelled = len(self._labels) - sum(counts.values())
+        found = []
+        if queries.positions is not None and single:
+            found.append(f"{single} labels have one image and no mate: they count only as negatives")
+        longest = N_NEIGHBORS - self.scorer.pipeline.rerank.n_listed
+        large = sum(count > longest for count in counts.values())
+        if large and self.scorer.pipeline.rerank.method != "off":
+            found.append(
+                f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
+                f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
+            )
+        if unlabelled:
+            found.append(f"{unlabelled} items have no label and were left out of all pairs")
+        found += self._warnings_of_groups(longest, near_duplicates)
+        for what, labels in (
+            ("FNIR", set(queries.labels)),
+            ("FPIR", set(measured.labels_without_mate.tolist())),
+        ):
+            if len(labels) < _FEW_LABELS:
+                found.append(
+                    f"only {len(labels)} labels stand behind {what}: other labels can behave differently"
+                )
+        return tuple(found)
+
+    def _warnings_of_groups(self, longest: int, near_duplicates: float | None) -> Iterator[str]:
+        if self.groups is None:
+            if near_duplicates is not None and near_duplicates >= _MANY_DUPLICATES:
+                yield (
+                    f"for {100 * near_duplicates:.0f} % of the queries the best mate is almost the same "
+                    "picture, so that later queries will fare worse: name the visit or session of the photos "
+                    "and calibrate with groups"
+                )
+        elif self.groups.largest > longest and self.scorer.pipeline.rerank.method != "off":
+            yield (
+                f"the largest group has {self.groups.largest} items: with it taken out, the stored lists "
+                f"of {N_NEIGHBORS} neighbors can run out, and contextual similarities be measured too low"
+            )
+
+
+class _Progress:
+    """Progress over several passes over the same queries."""
+
+    def __init__(self, on_progress: OnProgress | None, n_queries: int, *, passes: int) -> None:
+        self._on_progress = on_progress
+        self._total = passes * n_queries
+        self._before = 0
+
+    def __call__(self, done: int, n_queries: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._before + done, self._total)
+        if done == n_queries:
+            self._before += n_queries
+
+
+def _rates(trials: Trials, threshold: float, hit_rate_1: float | None) -> Rates:
+    curve = operating_curve(trials, [threshold])
+    return Rates(
+        far=_rate(curve.far),
+        frr=_rate(curve.frr),
+        fpir=_rate(curve.fpir),
+        fnir=_rate(curve.fnir),
+        hit_rate_1=hit_rate_1,
+    )
+
+
+def _rate(values: Floats) -> float | None:
+    return None if np.isnan(values[0]) else float(values[0])

@@ -1,0 +1,232 @@
+"""Evidence of a calibration: what its rates rest on, and what they let expect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.calibration import (
+    LabelCounts,
+    Margins,
+    Target,
+    TopScoreCounts,
+    fit_gallery_growth,
+    independent_fpir,
+    label_counts,
+    near_far_counts,
+    prediction_interval,
+    rate_interval,
+    ratio_interval,
+)
+from vicinal.calibration.rates.label_counts import RateName
+from vicinal.service.calibrator.opis_evidence import ClassEvidence, OpisEvidence, SpaceOpis, worst_classes
+from vicinal.service.calibrator.trials import Impostors, Measurement
+
+__all__ = [
+    "ERROR_RATES",
+    "Evidence",
+    "Grouping",
+    "LargerGallery",
+    "Prediction",
+    "RateEvidence",
+    "gather_evidence",
+    "rate_evidence",
+]
+
+ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
+_FURTHER_LABELS = (10, 30, 100)
+_GALLERY_RATIOS = (10, 100)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RateEvidence(_Frozen):
+    """One rate at the threshold, and how far it can be trusted.
+
+    Attributes:
+        rate: Share of the trials with the event.
+        low: Lower end of the 95 % interval for labels like these (`calibration.intervals`). It also holds for
+            the rate that the threshold was chosen by.
+        high: Upper end.
+        n_trials: Trials it was measured on.
+        n_labels: Labels behind them; a negative pair counts under two.
+        effective_labels: Labels of equal size that would weigh as evenly.
+        leave_one_label_out: Lowest and highest rate when the trials of one label are left out.
+    """
+
+    rate: float
+    low: float
+    high: float
+    n_trials: int
+    n_labels: int
+    effective_labels: float
+    leave_one_label_out: tuple[float, float]
+
+
+class Prediction(_Frozen):
+    """Where the target's rate will lie, at 95 %, when a number of further labels is measured.
+
+    Attributes:
+        n_labels: Further labels.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    n_labels: int
+    low: float
+    high: float
+
+
+class LargerGallery(_Frozen):
+    """FPIR when the gallery grows by labels like its present ones, at the same threshold.
+
+    Attributes:
+        ratio: Labels of the larger gallery by those of the present one.
+        fitted: By the growth up to the present size; a lower end (`calibration.gallery_growth`).
+        independent: If every label tempts every query alike, `1 - (1 - FPIR)^ratio`; an upper end.
+    """
+
+    ratio: int
+    fitted: float
+    independent: float
+
+
+class Grouping(_Frozen):
+    """Photos that were never each other's mates, candidates or context, and what that changed.
+
+    Attributes:
+        column: Metadata column that names the group.
+        n_groups: Groups of the gallery; an item without a value is one of its own.
+        n_without_group: Items without a value.
+        ungrouped_threshold: The threshold that the target would have got without groups; None if none
+            holds it.
+        promised: The rates that would have been promised for it: measured without groups. Also `hit_rate_1`.
+        shown: The rates that it shows with groups; the difference is the optimism of going without.
+    """
+
+    column: str
+    n_groups: int
+    n_without_group: int
+    ungrouped_threshold: float | None
+    promised: dict[str, float]
+    shown: dict[str, float]
+
+
+class Evidence(_Frozen):
+    """What a calibration's rates rest on.
+
+    Attributes:
+        rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A
+            precision is the share of mates in the matches of all queries, those without a mate included; how
+            many of these there are among real queries decides what it is worth.
+        predictions: For the error rate that the threshold was chosen by.
+        larger_galleries: FPIR at ten and a hundred times the labels.
+        margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
+            negative pairs; see `calibration.margins`.
+        near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
+            labels or such queries.
+        far_fpir: FPIR of the other queries without a mate.
+        opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
+            ones where the pipeline refines, and `final` scores.
+        worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
+        grouping: Photos that were kept apart by group; None without groups.
+        near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
+            where that was not looked at.
+        top_scores: Histogram of the queries' best scores, which later ones are compared with
+            (`calibration.drift`).
+    """
+
+    rates: dict[str, RateEvidence]
+    predictions: tuple[Prediction, ...] = ()
+    larger_galleries: tuple[LargerGallery, ...] = ()
+    margins: Margins | None = None
+    near_fpir: RateEvidence | None = None
+    far_fpir: RateEvidence | None = None
+    opis: dict[str, OpisEvidence] = Field(default_factory=dict)
+    worst_classes: tuple[ClassEvidence, ...] = ()
+    grouping: Grouping | None = None
+    near_duplicates: float | None = None
+    top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
+
+
+def gather_evidence(
+    measured: Measurement,
+    target: Target,
+    threshold: float,
+    *,
+    gallery_labels: frozenset[str] = frozenset(),
+    coarse_labels: Mapping[str, str] | None = None,
+    opis: Mapping[str, SpaceOpis] | None = None,
+) -> Evidence:
+    """Evidence for the rates at a threshold.
+
+    Args:
+        measured: Scores of all trials.
+        target: What the threshold was chosen by.
+        threshold: Lowest accepted score.
+        gallery_labels: Labels of the gallery; used with coarse labels only.
+        coarse_labels: Coarse label of each label, to tell near from far queries.
+        opis: OPIS by space.
+
+    Raises:
+        CalibrationError: A label has no coarse label.
+    """
+    rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
+    counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
+    near = far = None
+    if coarse_labels is not None:
+        kinds = near_far_counts(
+            measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
+        )
+        near, far = (one and rate_evidence(one) for one in (kinds.near, kinds.far))
+    chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
+    return Evidence(
+        rates={rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},
+        predictions=_predictions(chosen) if chosen else (),
+        larger_galleries=_larger_galleries(measured.impostors, threshold),
+        margins=measured.margins,
+        near_fpir=near,
+        far_fpir=far,
+        opis={space: one.evidence for space, one in (opis or {}).items()},
+        worst_classes=worst_classes(opis["final"].utilities) if opis else (),
+        top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
+    )
+
+
+def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
+    """Evidence for one rate.
+
+    Args:
+        counts: Its trials by label.
+        is_ratio: Whether their number hangs on the threshold too, as that of a precision does.
+    """
+    found = ratio_interval(counts) if is_ratio else rate_interval(counts)
+    return RateEvidence(
+        rate=found.rate,
+        low=found.low,
+        high=found.high,
+        n_trials=counts.n_trials,
+        n_labels=counts.n_labels,
+        effective_labels=counts.effective_labels,
+        leave_one_label_out=counts.leave_one_label_out,
+    )
+
+
+def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
+    found = ((n, prediction_interval(counts, n)) for n in _FURTHER_LABELS)
+    return tuple(Prediction(n_labels=n, low=one.low, high=one.high) for n, one in found)
+
+
+def _larger_galleries(impostors: Impostors, threshold: float) -> tuple[LargerGallery, ...]:
+    if not len(impostors.scores):
+        return ()
+    growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
+    return tuple(
+        LargerGallery(
+            ratio=ratio, fitted=growth.fpir_at(ratio), independent=independent_fpir(growth.fpir, ratio)
+        )
+        for ratio in _GALLERY_RATIOS
+    )

@@ -1,0 +1,358 @@
+"""Trial scoring: the scores that the matcher gives to labelled queries, with the labels behind them.
+
+What counts: every pair of a query and a labelled item, but for the query's own item and, with groups, the
+items of its group (`service.pair_scoring`); among all items as neighbors and candidates, those without a
+label included. In leave-one-out a pair counts once in each direction, because its scores differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import Margins, TrialLabels, Trials
+from vicinal.calibration.negative_pairs import ListedPairs
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import FloatArray
+from vicinal.service.calibrator.item_groups import PhotoGroups
+from vicinal.service.calibrator.pairs import (
+    GalleryLabels,
+    InitialSpace,
+    MatchedSpace,
+    PairScores,
+    PairScoring,
+    QueryMates,
+    Space,
+)
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
+
+__all__ = ["Impostors", "Measurement", "TrialScoring"]
+
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.unsignedinteger]
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+OnProgress = Callable[[int, int], None]
+Element = TypeVar("Element", bound=np.generic)
+
+_CHUNK = 64
+# The matcher counts matches among this many candidates.
+_N_CANDIDATES = 100
+_MOST_CANDIDATES = 1024
+_MOST_HELD = 2**25
+
+
+@dataclass(frozen=True)
+class Impostors:
+    """Candidates of the queries without a mate.
+
+    Attributes:
+        scores: (Q, w) final scores, -inf for padding.
+        groups: (Q, w) number of each candidate's label; items without a label have a number of their own.
+        n_groups: Labels that each query could reach, items without a label counted like labels.
+        best_items: (Q,) position of the best candidate, -1 without candidates.
+        queries: (Q,) row of each query.
+    """
+
+    scores: Floats
+    groups: Positions
+    n_groups: int
+    best_items: Positions
+    queries: Positions
+
+    def n_reached(self, threshold: float) -> Positions:
+        """(Q,) labels with a candidate that reaches the threshold."""
+        reached = np.sort(np.where(self.scores >= threshold, self.groups, -1), axis=1)
+        is_new = np.diff(reached, axis=1, prepend=-1) > 0
+        return np.asarray(np.minimum(is_new.sum(axis=1), self.n_groups))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a calibration is made from.
+
+    Attributes:
+        trials: All scores, with labels.
+        hit_rate_1: Share of queries with a mate whose best candidate is one; None without such queries.
+        top_scores: (n,) best score of each query, its own label in the gallery where it has one.
+        impostors: Candidates of the queries without a mate.
+        margins: Margins on the cosine similarity that the negative pairs imply; None without such pairs.
+        pairs: Scores of all pairs, in every space.
+        query_codes: (n,) label of each query, as in `trials.labels`.
+        query_images: (n,) number of each query's image: its position, or one beyond those of the items.
+        mates: Best mate of each query.
+        ranked_labels: (n, w) number of the label of each query's candidates, best first, with its own label
+            in the gallery; items without a label have a number of their own, -1 for padding.
+    """
+
+    trials: Trials
+    hit_rate_1: float | None
+    top_scores: Floats
+    impostors: Impostors
+    margins: Margins | None
+    pairs: PairScores
+    query_codes: Codes
+    query_images: Positions
+    mates: QueryMates
+    ranked_labels: Positions
+
+    @property
+    def labels_without_mate(self) -> npt.NDArray[np.object_]:
+        """(Q,) label of each query without a mate."""
+        labels = self.trials.labels
+        return np.empty(0, dtype=object) if labels is None else labels.names[labels.without_mate]
+
+    def trials_in(self, space: str) -> Trials:
+        """The pairs alone, scored in one space; see `PairScores`."""
+        none, no_codes = np.empty(0), self.query_codes[:0]
+        labels = self.trials.labels
+        if labels is None or space == "final":
+            return self.trials
+        listed = self.pairs.non_mates[space]
+        return Trials(
+            mate_scores=self.pairs.mate_scores[space],
+            non_mate_scores=listed.scores,
+            best_mate_scores=none,
+            best_scores_without_mate=none,
+            labels=TrialLabels(
+                names=labels.names,
+                mates=labels.mates,
+                non_mate_queries=self.query_codes[listed.queries],
+                non_mate_items=listed.item_labels,
+                best_mates=no_codes,
+                without_mate=no_codes,
+                answers=no_codes,
+            ),
+            low_pairs=listed.low,
+        )
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Some queries, what is left out of the gallery for each, and their positions if they are items."""
+
+    embeddings: FloatArray
+    excluded: list[Positions]
+    positions: Positions | None
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Candidates of some queries, and what of them is an answer with a known label."""
+
+    scores: Floats
+    groups: Positions
+    best_items: Positions
+    answer_scores: Floats
+    answer_is_mate: Bools
+    answer_codes: Codes
+
+    @property
+    def best(self) -> Floats:
+        return self.scores[:, 0]
+
+
+class TrialScoring:
+    """Scores labelled queries against one snapshot, by the code that serves queries.
+
+    Args:
+        snapshot: The gallery version.
+        scorer: Scorer of the pipeline on it.
+        names: Sorted labels of the gallery and of all queries.
+        groups: Groups of the items, when queries name theirs.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        scorer: Scorer,
+        names: Sequence[str],
+        *,
+        groups: PhotoGroups | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.scorer = scorer
+        self.groups = groups
+        self._names = np.array(names, dtype=object)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        labels = snapshot.labels
+        is_labelled = np.array([label is not None for label in labels], dtype=bool)
+        # Each item without a label gets a number beyond those of the labels.
+        spare = len(names) + np.cumsum(~is_labelled) - 1
+        numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
+        self._labels = GalleryLabels(np.array(numbers, dtype=np.int64), len(names))
+        self._of_label = _positions_by_value(self._labels.groups, len(names))
+
+    def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score every query, once with its label in the gallery and, where all have mates, once without.
+
+        Args:
+            queries: Leave-one-out queries, or labelled ones from outside.
+            on_progress: Called with finished and all queries.
+        """
+        n, codes = len(queries.labels), self._codes(queries.labels)
+        spaces: list[Space] = [InitialSpace(queries.embeddings, self.snapshot.embeddings)]
+        matched = MatchedSpace()
+        if self._refines:
+            spaces.append(matched)
+        weight = self.scorer.pipeline.rerank.context_weight
+        pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
+        first, parts = [], []
+        for rows in self._chunks(n):
+            own = self._own(queries, rows)
+            scored = self._score(queries, rows, own)
+            if self._refines:
+                matched.take(self.scorer.similarities(scored, own))
+            parts.append(pairs.add(rows, scored, own))
+            first.append(self._candidates(scored, codes[rows]))
+            on_progress(rows.stop, n)
+        mates = QueryMates(
+            *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
+        )
+        answers, without, chosen = first, first, ~mates.has_mate
+        is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
+        if is_taken_out:
+            without = [self._without_label(queries, rows, codes) for rows in self._chunks(n)]
+            answers, chosen = first + without, np.ones(n, dtype=bool)
+        impostors = Impostors(
+            _stack([one.scores for one in without], np.float64(-np.inf))[chosen],
+            _stack([one.groups for one in without], np.int64(-1))[chosen],
+            len(np.unique(self._labels.groups)) - is_taken_out,
+            np.concatenate([one.best_items for one in without])[chosen],
+            np.flatnonzero(chosen),
+        )
+        collected = pairs.collected()
+        hits = self._hits(first, codes)[mates.has_mate]
+        return Measurement(
+            trials=self._trials(codes, collected, mates, answers, impostors),
+            hit_rate_1=float(hits.mean()) if len(hits) else None,
+            top_scores=np.maximum(np.concatenate([one.best for one in first]), 0.0),
+            impostors=impostors,
+            margins=collected.margins,
+            pairs=collected,
+            query_codes=codes,
+            query_images=len(self.snapshot) + np.arange(n)
+            if queries.positions is None
+            else queries.positions,
+            mates=mates,
+            ranked_labels=_stack([one.groups for one in first], np.int64(-1)),
+        )
+
+    def _trials(
+        self,
+        codes: Codes,
+        pairs: PairScores,
+        mates: QueryMates,
+        answers: Sequence[_Candidates],
+        impostors: Impostors,
+    ) -> Trials:
+        listed: ListedPairs = pairs.non_mates["final"]
+        best = impostors.scores[:, 0]
+        return Trials(
+            mate_scores=pairs.mate_scores["final"],
+            non_mate_scores=listed.scores,
+            best_mate_scores=mates.best_scores[mates.has_mate],
+            # A label that fills the whole gallery leaves nothing to be drawn to.
+            best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
+            answer_scores=np.concatenate([one.answer_scores for one in answers]),
+            answer_is_mate=np.concatenate([one.answer_is_mate for one in answers]),
+            labels=TrialLabels(
+                names=self._names,
+                mates=codes[pairs.mate_queries],
+                non_mate_queries=codes[listed.queries],
+                non_mate_items=listed.item_labels,
+                best_mates=codes[mates.has_mate],
+                without_mate=codes[impostors.queries],
+                answers=np.concatenate([one.answer_codes for one in answers]),
+            ),
+            low_pairs=listed.low,
+        )
+
+    def _own(self, queries: LabelledQueries, rows: slice) -> list[Positions]:
+        """For each query its own item and those of its group."""
+        own = [np.empty(0, np.int64)] * (rows.stop - rows.start)
+        if queries.positions is not None:
+            own = [np.array([position]) for position in queries.positions[rows]]
+        if self.groups is None or queries.groups is None:
+            return own
+        members = [self.groups.members(name) for name in queries.groups[rows]]
+        return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
+
+    def _score(self, queries: LabelledQueries, rows: slice, own: list[Positions]) -> ScoredCandidates:
+        query = _Query(queries.embeddings[rows], own, _rows(queries.positions, rows))
+        scored = self._search(query, _N_CANDIDATES)
+        if (scored.contextual[:, -1] > 0.0).any():
+            # The last candidate still shares neighbors, as among many duplicates: so may the next items.
+            scored = self._search(query, _MOST_CANDIDATES)
+        return scored
+
+    def _without_label(self, queries: LabelledQueries, rows: slice, codes: Codes) -> _Candidates:
+        """Candidates of some queries, each searched for with its label taken out of the gallery."""
+        gone = [
+            np.union1d(self._of_label[code], own)
+            for code, own in zip(codes[rows], self._own(queries, rows), strict=True)
+        ]
+        query = _Query(queries.embeddings[rows], gone, _rows(queries.positions, rows))
+        return self._candidates(self._search(query, _N_CANDIDATES), codes[rows])
+
+    def _search(self, query: _Query, n_candidates: int) -> ScoredCandidates:
+        return self.scorer.score(
+            query.embeddings, n_candidates, excluded=query.excluded, items=query.positions
+        )
+
+    @property
+    def _refines(self) -> bool:
+        return self.scorer.pipeline.refine.sides != "off"
+
+    def _chunks(self, n: int) -> Iterator[slice]:
+        # Refined similarities are held for whole rows.
+        size = max(1, min(_CHUNK, _MOST_HELD // len(self.snapshot))) if self._refines else _CHUNK
+        for start in range(0, n, size):
+            yield slice(start, min(start + size, n))
+
+    def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
+        groups = np.where(scored.positions >= 0, self._labels.groups[scored.positions], -1)
+        counted = groups[:, :_N_CANDIDATES]
+        is_answer = (counted >= 0) & (counted < len(self._names))
+        rows = np.nonzero(is_answer)[0]
+        return _Candidates(
+            scores=scored.scores,
+            groups=groups,
+            best_items=scored.positions[:, 0],
+            answer_scores=scored.scores[:, :_N_CANDIDATES][is_answer],
+            answer_is_mate=counted[is_answer] == codes[rows],
+            answer_codes=codes[rows],
+        )
+
+    def _hits(self, candidates: Sequence[_Candidates], codes: Codes) -> Bools:
+        """(n,) whether the best candidate has the query's label."""
+        return np.concatenate([one.groups[:, 0] for one in candidates]) == codes
+
+    def _codes(self, labels: npt.NDArray[np.object_]) -> Codes:
+        return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
+
+
+def _positions_by_value(values: Positions, n: int) -> list[Positions]:
+    """Ascending positions of each of the values 0 to n - 1."""
+    order = np.argsort(values, kind="stable")
+    edges = np.searchsorted(values[order], np.arange(n + 1))
+    return [order[start:stop] for start, stop in pairwise(edges)]
+
+
+def _rows(values: Positions | None, rows: slice) -> Positions | None:
+    return None if values is None else values[rows]
+
+
+def _stack(blocks: Sequence[npt.NDArray[Element]], filling: Element) -> npt.NDArray[Element]:
+    stacked = np.full((sum(map(len, blocks)), max(block.shape[1] for block in blocks)), filling)
+    row = 0
+    for block in blocks:
+        stacked[row : row + len(block), : block.shape[1]] = block
+        row += len(block)
+    return stacked

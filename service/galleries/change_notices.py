@@ -1,0 +1,165 @@
+"""Notices: replicas tell each other that a gallery has changed, and look for themselves now and then.
+
+Every request asks the disk which version is active, so that no answer is out of date without notices;
+they let a replica open the new version before the first request has to wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from contextlib import closing, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vicinal.indexer.errors import IndexerError
+from vicinal.service.errors import RedisAwayError
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.redis_link import RedisLink
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
+
+__all__ = ["ChangeNotices", "NoticeOfWrites", "announce_change"]
+
+logger = logging.getLogger(__name__)
+_CHANNEL = "vicinal:galleries"
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_GALLERY_PATH = re.compile(r"^/v1/(?:admin/)?galleries/([a-z0-9_-]+)(?:/(?!search$|search/batch$).*)?$")
+# Polls without any word from Redis after which the subscription counts as broken.
+_SILENT_POLLS = 3
+_LISTEN_SECONDS = 0.2
+
+
+def announce_change(link: RedisLink | None, gallery: str) -> None:
+    """Tell the other replicas that a gallery has changed; without Redis they find out by polling."""
+    if link is not None:
+        with suppress(RedisAwayError):
+            link.ask(lambda redis: redis.publish(_CHANNEL, gallery))
+
+
+class ChangeNotices:
+    """Keeps the open galleries of a process current, from a thread, while the context lasts.
+
+    Args:
+        galleries: The open galleries.
+        link: Link to Redis, if it is to be listened to.
+        poll_seconds: How often the disk is looked at in any case.
+    """
+
+    def __init__(self, galleries: OpenGalleries, link: RedisLink | None, *, poll_seconds: float) -> None:
+        self._galleries = galleries
+        self._link = link
+        self._failures: tuple[type[Exception], ...] = () if link is None else link.failures
+        self._poll_seconds = poll_seconds
+        self._is_poll_failing = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="change notices", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            self._poll()
+            subscription = self._subscribe()
+            if subscription is None:
+                self._stopping.wait(self._poll_seconds)
+            else:
+                with closing(subscription):
+                    self._listen(subscription)
+
+    def _subscribe(self) -> PubSub | None:
+        if self._link is None:
+            return None
+        try:
+            return self._link.ask(_subscription)
+        except RedisAwayError:
+            return None
+
+    def _listen(self, subscription: PubSub) -> None:
+        """Follow the notices until Redis falls silent, and poll as well: not every change has a notice."""
+        heard = polled = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                # Not a question to the link: that nothing comes does not show that Redis answers.
+                message = subscription.get_message(timeout=_LISTEN_SECONDS)
+                now = time.monotonic()
+                if message is not None:
+                    heard = now
+                    self._open(message)
+                if now - polled >= self._poll_seconds:
+                    polled = now
+                    subscription.ping()
+                    self._poll()
+            except self._failures:
+                return
+            if now - heard > _SILENT_POLLS * self._poll_seconds:
+                return
+
+    def _poll(self) -> None:
+        try:
+            self._galleries.states()
+            self._is_poll_failing = False
+        except Exception:
+            # Whatever it is, requests meet it too; without this thread they only wait a little longer.
+            if not self._is_poll_failing:
+                logger.exception("galleries cannot be looked at")
+            self._is_poll_failing = True
+
+    def _open(self, message: dict[str, Any]) -> None:
+        if message["type"] != "message":
+            return
+        try:
+            self._galleries.matcher(message["data"].decode())
+        except IndexerError as error:
+            # It was deleted, or /readyz says what is wrong with it.
+            logger.debug("a gallery that changed cannot be opened: %s", error)
+
+
+class NoticeOfWrites:
+    """ASGI middleware that announces a gallery after every successful call that may have changed it.
+
+    Args:
+        app: The application behind.
+        link: Link to Redis.
+    """
+
+    def __init__(self, app: ASGIApp, link: RedisLink) -> None:
+        self.app = app
+        self.link = link
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        found = _GALLERY_PATH.match(scope.get("path", "")) if scope.get("method") in _WRITES else None
+        if found is None:
+            await self.app(scope, receive, send)
+            return
+        status = 500
+
+        async def noting_send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        await self.app(scope, receive, noting_send)
+        if status < 300:
+            await run_in_threadpool(announce_change, self.link, found[1])
+
+
+def _subscription(redis: Any) -> PubSub:
+    subscription: PubSub = redis.pubsub(ignore_subscribe_messages=True)
+    subscription.subscribe(_CHANNEL)
+    return subscription

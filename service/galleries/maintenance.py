@@ -1,0 +1,194 @@
+"""Upkeep: what galleries need in the background: compactions, checks of files, removal of old versions."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+from vicinal.indexer.errors import GalleryBusyError, GalleryError, IndexerError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
+from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.refined_snapshot import check_refined
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.errors import ServiceError
+from vicinal.service.thresholds.store import CalibrationStore
+
+__all__ = ["CompactionState", "Upkeep", "check_version", "prune_gallery"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CompactionState:
+    """How far the live changes of a gallery are from being a new version.
+
+    Attributes:
+        state: `idle`, `due`, or `running` in this process.
+        n_changes: What searches carry along because of live changes.
+        done: Items whose neighbor lists are made, of a compaction that runs.
+        total: Items whose neighbor lists it makes.
+        version: The version that this process made last, or None.
+        problem: Why its last attempt failed, or None.
+    """
+
+    state: Literal["idle", "due", "running"]
+    n_changes: int
+    done: int = 0
+    total: int = 0
+    version: int | None = None
+    problem: str | None = None
+
+
+class Upkeep:
+    """Compactions and checks of one process, one of each a gallery at a time.
+
+    Args:
+        compaction: When a gallery is compacted.
+        retention: Which versions stay.
+    """
+
+    def __init__(self, compaction: CompactionPolicy, retention: RetentionPolicy) -> None:
+        self.compaction = compaction
+        self.retention = retention
+        self._lock = threading.Lock()
+        self._running: dict[str, threading.Thread] = {}
+        self._progress: dict[str, tuple[int, int]] = {}
+        self._made: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+
+    def compaction_state(self, reader: GalleryReader) -> CompactionState:
+        """Whether a gallery is being compacted, and what became of the last time."""
+        view, name = reader.view(), reader.gallery.name
+        with self._lock:
+            thread = self._running.get(f"compact-{name}")
+        is_running = thread is not None and thread.is_alive()
+        waiting: Literal["due", "idle"] = "due" if self.compaction.is_due(view) else "idle"
+        done, total = self._progress.get(name, (0, 0)) if is_running else (0, 0)
+        return CompactionState(
+            state="running" if is_running else waiting,
+            n_changes=view.n_changes,
+            done=done,
+            total=total,
+            version=self._made.get(name),
+            problem=self._problems.get(name),
+        )
+
+    def consider(self, reader: GalleryReader) -> bool:
+        """Start to compact a gallery when it is due and nobody is at it; returns at once.
+
+        Returns:
+            Whether a compaction was started.
+        """
+        return self.compaction.is_due(reader.view()) and self.begin(reader)
+
+    def begin(self, reader: GalleryReader) -> bool:
+        """Start to compact a gallery, due or not, unless this process is at it; returns at once.
+
+        Returns:
+            Whether a compaction was started.
+        """
+        name = f"compact-{reader.gallery.name}"
+        return self._start(threading.Thread(target=self._compact, args=(reader,), name=name, daemon=True))
+
+    def check(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
+        """Start to read a version's files in full, once since the machine started; returns at once.
+
+        Returns:
+            Whether a check was started.
+        """
+        if snapshot.is_checked:
+            return False
+        name = f"check-{reader.gallery.name}"
+        return self._start(
+            threading.Thread(
+                target=self._check, args=(reader, snapshot.manifest.version), name=name, daemon=True
+            )
+        )
+
+    def wait(self) -> None:
+        """Wait until everything that was started is done."""
+        with self._lock:
+            running = list(self._running.values())
+        for thread in running:
+            thread.join()
+
+    def _start(self, thread: threading.Thread) -> bool:
+        """Start a thread, unless one of its name is running."""
+        with self._lock:
+            running = self._running.get(thread.name)
+            if running is not None and running.is_alive():
+                return False
+            # Threads are daemons: what one leaves half done when the process ends, the next one removes.
+            self._running[thread.name] = thread
+            thread.start()
+            return True
+
+    def _check(self, reader: GalleryReader, version: int) -> None:
+        try:
+            if check_version(reader.gallery, version) is not None:
+                reader.reopen()
+        except (IndexerError, OSError):
+            logger.exception("gallery '%s' could not be checked", reader.gallery.name)
+
+    def _compact(self, reader: GalleryReader) -> None:
+        name = reader.gallery.name
+        self._progress.pop(name, None)
+        try:
+            done = compact(reader, on_progress=lambda *counts: self._progress.update({name: counts}))
+            prune_gallery(reader.gallery, self.retention)
+        except GalleryBusyError as error:
+            logger.info("gallery '%s' is not compacted now: %s", name, error)
+        except (IndexerError, ServiceError, OSError) as error:
+            # Searches and changes go on without it; the next change tries again.
+            self._problems[name] = " ".join(str(error).split())
+            logger.exception("gallery '%s' could not be compacted", name)
+        else:
+            self._problems.pop(name, None)
+            if done is not None:
+                self._made[name] = done.version
+                logger.info("gallery '%s' was compacted into version %d", name, done.version)
+
+
+def check_version(gallery: Gallery, version: int) -> str | None:
+    """Read the files of a version in full, and make derived ones again when one is damaged.
+
+    Returns:
+        What was damaged and is whole again; None when nothing was.
+
+    Raises:
+        GalleryError: They cannot be made again, or the table is damaged.
+    """
+    damage = _check_derived(gallery, version)
+    gallery.table.check(version)
+    return damage
+
+
+def _check_derived(gallery: Gallery, version: int) -> str | None:
+    path = gallery.snapshot_path(version)
+    try:
+        Snapshot.open(path).check()
+        check_refined(path)
+    except GalleryError as error:
+        logger.warning("%s: it is made again", error)
+        gallery.repair(version)
+        return str(error)
+    return None
+
+
+def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
+    """Remove versions that a policy does not keep; calibrations in use keep what they are compared with.
+
+    Raises:
+        GalleryBusyError: Another job is writing or compacting.
+        CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
+    """
+    store = CalibrationStore(gallery.calibrations_path)
+    active = gallery.activation
+    # A version that is made of another one by live changes can still be calibrated as that one.
+    calibrated_as = set() if active is None else {active.calibrated_as, *active.calibrated.values()}
+    in_use = store.in_use({*gallery.versions(), *calibrated_as} - {0})
+    return prune(gallery, policy, protected=[record.version for record in in_use])

@@ -1,0 +1,131 @@
+"""Galleries: what each holds, its versions, and how one is made, rolled back and removed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from vicinal.indexer.errors import BundleMismatchError
+from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.jobs.creation import create_gallery
+from vicinal.indexer.jobs.retention import describe_versions
+from vicinal.service.comparisons.version_store import summary_of
+from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.galleries.versions import activate_version as activate
+from vicinal.service.http.bodies.items import CompactionBody, VersionBody, VersionListBody
+from vicinal.service.http.bodies.search import CalibrationBody, GalleryBody, GalleryListBody
+from vicinal.service.http.requests import GalleriesDependency
+from vicinal.service.matcher.matcher import Matcher
+
+__all__ = ["admin_router", "router"]
+
+router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
+admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
+
+
+@router.get("")
+def list_galleries(galleries: GalleriesDependency) -> GalleryListBody:
+    """All galleries that can be searched."""
+    searchable = [state.name for state in galleries.states() if state.problem is None]
+    return GalleryListBody(galleries=[_describe(galleries.matcher(name)) for name in searchable])
+
+
+@router.get("/{gallery}")
+def get_gallery(gallery: str, galleries: GalleriesDependency) -> GalleryBody:
+    """One gallery: its size, index, bundle and calibration."""
+    return _describe(galleries.matcher(gallery))
+
+
+@router.get("/{gallery}/versions")
+def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBody:
+    """Versions of a gallery, newest first, with what each takes on the disk."""
+    opened = galleries.gallery(gallery)
+    bodies = [VersionBody.model_validate(one) for one in describe_versions(opened)]
+    return VersionListBody(
+        versions=[one.model_copy(update={"comparison": summary_of(opened, one.version)}) for one in bodies]
+    )
+
+
+@router.get("/{gallery}/compaction")
+def get_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+    """Whether live changes are being made a new version, and what became of the last time."""
+    return CompactionBody.model_validate(galleries.upkeep.compaction_state(galleries.reader(gallery)))
+
+
+@admin_router.post("/{gallery}/compaction", status_code=202)
+def begin_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+    """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
+    galleries.upkeep.begin(galleries.reader(gallery))
+    return get_compaction(gallery, galleries)
+
+
+@admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
+def put_gallery(gallery: str, galleries: GalleriesDependency, response: Response) -> GalleryBody:
+    """Make a gallery without items for the service's bundle; one that is there stays as it is."""
+    if not GALLERY_NAME.fullmatch(gallery):
+        raise RequestError(
+            f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
+        )
+    path = galleries.settings.galleries_path / gallery
+    # One that is there with another bundle is described below, or refused where that is not here.
+    with suppress(BundleMismatchError):
+        if create_gallery(Gallery(path, refinement=galleries.refinement), galleries.embedder.bundle):
+            response.status_code = 201
+    return _describe(galleries.matcher(gallery))
+
+
+@admin_router.delete("/{gallery}", status_code=204)
+def delete_gallery(gallery: str, galleries: GalleriesDependency) -> None:
+    """Remove a gallery with all its versions and calibrations."""
+    galleries.gallery(gallery).delete()
+    galleries.close(gallery)
+
+
+@admin_router.post("/{gallery}/versions/{version}/activate")
+def activate_version(
+    gallery: str,
+    version: int,
+    galleries: GalleriesDependency,
+    as_built: Annotated[
+        bool, Query(description="Without the live changes made while it was active before.")
+    ] = False,
+) -> GalleryBody:
+    """Search another version from the next request on; searches under way are not disturbed.
+
+    What was calibrated for it comes into force with it. Without its bundle: 409.
+    """
+    activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
+    return _describe(galleries.matcher(gallery))
+
+
+def _describe(matcher: Matcher) -> GalleryBody:
+    view, manifest = matcher.view, matcher.snapshot.manifest
+    record, calibration_problem = None, None
+    try:
+        record = matcher.calibrations.active(matcher.pipeline)
+    except CalibrationRecordError as error:
+        # Searches of this gallery fail with this reason; the list of all galleries must not.
+        calibration_problem = str(error)
+    calibration = record and CalibrationBody(
+        id=record.id,
+        target=str(record.target) if record.target else None,
+        threshold=record.threshold,
+        rates=record.rates.model_dump() if record.rates else None,
+        evidence=record.evidence,
+    )
+    return GalleryBody(
+        name=matcher.gallery.name,
+        version=manifest.version,
+        revision=view.revision,
+        n_items=len(view),
+        n_labels=view.n_labels,
+        graph_staleness=view.graph_staleness,
+        dim=manifest.dim,
+        index=manifest.index,
+        bundle=manifest.bundle,
+        bundle_name=manifest.bundle_name,
+        calibration=calibration,
+        calibration_problem=calibration_problem,
+    )

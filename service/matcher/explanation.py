@@ -1,0 +1,152 @@
+"""Explanation: what the refiner does with one query, neighbor by neighbor and step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.views.contexts import query_context
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.service.scoring.item_spaces import SearchSpace
+
+__all__ = ["ExplainedNeighbor", "Explainer", "Explanation", "Place"]
+
+Positions = npt.NDArray[np.int64]
+Place = tuple[float, float]
+
+# A rank beyond is not told: to count further would mean to compare every item.
+_MOST_RANKS = 1000
+
+
+@dataclass(frozen=True)
+class ExplainedNeighbor:
+    """One neighbor in the context of a query.
+
+    Attributes:
+        similarity: Cosine to the query, both as they were embedded.
+        attention: Its share in each step, the mean of the heads.
+        place: Where it lies in the projection.
+    """
+
+    id: str
+    label: str | None
+    similarity: float
+    attention: list[float]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The way of a query's embedding through the refiner.
+
+    Attributes:
+        refiner: Fingerprint of the refiner.
+        is_used: Whether the search refined the query; otherwise this is what would have become of it.
+        neighbors: Its context, nearest first.
+        cosines: Cosine of e^0 to e^0, e^1 … e^T.
+        candidate: Id of the best candidate; None without any.
+        ranks: Its rank among all items that e^0 … e^T would give it, by cosine alone; None beyond 1000.
+        way: Places of e^0 … e^T in the projection, on the two principal axes of them and the neighbors.
+        variance: Share of the variance on each of the two axes.
+    """
+
+    refiner: str
+    is_used: bool
+    neighbors: list[ExplainedNeighbor]
+    cosines: list[float]
+    candidate: str | None
+    ranks: list[int | None]
+    way: list[Place]
+    variance: Place
+
+
+class Explainer:
+    """Explains queries of one search.
+
+    Args:
+        view: The state of the gallery.
+        space: What is searched.
+        refiner: Refiner of the bundle.
+        n_steps: Steps.
+        is_used: Whether the search refines queries.
+    """
+
+    def __init__(
+        self,
+        view: GalleryView,
+        space: SearchSpace,
+        refiner: ContextRefiner,
+        *,
+        n_steps: int,
+        is_used: bool,
+    ) -> None:
+        self.view = view
+        self.space = space
+        self.refiner = refiner
+        self.n_steps = n_steps
+        self.is_used = is_used
+
+    def explain(self, query: FloatArray, best: int, excluded: Positions, item: int | None) -> Explanation:
+        """Explain one query.
+
+        Args:
+            query: (d,) initial embedding.
+            best: Position of the best candidate, -1 without any.
+            excluded: Positions that count as not in the gallery.
+            item: Position of the query where it is an item.
+        """
+        context = query_context(self.view, query, self.refiner.n_neighbors, excluded, item)
+        vectors = self.view.vectors(context)
+        refinement = self.refiner.attend(query[None], vectors[None], context[None] >= 0, n_steps=self.n_steps)
+        steps = np.concatenate([query[None], refinement.steps[0]])
+        there = np.flatnonzero(context >= 0)
+        places, variance = _projected(steps, vectors[there])
+        similarities = exact_similarities(query, vectors)
+        found = self.view.items(context[there])
+        neighbors = [
+            ExplainedNeighbor(
+                id=row["id"],
+                label=row["label"],
+                similarity=float(similarities[column]),
+                attention=refinement.attention[0, :, column].tolist(),
+                place=place,
+            )
+            for row, column, place in zip(found, there, places[len(steps) :], strict=True)
+        ]
+        return Explanation(
+            refiner=self.refiner.fingerprint,
+            is_used=self.is_used,
+            neighbors=neighbors,
+            cosines=exact_similarities(query, steps).tolist(),
+            candidate=None if best < 0 else self.view.items([best])[0]["id"],
+            ranks=[None if best < 0 else self._rank(step, best, excluded) for step in steps],
+            way=places[: len(steps)],
+            variance=variance,
+        )
+
+    def _rank(self, query: FloatArray, best: int, excluded: Positions) -> int | None:
+        found = self.space.nearest(query[None], _MOST_RANKS, [excluded], None)
+        similarities = exact_similarities(query[None], self.space.vectors(found, [excluded]))[0]
+        positions = found[0]
+        similarities[(positions < 0) | np.isin(positions, excluded)] = -np.inf
+        order = positions[np.lexsort((positions, -similarities))][:_MOST_RANKS]
+        place = np.flatnonzero(order == best)
+        return int(place[0]) + 1 if len(place) else None
+
+
+def _projected(steps: FloatArray, neighbors: FloatArray) -> tuple[list[Place], Place]:
+    """Places of all on their two principal axes, and the share of the variance on each."""
+    points = np.concatenate([steps, neighbors]).astype(np.float64)
+    centered = points - points.mean(axis=0)
+    _, singular, axes = np.linalg.svd(centered, full_matrices=False)
+    # Two axes also where all points are one; each looks the way that its largest number is positive.
+    axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
+    axes = axes * np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0.0, -1.0, 1.0)[:, None]
+    variances = np.pad(singular**2, (0, max(0, 2 - len(singular))))
+    total = float(variances.sum())
+    first, second = (variances[:2] / total).tolist() if total > 0.0 else (0.0, 0.0)
+    return [(x, y) for x, y in (centered @ axes.T).tolist()], (first, second)

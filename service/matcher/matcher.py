@@ -1,0 +1,437 @@
+"""Matcher: from images, embeddings or items to the matches above the one threshold, or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.decoding import ImageSource
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.errors import RequestError
+from vicinal.service.matcher.answers import Answer, Candidate, Threshold
+from vicinal.service.matcher.explanation import Explainer
+from vicinal.service.scoring.active_pipeline import GalleryPipeline, PipelineFile
+from vicinal.service.scoring.opened_refiner import Refinement, open_refinement
+from vicinal.service.scoring.pipeline import (
+    Pipeline,
+    RefineChoice,
+    RerankChoice,
+    choose_pipeline,
+    service_pipeline,
+)
+from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
+from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+
+__all__ = ["Matcher"]
+
+# Matches are counted among this many candidates, whatever the limit of the answer.
+_N_CANDIDATES = 100
+# A calibration is stale when more than this share of the items has changed since.
+_STALE_SHARE = 0.2
+# Filters whose selections are kept while the view lasts.
+_MOST_SELECTIONS = 8
+_NOBODY: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What all answers of one call have in common."""
+
+    pipeline: Pipeline
+    threshold: Threshold
+    limit: int
+    n_searched: int
+    include_candidates: bool
+    milliseconds: dict[str, float]
+    pipeline_source: Literal["request", "comparison", "settings"]
+
+
+class Matcher:
+    """Searches one state of a gallery.
+
+    Args:
+        gallery: The gallery.
+        embedder: Embedder of the service's bundle.
+        pipeline: What `auto` stands for where no other was put in force for the gallery; by default what the
+            bundle's validation decided.
+        view: The state to search; the present one when None.
+        refiner: Refiner of the bundle, where it is open already.
+
+    Raises:
+        BundleMismatchError: The gallery was embedded with another bundle.
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        embedder: Embedder,
+        pipeline: Pipeline | None = None,
+        *,
+        view: GalleryView | None = None,
+        refiner: ContextRefiner | None = None,
+    ) -> None:
+        self.gallery = gallery
+        self.embedder = embedder
+        self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
+        self.pipeline_file = PipelineFile(gallery.calibrations_path)
+        self._refiner = refiner
+        self._refinements: dict[tuple[bool, int], Refinement | None] = {}
+        self.view = GalleryReader(gallery).view() if view is None else view
+        self.calibrations = CalibrationStore(gallery.calibrations_path, calibrated_as=self.view.calibrated_as)
+        self._n_common: dict[int, tuple[int, int] | None] = {}
+        self._selections: dict[str, Selection] = {}
+        expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
+        if expected != actual:
+            raise BundleMismatchError(gallery.name, expected, actual)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version under the view, as it was built."""
+        return self.view.snapshot
+
+    @property
+    def gallery_pipeline(self) -> GalleryPipeline:
+        """What `auto` stands for, and why.
+
+        Raises:
+            CalibrationRecordError: The file that names it is damaged.
+        """
+        return self.pipeline_file.resolve(self._default, self.embedder.bundle)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What `auto` stands for."""
+        return self.gallery_pipeline.pipeline
+
+    def at(self, view: GalleryView) -> Matcher:
+        """A matcher for another state of the gallery, which keeps what the built version is known for."""
+        matcher = Matcher(self.gallery, self.embedder, self._default, view=view, refiner=self._refiner)
+        matcher.pipeline_file = self.pipeline_file
+        if view.snapshot is self.snapshot:
+            matcher._n_common = self._n_common
+            matcher._refinements = self._refinements
+        return matcher
+
+    @property
+    def refiner(self) -> ContextRefiner | None:
+        """Refiner of the bundle, opened when it is first needed; None where it has none."""
+        if self._refiner is None and self.embedder.bundle.manifest.refiner is not None:
+            self._refiner = ContextRefiner(self.embedder.bundle)
+        return self._refiner
+
+    def refinement(self, pipeline: Pipeline) -> Refinement | None:
+        """What a pipeline refines with on this version, None when it refines nothing.
+
+        Raises:
+            GalleryNotRefinedError: The version's items were never refined so.
+        """
+        refine = pipeline.refine
+        if refine.sides == "off":
+            return None
+        key = refine.of_gallery, refine.steps
+        if key not in self._refinements:
+            opened = open_refinement(pipeline, self.refiner, self.gallery.name, self.snapshot)
+            self._refinements[key] = opened
+        return self._refinements[key]
+
+    def prepare(self) -> None:
+        """Refine the items that were added since the version was built, so that no search has to.
+
+        Raises:
+            GalleryNotRefinedError: The service's pipeline needs refined items, and there are none.
+        """
+        refinement = self.refinement(self.pipeline)
+        if refinement is not None and refinement.space is not None:
+            refinement.space.view(self.view)
+
+    def search(
+        self,
+        *,
+        images: Sequence[ImageSource] | None = None,
+        embeddings: npt.ArrayLike | None = None,
+        item_ids: Sequence[str] | None = None,
+        limit: int = 10,
+        threshold: float | None = None,
+        refine: RefineChoice = "auto",
+        steps: int | None = None,
+        rerank: RerankChoice = "auto",
+        filter: str | None = None,
+        include_candidates: bool = False,
+        explain: bool = False,
+    ) -> list[Answer]:
+        """Answer each query.
+
+        Args:
+            images: Paths, encoded bytes or PIL images.
+            embeddings: (d,) or (n, d) numbers, normalized or not.
+            item_ids: Items of the gallery; each is searched for as if it were not in it.
+            limit: Most matches, and most candidates, an answer holds.
+            threshold: Score to decide by, in [0, 1], in place of the calibrated one.
+            refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
+            steps: Steps of the refiner; by default those of the service's pipeline, or all.
+            rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
+            filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
+                `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
+                without it.
+            include_candidates: Also list the best candidates below the threshold.
+            explain: Also say what the refiner does with each query, whether the search uses it or not.
+
+        Returns:
+            One answer a query, in order.
+
+        Raises:
+            RequestError: Not exactly one kind of query, or an option is out of range.
+            ImageError: An image cannot be used.
+            EmbeddingError: An embedding has the wrong length or holds no numbers.
+            ItemNotFoundError: There is no such item.
+            FilterError: The filter cannot be used.
+            RefinerNotFoundError: Refinement or an explanation was asked for, and the bundle has no refiner.
+            RefinementError: The refiner has fewer steps.
+            GalleryNotRefinedError: The gallery's items were never refined so.
+        """
+        _check_options(limit, threshold, [images, embeddings, item_ids])
+        milliseconds: dict[str, float] = {}
+        bundle = self.embedder.bundle
+        default = self.gallery_pipeline
+        pipeline = choose_pipeline(default.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
+        named_by = default.source if pipeline == default.pipeline else "request"
+        scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
+        explainer = self._explainer(scorer) if explain else None
+        queries, items = self._queries(images, embeddings, item_ids, milliseconds)
+        excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
+        selection = self._timed_selection(filter, milliseconds)
+        scored = scorer.score(
+            queries, max(limit, _N_CANDIDATES), excluded=excluded, selection=selection, items=items
+        )
+        milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
+        started = time.perf_counter()
+        decided_by = self._threshold(scorer.pipeline, threshold, selection)
+        n_searched = len(self.view if selection is None else selection)
+        call = _Call(
+            scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by
+        )
+        answers = [self._answer(scored, row, call) for row in range(len(queries))]
+        milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
+        if explainer is not None:
+            started = time.perf_counter()
+            answers = _explained(answers, explainer, scored, queries, items)
+            milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
+        return answers
+
+    def _explainer(self, scorer: Scorer) -> Explainer:
+        refiner, refine = self.refiner, scorer.pipeline.refine
+        if refiner is None:
+            raise RefinerNotFoundError(self.embedder.bundle.name)
+        n_steps = refine.steps or refiner.n_steps
+        return Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
+
+    def _queries(
+        self,
+        images: Sequence[ImageSource] | None,
+        embeddings: npt.ArrayLike | None,
+        item_ids: Sequence[str] | None,
+        milliseconds: dict[str, float],
+    ) -> tuple[FloatArray, npt.NDArray[np.int64] | None]:
+        """(B, d) initial embeddings, and (B,) positions of those that are items."""
+        if item_ids is not None:
+            positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)
+            return self.view.vectors(positions), positions
+        if embeddings is not None:
+            return as_embeddings(embeddings, self.snapshot.manifest.dim), None
+        return self.embedder.embed_queries(images or (), milliseconds), None
+
+    def _position(self, item_id: str) -> int:
+        try:
+            return self.view.position(item_id)
+        except KeyError as error:
+            raise ItemNotFoundError(self.gallery.name, item_id) from error
+
+    def _timed_selection(self, expression: str | None, milliseconds: dict[str, float]) -> Selection | None:
+        if expression is None:
+            return None
+        started = time.perf_counter()
+        selection = self._selections.get(expression)
+        if selection is None:
+            sequences = self.gallery.table.matching(self.view.revision, expression)
+            selection = self.view.select(sequences)
+            if len(self._selections) < _MOST_SELECTIONS:
+                self._selections[expression] = selection
+        milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
+        return selection
+
+    def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
+        """What a search without further options is decided by.
+
+        Args:
+            pipeline: The pipeline of the search; the service's when None.
+
+        Raises:
+            CalibrationRecordError: The calibration in force is missing or damaged.
+        """
+        return self._threshold(pipeline or self.pipeline, None, None)
+
+    def threshold_of(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
+        """What a search is decided by when a record is in force; no value when it must not be used."""
+        bundle = self.snapshot.manifest.bundle
+        if record.gallery not in (None, self.gallery.name):
+            return Threshold(
+                reason=f"calibration {record.id} was made for gallery '{record.gallery}': calibrate this one"
+            )
+        if record.bundle != bundle:
+            return Threshold(
+                reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
+                f"{bundle}: calibrate again"
+            )
+        stale = self._staleness(record, selection)
+        if record.source == "by_hand":
+            by_hand = "the threshold was set by hand"
+            reason = f"{by_hand}; {stale}" if stale else by_hand
+            return Threshold(record.threshold, "by_hand", calibration=record.id, reason=reason)
+        return Threshold(
+            value=record.threshold,
+            source="calibration",
+            target=str(record.target) if record.target else None,
+            calibration=record.id,
+            state="stale" if stale else "true",
+            reason=stale,
+        )
+
+    def _threshold(self, pipeline: Pipeline, given: float | None, selection: Selection | None) -> Threshold:
+        if given is not None:
+            return Threshold(given, "request", reason="the threshold was given with the request")
+        activation = self.calibrations.activation(pipeline.key)
+        if activation is None:
+            return self._no_calibration(pipeline)
+        found = self.threshold_of(self.calibrations.get(activation.calibration), selection)
+        return replace(found, since=activation.at)
+
+    def _no_calibration(self, pipeline: Pipeline) -> Threshold:
+        other = self.calibrations.active_with_other_refiner(pipeline)
+        if other is None:
+            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
+        return Threshold(
+            calibration=other.id,
+            state="stale",
+            reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
+            f"this is refiner {pipeline.refine.refiner}: calibrate again",
+        )
+
+    def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
+        share = self._share_changed_since(record.version)
+        if share > _STALE_SHARE:
+            return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+        if selection is not None and len(selection) < (1.0 - _STALE_SHARE) * len(self.view):
+            # Scores do not depend on the filter, so no query gets a match that it would not get without.
+            return (
+                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+                "was made for all: a query without a mate gets a match at most as often as without the filter"
+            )
+        return None
+
+    def _share_changed_since(self, version: int) -> float:
+        """Share of the items that were added, removed or replaced since a version was built."""
+        known = self._n_common_with(version)
+        if known is None:
+            return 1.0
+        n_common, n_before = known
+        # Items that were added and removed since the view's own version are counted exactly only there;
+        # for an older one, as if all that is gone had been in both.
+        n_kept = max(0, n_common - (len(self.snapshot) - self.view.n_kept))
+        return 1.0 - n_kept / max(n_before, len(self.view), 1)
+
+    def _n_common_with(self, version: int) -> tuple[int, int] | None:
+        """Items that a version shares with the one under the view, and its size; None when it is gone."""
+        if version == self.snapshot.manifest.version:
+            return len(self.snapshot), len(self.snapshot)
+        if version not in self._n_common:
+            self._n_common[version] = self.gallery.n_common(version, self.snapshot.manifest.version)
+        return self._n_common[version]
+
+    def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
+        threshold = call.threshold.value
+        n_valid = int(np.isfinite(scored.scores[row]).sum())
+        n_matches = 0
+        if threshold is not None:
+            # The one place where a threshold is applied: on the final score, in full precision.
+            n_matches = int((scored.scores[row, :n_valid] >= threshold).sum())
+        n_shown = min(n_matches, call.limit)
+        wants_rest = call.include_candidates or threshold is None
+        n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
+        columns = [*range(n_shown), *range(n_matches, n_matches + n_rest)]
+        found = self._candidates(scored, row, columns, call)
+        manifest = self.snapshot.manifest
+        return Answer(
+            no_match=None if threshold is None else n_matches == 0,
+            top_score=float(scored.scores[row, 0]) if n_valid else None,
+            matches=found[:n_shown],
+            candidates=found[n_shown:],
+            threshold=call.threshold,
+            gallery=self.gallery.name,
+            version=manifest.version,
+            revision=self.view.revision,
+            n_searched=call.n_searched,
+            bundle=manifest.bundle,
+            pipeline=call.pipeline.key,
+            milliseconds=call.milliseconds,
+            pipeline_source=call.pipeline_source,
+        )
+
+    def _candidates(
+        self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
+    ) -> list[Candidate]:
+        items = self.view.items(scored.positions[row, columns])
+        threshold = call.threshold.value
+        is_contextual = call.pipeline.rerank.method != "off"
+        return [
+            Candidate(
+                **item,
+                rank=column + 1,
+                score=float(scored.scores[row, column]),
+                similarity=float(scored.similarities[row, column]),
+                initial_similarity=float(scored.initial_similarities[row, column]),
+                contextual_similarity=float(scored.contextual[row, column]) if is_contextual else None,
+                margin=None if threshold is None else float(scored.scores[row, column]) - threshold,
+            )
+            for column, item in zip(columns, items, strict=True)
+        ]
+
+
+def _explained(
+    answers: Sequence[Answer],
+    explainer: Explainer,
+    scored: ScoredCandidates,
+    queries: FloatArray,
+    items: npt.NDArray[np.int64] | None,
+) -> list[Answer]:
+    """The answers with what became of their queries."""
+    explained = []
+    for row, answer in enumerate(answers):
+        best = int(scored.positions[row, 0]) if scored.positions.shape[1] else -1
+        excluded = _NOBODY if items is None else items[row : row + 1]
+        item = None if items is None else int(items[row])
+        explanation = explainer.explain(queries[row], best, excluded, item)
+        explained.append(replace(answer, explanation=explanation))
+    return explained
+
+
+def _check_options(limit: int, threshold: float | None, kinds: Sequence[object]) -> None:
+    if sum(kind is not None for kind in kinds) != 1:
+        raise RequestError("give exactly one of image, embedding and item_id")
+    if limit < 1:
+        raise RequestError(f"limit is {limit}, expected at least 1")
+    if threshold is not None and not 0.0 <= threshold <= 1.0:
+        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")

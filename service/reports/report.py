@@ -1,0 +1,92 @@
+"""Calibration report: all that is known of one calibration, as JSON; an HTML page is drawn from the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.http.bodies.calibrations import (
+    CalibrationHistoryBody,
+    CalibrationStateBody,
+    CalibrationSummaryBody,
+    ReportBody,
+)
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.verdict import describe_verdict
+from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+
+__all__ = ["describe_history", "describe_record", "report_record"]
+
+_N_THRESHOLDS = 200
+
+
+def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
+    """All records of a gallery.
+
+    Raises:
+        CalibrationRecordError: One is damaged.
+    """
+    active = store.in_force()
+    return CalibrationHistoryBody(
+        calibrations=[
+            CalibrationSummaryBody(
+                id=record.id,
+                created_at=record.created_at,
+                source=record.source,
+                target=str(record.target) if record.target else None,
+                threshold=record.threshold,
+                rates=record.rates,
+                pipeline=record.pipeline.key,
+                version=record.version,
+                n_items=record.n_items,
+                is_active=record.id in active,
+            )
+            for record in store.history()
+        ],
+        activations=store.activations.events(),
+    )
+
+
+def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationStateBody:
+    """A record, and how it stands to the gallery as it is."""
+    activation = matcher.calibrations.activation(record.pipeline.key)
+    is_active = activation is not None and activation.calibration == record.id
+    standing = matcher.threshold_of(record)
+    return CalibrationStateBody(
+        record=record,
+        is_active=is_active,
+        active_since=activation.at if activation is not None and is_active else None,
+        state=standing.state,
+        reason=standing.reason,
+    )
+
+
+def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState) -> ReportBody:
+    """All that is known of a record.
+
+    Args:
+        matcher: The gallery as it is.
+        record: One of its calibrations.
+        drift: How far searches have drifted from it.
+
+    Raises:
+        CalibrationRecordError: Its scores or details are damaged.
+    """
+    scores = matcher.calibrations.scores(record)
+    return ReportBody(
+        **dict(describe_record(matcher, record)),
+        verdict=describe_verdict(record),
+        drift=drift,
+        details=matcher.calibrations.details(record),
+        curve={} if scores is None else _curve(scores, record),
+    )
+
+
+def _curve(scores: StoredScores, record: CalibrationRecord) -> dict[str, list[float | None]]:
+    """Rates at evenly spaced thresholds and at the record's own."""
+    grid = np.union1d(np.linspace(0.0, 1.0, _N_THRESHOLDS + 1), [record.threshold])
+    return {
+        name: [None if np.isnan(one) else float(one) for one in values]
+        for name, values in vars(scores.curve(grid)).items()
+    }

@@ -1,0 +1,169 @@
+"""Search space: the vectors that queries are compared with, the items as they are or refined.
+
+Every method takes the positions that count as not in the gallery for each query: among refined items, others
+have another vector without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.views.refined_view import RefinedView
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.k_reciprocal import ReciprocalGraph
+from vicinal.refine.reranking import kth_similarities
+
+__all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace"]
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# Queries whose galleries are remembered: the stages of one chunk ask for the same ones.
+_MOST_REMEMBERED = 64
+
+
+class SearchSpace(Protocol):
+    """What a scorer needs to know of the items."""
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """(B, w) positions, at least the n nearest of each query, -1 for padding."""
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """(B, n, d) embeddings at (B, n) positions; any values at -1."""
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """The gallery of each query, as k-reciprocal re-ranking sees it."""
+
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+        """(B, w) float64 cosine similarity to the items at some positions."""
+
+
+class InitialSpace:
+    """The items as they were embedded.
+
+    Args:
+        view: The state of the gallery.
+    """
+
+    def __init__(self, view: GalleryView) -> None:
+        self.view = view
+        self._graphs: dict[int, ReciprocalGraph] = {}
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """See `SearchSpace`; the excluded ones are among them."""
+        n_excluded = max(len(out) for out in excluded)
+        return self.view.nearest(queries, max(1, min(len(self.view), n + n_excluded)), selection)
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """See `SearchSpace`."""
+        del excluded
+        return self.view.vectors(positions)
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """See `SearchSpace`."""
+        lists = self.view.neighbor_similarities(positions)
+        removed = None
+        # Lists of added items can name items that were gone before this view was opened.
+        if self.view.n_changes or any(len(out) for out in excluded):
+            ids = self.view.neighbor_positions(positions)
+            removed = np.stack([np.isin(row, out) for row, out in zip(ids, excluded, strict=True)])
+            removed |= ids < 0
+        return kth_similarities(lists, k, removed)
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """See `SearchSpace`."""
+        if k1 not in self._graphs:
+            self._graphs[k1] = self._graph(k1)
+        return [self._graphs[k1].without(out) for out in excluded]
+
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+        """See `SearchSpace`."""
+        del excluded
+        return _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+
+    def _graph(self, k1: int) -> ReciprocalGraph:
+        view, snapshot = self.view, self.view.snapshot
+        # Items that were removed live on in the stored encodings of their neighbors.
+        fits = snapshot.manifest.encodings_k1 == k1 and view.n_kept == len(snapshot)
+        has_gone = len(view.dead) > 0 or len(view.segment) > 0
+        encodings = snapshot.encodings if fits else None
+        return ReciprocalGraph(view, view.n_positions, k1, encodings, has_gone=has_gone)
+
+
+class RefinedItemSpace:
+    """The items as they were refined.
+
+    Args:
+        view: The state of the gallery.
+    """
+
+    def __init__(self, view: RefinedView) -> None:
+        self.view = view
+        self._remembered: dict[bytes, RefinedView] = {}
+
+    def nearest(
+        self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
+    ) -> Positions:
+        """See `SearchSpace`; the excluded ones are not among them."""
+        n_wanted = max(1, min(len(self.view), n))
+        rows = [
+            self._without(out).nearest(query[None], n_wanted, selection)[0]
+            for query, out in zip(queries, excluded, strict=True)
+        ]
+        width = max((len(row) for row in rows), default=0)
+        return np.stack([np.pad(row, (0, width - len(row)), constant_values=-1) for row in rows])
+
+    def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
+        """See `SearchSpace`."""
+        pairs = zip(positions, excluded, strict=True)
+        return np.stack([self._without(out).vectors(row) for row, out in pairs])
+
+    def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
+        """See `SearchSpace`."""
+        pairs = zip(positions, excluded, strict=True)
+        return kth_similarities(
+            np.stack([self._without(out).neighbor_similarities(row) for row, out in pairs]), k
+        )
+
+    def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
+        """See `SearchSpace`; encodings of refined items are not stored but made for the candidates."""
+        n = self.view.view.n_positions
+        views = [self._without(out) for out in excluded]
+        return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
+
+    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+        """See `SearchSpace`."""
+        similarities = _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+        for row, out in enumerate(excluded):
+            view = self._without(out)
+            here = (view.changed >= columns.start) & (view.changed < columns.stop)
+            changed = _products(queries[row : row + 1], view.changed_vectors[here])
+            similarities[row, view.changed[here] - columns.start] = changed[0]
+        return similarities
+
+    def _without(self, positions: Positions) -> RefinedView:
+        if not len(positions):
+            return self.view
+        key = positions.tobytes()
+        if key not in self._remembered:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = self.view.without(positions)
+        return self._remembered[key]
+
+
+def _products(queries: FloatArray, items: FloatArray) -> Floats:
+    return np.clip(queries.astype(np.float64) @ items.astype(np.float64).T, -1.0, 1.0)

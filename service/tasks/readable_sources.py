@@ -1,0 +1,64 @@
+"""Sources of jobs: what a job may read, wherever a request, a manifest or a link points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vicinal.service.errors import RequestError
+
+__all__ = ["JobSources"]
+
+_MANIFESTS = (".csv", ".parquet")
+
+
+class JobSources:
+    """Files below one folder.
+
+    Args:
+        root: The folder; None when jobs may read nothing.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = root
+
+    def path(self, name: str) -> Path:
+        """A source by its name below the folder.
+
+        Raises:
+            RequestError: It lies elsewhere, or jobs may read nothing.
+        """
+        if self.root is None:
+            raise RequestError(
+                "jobs take no sources here: set VICINAL_SOURCES_DIR to the folder below which they may read"
+            )
+        path = (self.root / name).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise RequestError(f"source '{name}' lies outside of sources_dir")
+        return path
+
+    def check(self, name: str, *, also: tuple[str, ...] = ()) -> None:
+        """Refuse what is no source.
+
+        Args:
+            name: Its name below the folder.
+            also: Suffixes of files that are sources too.
+
+        Raises:
+            RequestError: It is neither a folder nor a manifest, or lies elsewhere.
+        """
+        path, kinds = self.path(name), (*_MANIFESTS, *also)
+        if not path.is_dir() and not (path.is_file() and path.suffix.lower() in kinds):
+            raise RequestError(
+                f"source '{path.name}' is neither a folder nor a {', '.join(_MANIFESTS[:-1])} or "
+                f"{_MANIFESTS[-1]} manifest" + "".join(f" nor a {suffix} file" for suffix in also)
+            )
+
+    def refusal(self, path: Path) -> str | None:
+        """Why a file must not be read: rows of a manifest, links and names of uploads can point anywhere."""
+        if (
+            self.root is not None
+            and path.is_absolute()
+            and path.resolve().is_relative_to(self.root.resolve())
+        ):
+            return None
+        return "its file does not lie below sources_dir, so that a job must not read it"

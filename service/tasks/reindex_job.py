@@ -1,0 +1,191 @@
+"""Re-index job: a new version of a gallery from a source, with other settings or with another bundle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vicinal.indexer.errors import GalleryBusyError, GalleryError
+from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.graph.vector_index import check_factory
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.indexer.jobs.index_job import Rebuild
+from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress
+from vicinal.indexer.sources import read_source
+from vicinal.indexer.storage.staging import Staging
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import BundleError
+from vicinal.refine.errors import RefineError
+from vicinal.service.comparisons.version_comparison import ComparisonPlan
+from vicinal.service.comparisons.version_record import ActivationConditions, ComparisonOptions
+from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.maintenance import prune_gallery
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.readable_sources import JobSources
+from vicinal.service.tasks.version_comparison_job import comparison_fields, run_comparison
+
+__all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
+
+logger = logging.getLogger(__name__)
+REINDEX = "reindex"
+_SHOWN_FAILURES = 20
+# A worker that dies loses at most this much of its work.
+_SECONDS_PER_COMMIT = 30.0
+
+
+class ReindexRequest(BaseModel):
+    """What to make of a gallery; without a source its own items are taken.
+
+    Attributes:
+        source: Folder or manifest below `sources_dir`.
+        bundle: Name of a bundle below `bundles_dir`; the service's own when None.
+        index: Factory string of the vector index, or `auto`.
+        max_failures: Give up when more images than this cannot be used.
+        activate: `automatic`: searches use the new version as soon as it is there; `manual`: it is compared
+            with the active one and waits to be activated.
+        activate_if: Compare it, and activate it when all of these conditions hold.
+        comparison: How it is compared.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str | None = Field(None, description="Folder or manifest below `sources_dir`.")
+    bundle: str | None = Field(
+        None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
+    )
+    index: str = Field("auto", description="Faiss index_factory string.")
+    max_failures: int | None = Field(None, ge=0, description="Most images that may be left out.")
+    activate: Literal["automatic", "manual"] = Field(
+        "automatic",
+        description="`automatic`: searches use the new version as soon as it is there, or when what is asked "
+        "in `activate_if` holds; `manual`: it is compared with the active one and waits.",
+    )
+    activate_if: ActivationConditions | None = Field(
+        None, description="What must hold of the comparison with the active version, at the bad end."
+    )
+    comparison: ComparisonOptions = Field(
+        ComparisonOptions(), description="How the new version is compared with the active one."
+    )
+
+    @model_validator(mode="after")
+    def _conditions_are_of_use(self) -> ReindexRequest:
+        if self.activate_if is not None and self.activate == "manual":
+            raise ValueError(
+                "conditions decide by themselves: give activate_if or activate = manual, not both"
+            )
+        return self
+
+
+class ReindexJob:
+    """Re-indexes galleries.
+
+    Args:
+        settings: Where galleries, sources and bundles are.
+        embedder: Gives the embedder of the service's bundle; called when it is needed first.
+        on_change: Called with the name of a gallery that has a new version.
+        options: How images are embedded.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        embedder: Callable[[], Embedder],
+        on_change: Callable[[str], None],
+        options: RunOptions | None = None,
+    ) -> None:
+        self.settings = settings
+        self.sources = JobSources(settings.sources_dir)
+        self.options = options or RunOptions(seconds_per_commit=_SECONDS_PER_COMMIT)
+        self._bundles = ServedBundles(settings, embedder)
+        self._on_change = on_change
+
+    def check(self, gallery: str, request: ReindexRequest) -> None:
+        """Refuse what cannot work before it waits in the queue.
+
+        Raises:
+            RequestError: The gallery's name, the source, the bundle or the index is none, or lies elsewhere.
+            GalleryNotFoundError: There is neither a source nor such a gallery.
+        """
+        if not GALLERY_NAME.fullmatch(gallery):
+            raise RequestError(f"'{gallery}' is no gallery name: use lower-case letters, digits, - and _")
+        if request.source is None or request.activate_if is not None:
+            Gallery.open(self.settings.galleries_path / gallery)
+        if request.source is not None:
+            self.sources.check(request.source)
+        if request.comparison.queries is not None:
+            self.sources.check(request.comparison.queries)
+        try:
+            check_factory(request.index, self._bundles.named(request.bundle).bundle.dim)
+        except (BundleError, GalleryError, RefineError) as error:
+            raise RequestError(str(error)) from error
+
+    def run(self, context: JobContext) -> dict[str, Any]:
+        """Make the new version, compare it with the active one, and activate it when that was asked for."""
+        job, request = context.job, ReindexRequest.model_validate(context.request)
+        rebuild = self._rebuild(context, request)
+        gallery = rebuild.gallery
+        try:
+            result, compared = rebuild.run(), {}
+            # The first version of a gallery has nothing to be compared with.
+            if not rebuild.plan.activate and gallery.active_version is not None:
+                plan = ComparisonPlan(gallery, self._bundles, request.comparison, request.activate_if)
+                made = run_comparison(context, plan, result.version, self.sources)
+                compared = comparison_fields(made)
+                if made.decision is not None:
+                    compared["decision"] = made.decision.model_dump(mode="json")
+                    result = rebuild.put_in_force(result.version) if made.decision.activate else result
+        except GalleryBusyError as error:
+            # The worker before this one is not dead yet; when it is, another attempt is made.
+            raise JobStoppedError("overtaken") from error
+        self._on_change(job.gallery)
+        self._prune(gallery)
+        return {**asdict(result), **compared}
+
+    def clean(self, job: Job) -> None:
+        """Remove the staged rows."""
+        Staging(Gallery(self.settings.galleries_path / job.gallery), job.id).remove()
+
+    def _prune(self, gallery: Gallery) -> None:
+        try:
+            prune_gallery(gallery, self.settings.retention)
+        except (GalleryBusyError, CalibrationRecordError) as error:
+            # Old versions take room and do no harm; the next compaction tries again.
+            logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
+
+    def _rebuild(self, context: JobContext, request: ReindexRequest) -> Rebuild:
+        served = self._bundles.named(request.bundle)
+        gallery = Gallery(self.settings.galleries_path / context.job.gallery, refinement=served.refinement)
+        plan = RebuildPlan(
+            items=None if request.source is None else read_source(self.sources.path(request.source)),
+            index=request.index,
+            activate=request.activate == "automatic" and request.activate_if is None,
+            options=replace(self.options, max_failures=request.max_failures),
+            refuse=self.sources.refusal,
+        )
+        return Rebuild(
+            gallery,
+            served.embedder,
+            plan,
+            Staging(gallery, context.job.id),
+            lambda progress: context.report(_as_progress(progress)),
+        )
+
+
+def _as_progress(progress: RebuildProgress) -> JobProgress:
+    return JobProgress(
+        stage=progress.stage,
+        stage_done=progress.stage_done,
+        stage_total=progress.stage_total,
+        total=progress.total,
+        done=progress.done,
+        failed=len(progress.failures),
+        skipped=progress.skipped,
+        failures=tuple(JobFailure.model_validate(one) for one in progress.failures[:_SHOWN_FAILURES]),
+    )

@@ -1,0 +1,210 @@
+"""OPIS against a loop over pairs, its bounds, and wrong variants that must be noticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis
+from vicinal.calibration.consistency.class_utility import class_utilities
+
+
+def labelled_embeddings(seed: int, sizes=(4, 3, 6, 1, 5), dim: int = 6):
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([f"class-{i}" for i in range(len(sizes))], sizes)
+    centers = rng.normal(size=(len(sizes), dim))
+    spread = rng.uniform(0.2, 1.0, len(sizes))
+    noise = np.repeat(spread, sizes)[:, None] * rng.normal(size=(len(labels), dim))
+    return np.repeat(centers, sizes, axis=0) + noise, labels
+
+
+def slow_opis(embeddings, labels, far_range=(0.01, 0.1), n=100, epsilon=0.1, *, first=1):
+    """Sets of pairs and Python loops, straight from the definition."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    pairs = [
+        (labels[a], labels[b], float(np.linalg.norm(unit[a] - unit[b])))
+        for a in range(len(unit))
+        for b in range(a)
+    ]
+    negatives = [distance for x, y, distance in pairs if x != y]
+    t_min, t_max = np.quantile(negatives, far_range)
+    classes = [name for name in sorted(set(labels)) if (labels == name).sum() >= 2]
+    squares, gaps = [], []
+    for j in range(first, first + n):
+        t = t_min + (t_max - t_min) * j / n
+        rows = [class_rates(pairs, name, t) for name in classes]
+        utilities = [harmonic(*row) for row in rows]
+        squares += [(u - np.mean(utilities)) ** 2 for u in utilities]
+        ranked = [row for _, row in sorted(zip(utilities, rows, strict=True), key=lambda pair: pair[0])]
+        size = max(1, int(epsilon * len(classes)))
+        gaps.append((harmonic(*np.mean(ranked[-size:], 0)) - harmonic(*np.mean(ranked[:size], 0))) ** 2)
+    return float(np.mean(squares)), float(np.mean(gaps))
+
+
+def class_rates(pairs, name, t):
+    positive = [d for x, y, d in pairs if x == y == name]
+    negative = [d for x, y, d in pairs if (x == name) != (y == name)]
+    return np.mean([d > t for d in negative]), np.mean([d <= t for d in positive])
+
+
+def harmonic(phi, psi):
+    return 2 * phi * psi / (phi + psi) if phi + psi else 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 0.5]))
+def test_opis_equals_the_definition(seed: int, epsilon: float) -> None:
+    embeddings, labels = labelled_embeddings(seed)
+    fast = opis(embeddings, labels, far_range=(0.05, 0.3), n_thresholds=20, epsilon=epsilon)
+    slow = slow_opis(embeddings, labels, (0.05, 0.3), 20, epsilon)
+    np.testing.assert_allclose((fast.opis, fast.epsilon_opis), slow, rtol=1e-9, atol=1e-12)
+
+
+def test_the_calibration_range_is_that_of_all_negative_pairs() -> None:
+    embeddings, labels = labelled_embeddings(3, sizes=(300, 260, 120))
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    distances = np.linalg.norm(unit[:, None] - unit[None], axis=2)
+    negatives = distances[np.triu(labels[:, None] != labels[None], 1)]
+    expected = np.quantile(negatives, [0.01, 0.1])
+    np.testing.assert_allclose(opis(embeddings, labels).threshold_range, expected, rtol=1e-9)
+
+
+def pooled(embeddings, labels, **options) -> tuple[float, float]:
+    """Wrong: one variance over classes and thresholds together."""
+    found = opis(embeddings, labels, **options)
+    return float(found.utilities.var()), found.epsilon_opis
+
+
+def without_grid_step(embeddings, labels, *, far_range, n_thresholds, epsilon) -> tuple[float, float]:
+    """Wrong: the grid starts at the lower end of the range, one step early."""
+    return slow_opis(embeddings, labels, far_range, n_thresholds, epsilon, first=0)
+
+
+def ranked_once(embeddings, labels, **options) -> tuple[float, float]:
+    """Wrong: the best and the worst classes are those over the whole range."""
+    found = opis(embeddings, labels, **options)
+    order = np.argsort(found.utilities.mean(axis=1))
+    size = max(1, int(options["epsilon"] * len(order)))
+    best, worst = (found.utilities[rows].mean(axis=0) for rows in (order[-size:], order[:size]))
+    return found.opis, float(((best - worst) ** 2).mean())
+
+
+def by_pairs(embeddings, labels, **options) -> tuple[float, float]:
+    """By `calibration.class_utility`, on pairs scored 1 - d / 2."""
+    utilities = class_utilities(
+        scored_pairs(embeddings, labels),
+        far_range=options["far_range"],
+        n_thresholds=options["n_thresholds"],
+    )
+    return utilities.opis, utilities.epsilon_opis(options["epsilon"])
+
+
+def by_embeddings(embeddings, labels, **options) -> tuple[float, float]:
+    found = opis(embeddings, labels, **options)
+    return found.opis, found.epsilon_opis
+
+
+def scored_pairs(embeddings, labels) -> Trials:
+    """Each pair once, under both of its labels."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    names, codes = np.unique(labels, return_inverse=True)
+    first, second = np.triu_indices(len(codes), 1)
+    scores = 1.0 - np.linalg.norm(unit[first] - unit[second], axis=1) / 2.0
+    first, second = codes[first].astype(np.uint8), codes[second].astype(np.uint8)
+    same, none = first == second, np.empty(0, np.uint8)
+    of = TrialLabels(names.astype(object), first[same], first[~same], second[~same], none, none, none)
+    return Trials(scores[same], scores[~same], np.empty(0), np.empty(0), labels=of)
+
+
+def equals_the_definition(measure) -> bool:
+    """The generic check: both figures equal the slow loop on several sets."""
+    options = {"far_range": (0.05, 0.4), "n_thresholds": 12, "epsilon": 0.4}
+    for seed in range(4):
+        embeddings, labels = labelled_embeddings(seed, sizes=(4, 3, 6, 1, 5, 4))
+        slow = slow_opis(embeddings, labels, (0.05, 0.4), 12, 0.4)
+        if not np.allclose(measure(embeddings, labels, **options), slow, rtol=1e-9, atol=1e-12):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("measure", [by_embeddings, by_pairs])
+def test_both_ways_to_opis_equal_the_definition(measure) -> None:
+    assert equals_the_definition(measure)
+
+
+@pytest.mark.parametrize("wrong", [pooled, without_grid_step, ranked_once])
+def test_wrong_opis_fails_the_same_check(wrong) -> None:
+    """Negative controls."""
+    assert not equals_the_definition(wrong)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_opis_of_pairs_never_passes_its_bounds(seed: int) -> None:
+    found = class_utilities(scored_pairs(*labelled_embeddings(seed)), far_range=(0.0, 1.0), n_thresholds=15)
+    assert 0.0 <= found.opis <= 0.25
+    assert 0.0 <= found.epsilon_opis(0.3) <= 1.0
+
+
+@pytest.mark.parametrize("n_perfect", [1, 3, 4, 7])
+def test_a_share_of_perfect_classes_among_useless_ones_gives_a_times_its_rest(n_perfect: int) -> None:
+    """On scores: mates of perfect classes score 1, those of useless ones 0, and all negative pairs 0.5."""
+    n = 8
+    codes, none = np.arange(n, dtype=np.uint8), np.empty(0, np.uint8)
+    names = np.array([f"label {i}" for i in range(n)], dtype=object)
+    first, second = np.tile(codes, 200), np.tile(codes[::-1], 200)
+    labels = TrialLabels(names, codes, first, second, none, none, none)
+    spread = 0.5 + np.linspace(0.0, 1e-6, len(first))
+    trials = Trials(np.where(codes < n_perfect, 1.0, 0.0), spread, np.empty(0), np.empty(0), labels=labels)
+    share = n_perfect / n
+    found = class_utilities(trials, far_range=(0.0, 0.01))
+    assert found.opis == pytest.approx(share * (1.0 - share), abs=0.01)
+
+
+def test_a_class_with_one_embedding_is_left_out_by_name() -> None:
+    result = opis(*labelled_embeddings(0))
+    assert result.left_out.tolist() == ["class-3"]
+    assert result.utilities.shape == (4, 100)
+
+
+def test_equal_classes_have_no_inconsistency() -> None:
+    corners = np.repeat(np.eye(6), 3, axis=0)
+    result = opis(corners, np.repeat(np.arange(6), 3))
+    assert (result.opis, result.epsilon_opis) == (0.0, 0.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_opis_never_passes_its_bounds(seed: int) -> None:
+    result = opis(*labelled_embeddings(seed), far_range=(0.0, 1.0), n_thresholds=15)
+    assert 0.0 <= result.opis <= 0.25
+    assert 0.0 <= result.epsilon_opis <= 1.0
+
+
+def test_perfect_classes_among_useless_ones_reach_the_bound() -> None:
+    """A share a of perfect classes among useless ones gives a (1 - a).
+
+    The perfect classes are axes of their own; each useless one is a vector and its opposite, so that no
+    threshold accepts its pair, and only useless classes come close to each other.
+    """
+    useless = np.random.default_rng(0).normal(size=(5, 3))
+    embeddings = np.zeros((16, 6))
+    embeddings[:6, :3] = np.repeat(np.eye(3), 2, axis=0)
+    embeddings[6:, 3:] = np.stack([useless, -useless], axis=1).reshape(10, 3)
+    result = opis(embeddings, np.repeat(np.arange(8), 2), far_range=(0.0, 0.1))
+    assert (result.opis, result.epsilon_opis) == pytest.approx((3 / 8 * 5 / 8, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, 1, 1], "no negative pairs"),
+        ([1, 2, 3], "no positive pairs"),
+        ([1, 1], "3 embeddings, but 2 labels"),
+    ],
+)
+def test_sets_without_the_needed_pairs_are_refused(labels, message) -> None:
+    with pytest.raises(CalibrationError, match=message):
+        opis(np.eye(3), labels)

@@ -1,0 +1,208 @@
+"""Vector index: exact where it says so, and never dependent on what else is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, choose_factory
+from vicinal.models.similarity import FloatArray, normalize
+
+DIM = 32
+N_CLUSTERED = 12_000
+FACTORIES = ["Flat", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs"]
+
+
+def _random(n: int, dim: int = DIM, seed: int = 0) -> FloatArray:
+    return normalize(np.random.default_rng(seed).normal(size=(n, dim)))
+
+
+def _nearest(queries: FloatArray, embeddings: FloatArray, n: int) -> npt.NDArray[np.int64]:
+    similarities = queries.astype(np.float64) @ embeddings.astype(np.float64).T
+    return np.argsort(-similarities, axis=1, kind="stable")[:, :n]
+
+
+def _recall(found: npt.NDArray[np.int64], nearest: npt.NDArray[np.int64]) -> float:
+    kept = [np.isin(row, candidates).mean() for row, candidates in zip(nearest, found, strict=True)]
+    return float(np.mean(kept))
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> FloatArray:
+    return _random(700)
+
+
+@pytest.fixture(scope="module", params=FACTORIES)
+def index(request: pytest.FixtureRequest, embeddings: FloatArray) -> FaissIndex:
+    return FaissIndex.build(embeddings, request.param)
+
+
+@pytest.fixture(scope="module")
+def clustered() -> tuple[FloatArray, FloatArray]:
+    """12,000 items in 60 clusters and 200 queries from the same clusters."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(60, DIM))
+    n = N_CLUSTERED + 200
+    vectors = normalize(centers[rng.integers(0, 60, n)] + 0.5 * rng.normal(size=(n, DIM)))
+    return vectors[:N_CLUSTERED], vectors[N_CLUSTERED:]
+
+
+@pytest.fixture(scope="module")
+def large_index(clustered: tuple[FloatArray, FloatArray]) -> FaissIndex:
+    return FaissIndex.build(clustered[0])
+
+
+@given(n=st.integers(1, 60), dim=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_flat_index_finds_the_nearest_items(n: int, dim: int, seed: int) -> None:
+    vectors, queries = _random(n, dim, seed), _random(3, dim, seed + 1)
+    found = FaissIndex.build(vectors, "Flat").search(queries, min(n, 5))
+    similarities = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    expected = -np.sort(-similarities, axis=1)[:, : min(n, 5)]
+    assert np.take_along_axis(similarities, found, axis=1) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("n_items", [1, 500, FLAT_LIMIT])
+def test_auto_is_exact_up_to_the_flat_limit(n_items: int) -> None:
+    assert choose_factory(n_items, 512) == "Flat"
+
+
+@pytest.mark.parametrize(
+    ("n_items", "expected"),
+    [
+        (FLAT_LIMIT + 1, "IVF512,PQ256x4fs"),
+        (60_000, "IVF1024,PQ256x4fs"),
+        (1_000_000, "IVF4096,PQ256x4fs"),
+        (50_000_000, "IVF32768,PQ256x4fs"),
+    ],
+)
+def test_auto_quantizes_two_dimensions_a_code_above_the_flat_limit(n_items: int, expected: str) -> None:
+    assert choose_factory(n_items, 512) == expected
+
+
+@pytest.mark.parametrize("dim", [1, 9, 511])
+def test_auto_codes_odd_dimensions_one_by_one(dim: int) -> None:
+    assert choose_factory(60_000, dim) == "IVF1024,SQ8"
+
+
+def test_index_of_odd_dimension_finds_items_by_their_own_embedding() -> None:
+    vectors = _random(700, dim=9)
+    index = FaissIndex.build(vectors, "IVF8,SQ8")
+    assert np.mean(index.search(vectors[:100], 1)[:, 0] == np.arange(100)) > 0.95
+
+
+def test_only_the_flat_index_says_that_it_is_exact(index: FaissIndex) -> None:
+    assert index.is_exact == (index.spec == "Flat")
+
+
+def test_large_index_keeps_the_ten_nearest_among_its_candidates(
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
+) -> None:
+    """Recall@10 as a search sees it: some hundred candidates, which are then scored exactly."""
+    vectors, queries = clustered
+    found = large_index.search(queries, 150)
+    assert large_index.spec == "IVF512,PQ16x4fs"
+    assert _recall(found, _nearest(queries, vectors, 10)) > 0.9
+
+
+def test_too_few_candidates_fail_the_recall_check(
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
+) -> None:
+    """Negative control: the codes alone do not rank the ten nearest well enough."""
+    vectors, queries = clustered
+    found = large_index.search(queries, 10)
+    assert _recall(found, _nearest(queries, vectors, 10)) < 0.9
+
+
+def test_opened_index_gives_identical_results(
+    index: FaissIndex, embeddings: FloatArray, tmp_path: Path
+) -> None:
+    index.save(tmp_path / "saved.index")
+    opened = FaissIndex.open(tmp_path / "saved.index", index.spec)
+    assert opened.spec == index.spec
+    assert np.array_equal(opened.search(embeddings[:50], 20), index.search(embeddings[:50], 20))
+
+
+def test_opened_large_index_gives_identical_results(
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray], tmp_path: Path
+) -> None:
+    large_index.save(tmp_path / "saved.index")
+    opened = FaissIndex.open(tmp_path / "saved.index", large_index.spec)
+    queries = clustered[1]
+    assert np.array_equal(opened.search(queries, 50), large_index.search(queries, 50))
+
+
+@given(chosen=st.lists(st.integers(0, 699), min_size=1, max_size=40))
+@settings(max_examples=20, deadline=None)
+def test_query_finds_the_same_alone_and_in_a_batch(
+    index: FaissIndex, embeddings: FloatArray, chosen: list[int]
+) -> None:
+    together = index.search(embeddings[chosen], 12)
+    alone = np.concatenate([index.search(embeddings[[one]], 12) for one in chosen])
+    assert np.array_equal(together, alone)
+
+
+def test_duplicates_are_found_the_same_alone_and_in_a_batch() -> None:
+    """Equal similarities, which a product of two large matrices would round apart."""
+    copies = np.repeat(_random(1, dim=512), 300, axis=0)
+    index = FaissIndex.build(copies, "Flat")
+    alone = index.search(copies[:1], 40)
+    assert (index.search(copies, 40) == alone).all()
+
+
+def test_no_queries_give_no_rows(index: FaissIndex) -> None:
+    assert index.search(np.empty((0, DIM), np.float32), 5).shape == (0, 5)
+
+
+def test_positions_beyond_the_index_are_minus_one(embeddings: FloatArray) -> None:
+    found = FaissIndex.build(embeddings[:5], "Flat").search(embeddings[:2], 8)
+    assert (np.sort(found[:, :5], axis=1) == np.arange(5)).all()
+    assert (found[:, 5:] == -1).all()
+
+
+def test_lists_that_are_not_probed_leave_minus_one(
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
+) -> None:
+    found = large_index.search(clustered[1][:1], N_CLUSTERED)[0]
+    n_found = int(np.argmax(found == -1))
+    assert 0 < n_found < N_CLUSTERED
+    assert len(np.unique(found[:n_found])) == n_found
+    assert (found[n_found:] == -1).all()
+
+
+@pytest.mark.parametrize("factory", ["nonsense", "", "PQ5x4fs", "IVF9999,Flat"])
+def test_factory_string_that_faiss_cannot_build_is_refused(factory: str, embeddings: FloatArray) -> None:
+    with pytest.raises(GalleryError, match=f"Faiss cannot build '{factory}' over 50 items"):
+        FaissIndex.build(embeddings[:50], factory)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GalleryError, match=r"absent\.index' cannot be read"):
+        FaissIndex.open(tmp_path / "absent.index", "Flat")
+
+
+@pytest.mark.parametrize("content", [b"", b"no index", bytes(4096), b"\xff" * 4096])
+@pytest.mark.parametrize("spec", ["Flat", "IVF8,Flat"])
+def test_file_that_is_no_index_is_refused(tmp_path: Path, content: bytes, spec: str) -> None:
+    (tmp_path / "damaged.index").write_bytes(content)
+    with pytest.raises(GalleryError, match=r"damaged\.index' cannot be read"):
+        FaissIndex.open(tmp_path / "damaged.index", spec)
+
+
+@given(share=st.floats(0.0, 0.999))
+@settings(max_examples=25, deadline=None)
+def test_index_that_breaks_off_anywhere_is_refused(
+    index: FaissIndex, tmp_path_factory: pytest.TempPathFactory, share: float
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "cut.index"
+    index.save(path)
+    encoded = path.read_bytes()
+    path.write_bytes(encoded[: int(share * len(encoded))])
+    with pytest.raises(GalleryError):
+        FaissIndex.open(path, index.spec)

@@ -1,0 +1,407 @@
+"""Index job: from files to a searchable version, whatever some of the files are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from PIL import Image
+
+from vicinal.indexer import BuildProgress, Gallery, SourceItem, build_gallery, read_source
+from vicinal.indexer.errors import BuildError, GalleryError
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.preparation import THUMBNAIL_SIDE, make_thumbnail
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import FloatArray
+
+BATCH_SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1, batch_size=BATCH_SIZE)
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Gallery:
+    return Gallery(tmp_path / "galleries" / "shoes")
+
+
+def _image(path: Path, seed: int = 0, size: tuple[int, int] = (40, 32)) -> Path:
+    """A smooth random picture in the format that the suffix names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+    Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(path)
+    return path
+
+
+def _images(root: Path, n: int) -> list[SourceItem]:
+    return [SourceItem(f"item {i}", _image(root / f"{i}.png", seed=i)) for i in range(n)]
+
+
+def _text(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("no image", encoding="utf-8")
+    return path
+
+
+def _truncated(path: Path) -> Path:
+    content = _image(path, seed=77, size=(200, 200)).read_bytes()
+    path.write_bytes(content[: len(content) * 3 // 4])
+    return path
+
+
+def _narrow_bundle(bundle: ModelBundle, path: Path) -> ModelBundle:
+    """The same network with the first eight of its values."""
+    model = onnx.load(bundle.backbone_path)
+    for tensor in model.graph.initializer:
+        values = np.ascontiguousarray(numpy_helper.to_array(tensor)[..., :8])
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 8
+    path.mkdir()
+    onnx.save(model, path / BACKBONE_FILE)
+    return ModelBundle.write(path, {**bundle.manifest.model_dump(exclude={"files"}), "dim": 8})
+
+
+def _class_folders(root: Path) -> Path:
+    """25 images in four classes and one loose; PNG and JPEG; sizes that differ."""
+    for i in range(24):
+        suffix = ("png", "jpg")[i % 2]
+        _image(root / f"class {i % 4}" / f"{i:02d}.{suffix}", seed=i, size=(24 + 3 * i, 60 - i))
+    _image(root / "loose.png", seed=24)
+    return root
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _class_folders(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path, embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One job over the whole folder: its result, its gallery and what it reported on the way."""
+    gallery = Gallery(tmp_path_factory.mktemp("galleries") / "shoes")
+    seen: list[BuildProgress] = []
+    items = read_source(folder)
+    result = build_gallery(gallery, items, embedder, on_progress=seen.append)
+    return {"result": result, "gallery": gallery, "progress": seen, "items": items}
+
+
+def test_every_image_is_in_the_gallery_in_source_order(built: dict[str, Any]) -> None:
+    snapshot, items = built["gallery"].snapshot(), built["items"]
+    assert len(items) == 25
+    assert [(row["id"], row["label"], row["uri"]) for row in snapshot.items(range(25))] == [
+        (item.id, item.label, str(item.path)) for item in items
+    ]
+
+
+def test_embeddings_are_those_of_each_image_alone(built: dict[str, Any], embedder: Embedder) -> None:
+    embeddings = built["gallery"].snapshot().embeddings
+    alone = np.concatenate([embedder.embed([item.path]) for item in built["items"]])
+    assert embeddings == pytest.approx(alone, abs=1e-6)
+
+
+def test_indexed_image_finds_itself_first(built: dict[str, Any], embedder: Embedder) -> None:
+    queries = embedder.embed([item.path for item in built["items"]])
+    assert built["gallery"].snapshot().index.search(queries, 1)[:, 0].tolist() == list(range(25))
+
+
+def test_neighbor_graph_is_that_of_the_embeddings(built: dict[str, Any]) -> None:
+    snapshot = built["gallery"].snapshot()
+    graph = build_neighbor_graph(np.array(snapshot.embeddings))
+    assert np.array_equal(snapshot.neighbor_ids, graph.ids)
+    assert np.array_equal(snapshot.neighbor_similarities, graph.similarities)
+
+
+def test_result_counts_what_was_indexed(built: dict[str, Any]) -> None:
+    result = built["result"]
+    assert (result.n_items, result.n_labels, result.index, result.failures) == (25, 4, "Flat", [])
+    assert result.version == built["gallery"].active_version
+    assert result.hygiene.n_unlabelled == 1
+    assert sorted(result.seconds) == ["embed", "neighbors", "publish"]
+
+
+def test_snapshot_remembers_the_bundle(built: dict[str, Any], tiny_bundle: ModelBundle) -> None:
+    manifest = built["gallery"].snapshot().manifest
+    assert (manifest.bundle, manifest.bundle_name) == (tiny_bundle.fingerprint, "tiny")
+
+
+def test_thumbnails_are_small_pictures_of_the_items(built: dict[str, Any]) -> None:
+    thumbnail = built["gallery"].thumbnail(built["result"].version, "loose.png")
+    with Image.open(io.BytesIO(thumbnail)) as image:
+        assert (image.format, image.size) == ("JPEG", (40, 32))
+
+
+def test_table_keeps_the_digest_of_each_file(built: dict[str, Any]) -> None:
+    digests = built["gallery"].columns(built["result"].version, ["content_sha256"])["content_sha256"]
+    assert digests.to_pylist() == [hashlib.sha256(item.path.read_bytes()).digest() for item in built["items"]]
+
+
+def test_stages_come_in_order_and_end_at_their_total(built: dict[str, Any]) -> None:
+    stages = [one.stage for one in built["progress"]]
+    assert list(dict.fromkeys(stages)) == ["embed", "neighbors", "publish"]
+    last = {one.stage: (one.done, one.total) for one in built["progress"]}
+    assert last == {"embed": (25, 25), "neighbors": (25, 25), "publish": (1, 1)}
+
+
+def test_progress_of_a_stage_never_goes_back(built: dict[str, Any]) -> None:
+    embedded = [one.done for one in built["progress"] if one.stage == "embed"]
+    assert embedded == sorted(set(embedded))
+    assert len(embedded) == 7
+
+
+@pytest.mark.parametrize("bad", [{0}, {8}, {7, 8}, {0, 1, 2, 3}, {4, 5, 6, 7, 8}])
+def test_progress_ends_at_the_total_wherever_images_fail(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path, bad: set[int]
+) -> None:
+    items = [
+        SourceItem(str(i), (_text if i in bad else _image)(tmp_path / "source" / f"{i}.png"))
+        for i in range(9)
+    ]
+    seen: list[BuildProgress] = []
+    build_gallery(gallery, items, embedder, on_progress=seen.append)
+    embedded = [(one.done, one.failed) for one in seen if one.stage == "embed"]
+    assert embedded == sorted(embedded)
+    assert embedded[-1] == (9, len(bad))
+
+
+def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 6)
+    items.insert(2, SourceItem("text", _text(tmp_path / "text.jpg")))
+    items.insert(4, SourceItem("broken", _truncated(tmp_path / "broken.jpg")))
+    items.insert(5, SourceItem("absent", tmp_path / "absent.jpg"))
+    items.insert(6, SourceItem("small", _image(tmp_path / "small.png", size=(4, 4))))
+    result = build_gallery(gallery, items, embedder)
+    reasons = {failure.id: failure.reason for failure in result.failures}
+    assert list(reasons) == ["text", "broken", "absent", "small"]
+    assert "the bytes are no image" in reasons["text"]
+    assert "damaged or breaks off" in reasons["broken"]
+    assert reasons["absent"] == "No such file or directory"
+    assert "too few" in reasons["small"]
+    assert [row["id"] for row in gallery.snapshot().items(range(6))] == [f"item {i}" for i in range(6)]
+
+
+def test_missing_file_of_a_manifest_is_a_failure(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    _image(tmp_path / "1.png")
+    manifest = tmp_path / "items.csv"
+    manifest.write_text("path,id,label,price\n1.png,one,boots,12.5\n2.png,two,boots,7\n", encoding="utf-8")
+    result = build_gallery(gallery, read_source(manifest), embedder)
+    assert [(failure.id, failure.path) for failure in result.failures] == [("two", str(tmp_path / "2.png"))]
+    assert gallery.snapshot().items([0])[0]["metadata"] == {"price": 12.5}
+
+
+def test_file_name_that_is_not_utf8_is_a_failure(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    """Linux keeps any bytes as a file name; neither the table nor a JSON answer can."""
+    source = _image(tmp_path / "source" / "a.png").parent
+    (source / os.fsdecode(b"caf\xe9.png")).write_bytes((source / "a.png").read_bytes())
+    result = build_gallery(gallery, read_source(source), embedder)
+    assert [(failure.id, failure.reason) for failure in result.failures] == [
+        ("caf?.png", "its file name is not UTF-8: rename it")
+    ]
+    assert result.n_items == 1
+
+
+def test_of_two_items_with_one_id_the_first_is_kept(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 3)
+    repeated = SourceItem("item 0", _image(tmp_path / "other.png", seed=9), "another label")
+    result = build_gallery(gallery, [*items, repeated], embedder)
+    assert [(failure.id, failure.path) for failure in result.failures] == [("item 0", str(repeated.path))]
+    assert "used before" in result.failures[0].reason
+    assert [row["uri"] for row in gallery.snapshot().items(range(3))] == [str(item.path) for item in items]
+
+
+def test_too_many_failures_stop_the_job_and_the_active_version_stays(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    first = build_gallery(gallery, _images(tmp_path / "source", 5), embedder).version
+    items = [*_images(tmp_path / "other", 6), *(SourceItem(f"{i}", tmp_path / f"{i}.png") for i in range(3))]
+    with pytest.raises(BuildError, match="3 images could not be used, at most 2 were allowed"):
+        build_gallery(gallery, items, embedder, max_failures=2)
+    assert (gallery.versions(), gallery.active_version, len(gallery.snapshot())) == ([first], first, 5)
+
+
+def test_as_many_failures_as_allowed_do_not_stop_the_job(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
+    result = build_gallery(gallery, items, embedder, max_failures=1)
+    assert (result.n_items, len(result.failures)) == (3, 1)
+
+
+def test_no_failure_is_allowed_at_zero(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
+    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
+    with pytest.raises(BuildError, match=r"absent\.png': No such file"):
+        build_gallery(gallery, items, embedder, max_failures=0)
+    assert gallery.active_version is None
+
+
+def test_source_of_unusable_files_is_refused_with_the_first_reason(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = [SourceItem(f"{i}", _text(tmp_path / f"{i}.jpg")) for i in range(5)]
+    with pytest.raises(
+        BuildError, match="none of 5 images could be used, the first because the bytes are no"
+    ):
+        build_gallery(gallery, items, embedder)
+    assert gallery.active_version is None
+
+
+def test_empty_source_is_refused(gallery: Gallery, embedder: Embedder) -> None:
+    with pytest.raises(BuildError, match="none of 0 images"):
+        build_gallery(gallery, [], embedder)
+
+
+def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 9)
+    first = build_gallery(gallery, items[:5], embedder)
+    second = build_gallery(gallery, items[3:], embedder)
+    assert gallery.versions() == [first.version, second.version]
+    assert gallery.active_version == second.version
+    kept = gallery.snapshot(first.version)
+    assert [row["id"] for row in kept.items(range(len(kept)))] == [item.id for item in items[:5]]
+    assert [gallery.snapshot().position(item.id) for item in items[3:]] == list(range(6))
+
+
+def test_next_job_may_use_a_bundle_of_another_dimension(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    items = _images(tmp_path / "source", 3)
+    first = build_gallery(gallery, items, embedder).version
+    narrow = _narrow_bundle(tiny_bundle, tmp_path / "narrow")
+    build_gallery(gallery, items, Embedder(narrow, device="cpu", threads=1))
+    assert (gallery.snapshot(first).manifest.dim, gallery.snapshot().manifest.dim) == (24, 8)
+
+
+def test_single_image_makes_a_gallery(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
+    result = build_gallery(gallery, _images(tmp_path / "source", 1), embedder)
+    assert (result.n_items, len(gallery.snapshot())) == (1, 1)
+
+
+@pytest.mark.parametrize("n", [BATCH_SIZE - 1, BATCH_SIZE, 3 * BATCH_SIZE, 3 * BATCH_SIZE + 1])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_item_is_kept_around_the_batch_size(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path, n: int, workers: int
+) -> None:
+    build_gallery(gallery, _images(tmp_path / "source", n), embedder, workers=workers)
+    rows = gallery.snapshot().items(range(n))
+    assert [row["id"] for row in rows] == [f"item {i}" for i in range(n)]
+
+
+def test_items_keep_their_order_over_several_commits(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.indexer.jobs.embedding_run._ROWS_PER_COMMIT", 5)
+    items = _images(tmp_path / "source", 19)
+    build_gallery(gallery, items, embedder)
+    snapshot = gallery.snapshot()
+    assert [row["id"] for row in snapshot.items(range(19))] == [item.id for item in items]
+    assert snapshot.embeddings == pytest.approx(embedder.embed([item.path for item in items]), abs=1e-6)
+
+
+def test_chosen_index_is_built(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
+    result = build_gallery(gallery, _images(tmp_path / "source", 8), embedder, index="IVF2,Flat")
+    assert (result.index, gallery.snapshot().index.spec) == ("IVF2,Flat", "IVF2,Flat")
+
+
+def test_unknown_index_leaves_the_active_version(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 3)
+    first = build_gallery(gallery, items, embedder).version
+    with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
+        build_gallery(gallery, items, embedder, index="nonsense")
+    assert (gallery.versions(), gallery.active_version) == ([first], first)
+
+
+def test_job_on_a_gallery_that_is_being_written_is_refused(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    with gallery.writing(), pytest.raises(GalleryError, match="another job"):
+        build_gallery(Gallery(gallery.path), _images(tmp_path / "source", 2), embedder)
+
+
+def test_report_file_holds_the_result(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
+    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
+    result = build_gallery(gallery, items, embedder)
+    file = gallery.path / "reports" / f"{result.version}.json"
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report == gallery.report(result.version)
+    assert (report["n_items"], report["provider"]) == (3, "CPUExecutionProvider")
+    assert report["failures"] == [vars(failure) for failure in result.failures]
+    assert report["hygiene"]["n_unlabelled"] == 3
+
+
+def test_duplicates_among_the_files_are_reported(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    """One file twice, and once saved again as JPEG under another label."""
+    original = _image(tmp_path / "source" / "boots" / "1.png", seed=1)
+    (original.parent / "2.png").write_bytes(original.read_bytes())
+    _image(tmp_path / "source" / "hats" / "1.jpg", seed=1)
+    _image(tmp_path / "source" / "hats" / "2.png", seed=2)
+    hygiene = build_gallery(gallery, read_source(tmp_path / "source"), embedder).hygiene
+    assert hygiene.exact_duplicates == [("boots/1.png", "boots/2.png")]
+    assert hygiene.near_duplicates == [("boots/1.png", "hats/1.jpg"), ("boots/2.png", "hats/1.jpg")]
+    assert hygiene.conflicting_labels == hygiene.near_duplicates
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((40, 30), (40, 30)), ((1024, 512), (256, 128)), ((300, 900), (85, 256)), ((5000, 8), (256, 1))],
+)
+def test_thumbnail_fits_its_side_and_is_never_enlarged(
+    size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    with Image.open(io.BytesIO(make_thumbnail(Image.new("RGB", size, "teal")))) as image:
+        assert image.size == expected
+        assert max(image.size) <= THUMBNAIL_SIDE
+
+
+def test_thumbnail_leaves_the_image_as_it_was() -> None:
+    image = Image.new("RGB", (600, 400), "teal")
+    make_thumbnail(image)
+    assert image.size == (600, 400)
+
+
+def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
+    unreadable = [SourceItem("a", Path("nowhere.jpg"))]
+    with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
+        build_gallery(gallery, unreadable, embedder, index="nonsense")
+
+
+class _BlindToOne(Embedder):
+    """The real embedder, except that the second image of each batch gets no direction."""
+
+    def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
+        raw = super().infer(tensors).copy()
+        raw[1:2] = 0.0
+        return raw
+
+
+def test_an_image_without_direction_fails_alone(
+    gallery: Gallery, tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    blind = _BlindToOne(tiny_bundle, device="cpu", threads=1, batch_size=BATCH_SIZE)
+    result = build_gallery(gallery, _images(tmp_path / "source", 3), blind)
+    assert result.n_items == 2
+    assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]

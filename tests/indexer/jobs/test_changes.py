@@ -1,0 +1,382 @@
+"""Live changes: whole, durable, seen at once, and the same one by one as together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vicinal.indexer.errors import (
+    BundleMismatchError,
+    GalleryBusyError,
+    GalleryError,
+    GalleryNotFoundError,
+    ItemNotFoundError,
+)
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.indexer.jobs import changes
+from vicinal.indexer.jobs.changes import Change, Patch, add_items, patch_items, remove_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray, exact_similarities
+
+BUNDLE = "0123456789abcdef"
+ROOT = Path(__file__).parents[3]
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+
+ADD_UNTIL_KILLED = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[2])
+from tests.indexer.conftest import make_rows
+from vicinal.indexer import Gallery
+from vicinal.indexer.jobs.changes import add_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.similarity import normalize
+reader = GalleryReader(Gallery(sys.argv[1]))
+for turn in range(10_000):
+    vectors = normalize(np.random.default_rng(turn).normal(size=(3, 8)))
+    add_items(reader, make_rows([f"{turn}-{i}" for i in range(3)], vectors), bundle="0123456789abcdef")
+    print(turn, flush=True)
+"""
+
+
+@pytest.fixture
+def reader(live_gallery: Gallery) -> GalleryReader:
+    return GalleryReader(live_gallery)
+
+
+def ids_of(view: GalleryView) -> list[str]:
+    return [item["id"] for _, item in view.page(None, 1000)]
+
+
+def nearest_id(view: GalleryView, query: FloatArray) -> str:
+    """Id of the item that is really nearest among what the view finds."""
+    positions = view.nearest(query[None], 3)[0]
+    similarities = exact_similarities(query, view.vectors(positions))
+    return str(view.items([positions[int(np.argmax(similarities))]])[0]["id"])
+
+
+def test_an_added_item_is_found_by_the_next_search(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    new = unit(1, seed=9)
+    change = add_items(reader, rows(["new"], new), bundle=BUNDLE)
+    assert (change.n_added, change.replaced) == (1, frozenset())
+    assert nearest_id(reader.view(), new[0]) == "new"
+    assert len(reader.view()) == 41
+
+
+def test_a_change_is_seen_by_other_readers(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    other = GalleryReader(Gallery(reader.gallery.path))
+    before = other.view()
+    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
+    assert (len(before), len(other.view())) == (40, 41)
+    assert ids_of(GalleryReader(Gallery(reader.gallery.path)).view()) == ids_of(other.view())
+
+
+def test_asking_again_without_a_change_gives_the_same_view(reader: GalleryReader) -> None:
+    assert reader.view() is reader.view()
+
+
+def test_a_view_that_is_held_keeps_its_state(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    add_items(reader, rows(["first"], unit(1, seed=8)), bundle=BUNDLE)
+    held = reader.view()
+    before = (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes())
+    add_items(reader, rows(["second", "0"], unit(2, seed=9)), bundle=BUNDLE)
+    remove_items(reader, ["first", "7"])
+    assert (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes()) == before
+
+
+def test_adding_an_id_again_replaces_the_item(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    new = unit(1, seed=9)
+    change = add_items(reader, rows(["7"], new, labels=["boots"]), bundle=BUNDLE)
+    view = reader.view()
+    assert (change.n_added, change.replaced, len(view)) == (0, {"7"}, 40)
+    assert np.array_equal(view.vectors(np.array([view.position("7")])), new)
+    assert ids_of(view)[-1] == "7"
+
+
+def test_of_two_rows_with_one_id_the_last_stays(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    new = unit(3, seed=9)
+    change = add_items(reader, rows(["a", "b", "a"], new), bundle=BUNDLE)
+    view = reader.view()
+    assert (change.n_added, ids_of(view)[-2:]) == (2, ["b", "a"])
+    assert np.array_equal(view.vectors(np.array([view.position("a")])), new[2:])
+
+
+def test_removed_items_are_no_longer_found(reader: GalleryReader, unit: Unit) -> None:
+    assert nearest_id(reader.view(), unit(40)[7]) == "7"
+    assert remove_items(reader, ["7", "8"]).n_removed == 2
+    assert nearest_id(reader.view(), unit(40)[7]) != "7"
+    assert ids_of(reader.view()) == [str(i) for i in range(40) if i not in (7, 8)]
+
+
+def test_an_added_item_can_be_removed_and_added_again(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    for seed in (1, 2):
+        add_items(reader, rows(["new"], unit(1, seed=seed)), bundle=BUNDLE)
+        assert nearest_id(reader.view(), unit(1, seed=seed)[0]) == "new"
+        remove_items(reader, ["new"])
+        assert len(reader.view()) == 40
+
+
+def test_all_items_can_be_removed(reader: GalleryReader, unit: Unit) -> None:
+    remove_items(reader, [str(i) for i in range(40)])
+    view = reader.view()
+    assert (len(view), ids_of(view), view.graph_staleness) == (0, [], 1.0)
+    assert view.nearest(unit(2), 3).shape == (2, 0)
+
+
+@pytest.mark.parametrize("wanted", [["absent"], ["7", "absent"], ["7", ""]])
+def test_removing_an_unknown_item_removes_nothing(reader: GalleryReader, wanted: list[str]) -> None:
+    with pytest.raises(ItemNotFoundError):
+        remove_items(reader, wanted)
+    assert len(reader.view()) == 40
+
+
+def test_a_patch_replaces_the_label_and_merges_the_metadata(reader: GalleryReader) -> None:
+    patch = Patch(label="boots", metadata={"price": 9.5, "color": None, "size": {"eu": 42}})
+    assert patch_items(reader, {"7": patch}).n_patched == 1
+    item = reader.view().items([reader.view().position("7")])[0]
+    assert (item["label"], item["metadata"]) == ("boots", {"price": 9.5, "size": {"eu": 42}})
+
+
+def test_a_patch_can_keep_the_label_or_clear_it(reader: GalleryReader) -> None:
+    patch_items(reader, {"4": Patch(keeps_label=True, metadata={"a": 1}), "5": Patch()})
+    kept, cleared = reader.view().items([4, 5])
+    assert (kept["label"], kept["metadata"]["a"]) == ("class 0", 1)
+    assert (cleared["label"], cleared["metadata"]["price"]) == (None, 5)
+
+
+def test_a_patch_leaves_the_place_and_the_search_as_they_are(reader: GalleryReader, unit: Unit) -> None:
+    before = reader.view()
+    patch_items(reader, {"7": Patch(label="boots")})
+    after = reader.view()
+    assert ids_of(after) == ids_of(before)
+    assert np.array_equal(after.nearest(unit(5, seed=3), 10), before.nearest(unit(5, seed=3), 10))
+    assert after.graph_staleness == 0.0
+
+
+def test_of_two_patches_the_later_one_holds(reader: GalleryReader) -> None:
+    for label in ("boots", "sandals"):
+        patch_items(reader, {"7": Patch(label=label)})
+    fresh = GalleryReader(Gallery(reader.gallery.path)).view()
+    for view in (reader.view(), fresh):
+        assert view.items([7])[0]["label"] == "sandals"
+
+
+def test_patching_an_unknown_item_patches_nothing(reader: GalleryReader) -> None:
+    with pytest.raises(ItemNotFoundError, match="absent"):
+        patch_items(reader, {"7": Patch(label="boots"), "absent": Patch()})
+    assert reader.view().items([7])[0]["label"] == "class 3"
+
+
+@pytest.mark.parametrize("empty", ["add", "remove", "patch"])
+def test_a_change_of_nothing_is_no_commit(reader: GalleryReader, rows: Rows, unit: Unit, empty: str) -> None:
+    before = reader.gallery.activation
+    change = {
+        "add": lambda: add_items(reader, rows([], unit(0)), bundle=BUNDLE),
+        "remove": lambda: remove_items(reader, []),
+        "patch": lambda: patch_items(reader, {}),
+    }[empty]()
+    assert change == Change(reader.view().revision)
+    assert reader.gallery.activation == before
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ids=st.lists(st.sampled_from("abc012"), min_size=1, max_size=8, unique=True), seed=st.integers(0, 99))
+def test_items_added_one_by_one_or_together_give_the_same_gallery(
+    tmp_path_factory: pytest.TempPathFactory,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+    ids: list[str],
+    seed: int,
+) -> None:
+    root, new = tmp_path_factory.mktemp("pair"), unit(8, seed=100 + seed)[: len(ids)]
+    states = []
+    for name, steps in (("single", [[i] for i in range(len(ids))]), ("batch", [list(range(len(ids)))])):
+        gallery = Gallery(root / name)
+        publish(gallery, rows([str(i) for i in range(5)], unit(5)))
+        reader = GalleryReader(gallery)
+        for step in steps:
+            add_items(reader, rows([ids[i] for i in step], new[step]), bundle=BUNDLE)
+        states.append(_state(GalleryReader(gallery).view()))
+    assert states[0] == states[1]
+
+
+def _state(view: GalleryView) -> list[object]:
+    """Everything that a search sees."""
+    positions = view.positions(ids_of(view))
+    lists = view.neighbor_positions(positions)
+    names = np.array([*view.sequences(np.arange(view.n_positions)), -1])[lists]
+    return [
+        ids_of(view),
+        view.vectors(positions).tolist(),
+        names.tolist(),
+        view.neighbor_similarities(positions).tolist(),
+        view.graph_staleness,
+    ]
+
+
+def test_a_new_items_list_holds_the_nearest_items_before_it(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    new = unit(3, seed=9)
+    add_items(reader, rows(["a", "b", "7"], new), bundle=BUNDLE)
+    view = GalleryReader(Gallery(reader.gallery.path)).view()
+    before = [*np.delete(unit(40), 7, axis=0), new[0], new[1]]
+    expected = sorted((float(exact_similarities(new[2], one[None])[0]) for one in before), reverse=True)
+    listed = view.neighbor_similarities(view.positions(["7"]))[0]
+    assert listed.tolist() == expected[:N_NEIGHBORS]
+
+
+def test_staleness_is_the_share_of_changed_items(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    add_items(reader, rows(["new", "3"], unit(2, seed=9)), bundle=BUNDLE)
+    remove_items(reader, ["4", "5"])
+    # 37 of 40 items are the same, in a gallery of 39.
+    assert reader.view().graph_staleness == pytest.approx(1 - 37 / 40)
+
+
+def test_labels_are_counted_through_every_kind_of_change(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    remove_items(reader, [str(i) for i in range(0, 40, 4)])
+    assert reader.view().n_labels == 3
+    add_items(reader, rows(["a", "b"], unit(2, seed=9), labels=["boots", None]), bundle=BUNDLE)
+    assert reader.view().n_labels == 4
+    patch_items(reader, {"a": Patch(label="class 1"), "b": Patch(label="class 0")})
+    assert reader.view().n_labels == 4
+
+
+def test_pages_go_on_while_items_come_and_go(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    first = reader.view().page(None, 10)
+    remove_items(reader, [first[-1][1]["id"], "10"])
+    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
+    rest = [item["id"] for _, item in reader.view().page(first[-1][0], 100)]
+    assert rest == [*(str(i) for i in range(11, 40)), "new"]
+
+
+def test_the_picture_of_an_added_item_is_kept(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
+    assert reader.gallery.thumbnail(reader.view().revision, "new") == b"new"
+
+
+def test_items_of_another_bundle_are_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    with pytest.raises(BundleMismatchError, match="fedcba9876543210"):
+        add_items(reader, rows(["new"], unit(1)), bundle="fedcba9876543210")
+
+
+def test_embeddings_of_another_length_are_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    with pytest.raises(GalleryError, match="holds 8-d embeddings, got 9-d"):
+        add_items(reader, rows(["new"], unit(1, dim=9)), bundle=BUNDLE)
+
+
+def test_a_change_of_a_deleted_gallery_is_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    reader.view()
+    reader.gallery.delete()
+    with pytest.raises(GalleryNotFoundError):
+        add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE)
+
+
+def test_a_change_waits_for_the_writer_before_it_and_gives_up_in_the_end(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_PATIENCE", 0.05)
+    with Gallery(reader.gallery.path).writing(), pytest.raises(GalleryBusyError, match="another job"):
+        add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE)
+    assert add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE).n_added == 1
+
+
+def test_a_change_on_a_version_that_was_left_meanwhile_is_refused_and_leaves_nothing(
+    reader: GalleryReader,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gallery, first = reader.gallery, reader.gallery.active_version
+    commit = gallery.table.__class__.change
+
+    def roll_back_in_between(*arguments: object) -> int:
+        revision = commit(*arguments)
+        gallery.activate(first)
+        return revision
+
+    monkeypatch.setattr(gallery.table.__class__, "change", roll_back_in_between)
+    with pytest.raises(GalleryBusyError, match="send the change again"):
+        remove_items(reader, ["7"])
+    assert len(reader.view()) == 40
+
+
+def test_threads_that_write_at_the_same_time_lose_nothing(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    def add(turn: int) -> None:
+        add_items(reader, rows([f"new {turn}"], unit(1, seed=turn)), bundle=BUNDLE)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(12)))
+    assert sorted(ids_of(reader.view())[40:]) == sorted(f"new {turn}" for turn in range(12))
+
+
+def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    """Each change replaces a pair; every view holds a pair of one turn."""
+    add_items(reader, rows(["a", "b"], unit(2), labels=["0", "0"]), bundle=BUNDLE)
+    seen: list[tuple[str | None, ...]] = []
+    done = threading.Event()
+
+    def read() -> None:
+        other = GalleryReader(Gallery(reader.gallery.path))
+        while not done.is_set():
+            view = other.view()
+            seen.append(tuple(item["label"] for item in view.items(view.positions(["a", "b"]))))
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for turn in range(1, 15):
+            add_items(reader, rows(["a", "b"], unit(2, seed=turn), labels=[str(turn)] * 2), bundle=BUNDLE)
+        done.set()
+        reading.result()
+    assert {len(set(pair)) for pair in seen} == {1}
+    assert len(set(seen)) > 1
+
+
+def test_many_small_changes_leave_few_files(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_MOST_SMALL_FILES", 5)
+    for turn in range(12):
+        add_items(reader, rows([f"new {turn}"], unit(1, seed=turn)), bundle=BUNDLE)
+    assert reader.gallery.table.n_small_files(reader.view().revision) <= 6
+    fresh = GalleryReader(Gallery(reader.gallery.path)).view()
+    assert ids_of(reader.view()) == ids_of(fresh)
+    assert _state(reader.view()) == _state(fresh)
+
+
+def test_what_was_acknowledged_before_a_kill_is_there_and_nothing_is_half_there(
+    live_gallery: Gallery,
+) -> None:
+    command = [sys.executable, "-c", ADD_UNTIL_KILLED, str(live_gallery.path), str(ROOT / "src")]
+    acknowledged = -1
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            acknowledged = int(line)
+            if acknowledged == 20:
+                writer.kill()
+    view = GalleryReader(live_gallery).view()
+    added = ids_of(view)[40:]
+    assert len(added) % 3 == 0
+    assert added[: 3 * (acknowledged + 1)] == [
+        f"{turn}-{i}" for turn in range(acknowledged + 1) for i in range(3)
+    ]

@@ -1,0 +1,235 @@
+"""Compaction: a fresh version of the same items, swapped in while changes go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from vicinal.indexer.errors import GalleryBusyError, StorageError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs import compaction
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.views.snapshot import write_snapshot
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+
+
+@pytest.fixture
+def reader(live_gallery: Gallery, rows: Rows, unit: Unit) -> GalleryReader:
+    """A gallery of 40 items, of which three were removed, one replaced, one patched, and five added."""
+    made = GalleryReader(live_gallery)
+    new = rows(["7", *(f"new {i}" for i in range(5))], unit(6, seed=9), labels=["boots"] * 6)
+    add_items(made, new, bundle=BUNDLE)
+    remove_items(made, ["3", "4", "new 1"])
+    patch_items(made, {"8": Patch(label="sandals", metadata={"price": None})})
+    return made
+
+
+def items_of(view: GalleryView) -> list[dict[str, object]]:
+    return [item for _, item in view.page(None, 1000)]
+
+
+def test_the_new_version_holds_the_same_items_in_the_same_order(reader: GalleryReader) -> None:
+    before = items_of(reader.view())
+    vectors = reader.view().vectors(reader.view().positions([str(one["id"]) for one in before]))
+    done = compact(reader)
+    after = reader.view()
+    assert done is not None
+    assert (done.version, done.n_items, after.n_changes) == (after.snapshot.manifest.version, 42, 0)
+    assert items_of(after) == before
+    assert np.array_equal(after.snapshot.embeddings, vectors)
+    assert after.n_labels == after.snapshot.manifest.n_labels == 6
+
+
+def test_the_new_versions_lists_are_those_of_an_index_job(reader: GalleryReader) -> None:
+    compact(reader)
+    snapshot = reader.view().snapshot
+    graph = build_neighbor_graph(np.asarray(snapshot.embeddings))
+    assert np.array_equal(snapshot.neighbor_ids, graph.ids)
+    assert np.array_equal(snapshot.neighbor_similarities, graph.similarities)
+
+
+def test_staleness_is_gone_after_it(reader: GalleryReader) -> None:
+    assert reader.view().graph_staleness == pytest.approx(1 - 37 / 42)
+    compact(reader)
+    assert reader.view().graph_staleness == 0.0
+
+
+def test_nothing_is_made_of_no_changes(live_gallery: Gallery) -> None:
+    reader = GalleryReader(live_gallery)
+    assert compact(reader) is None
+    assert live_gallery.versions() == [reader.view().revision]
+
+
+def test_a_view_that_is_held_lives_on(reader: GalleryReader, unit: Unit) -> None:
+    held = reader.view()
+    before = (items_of(held), held.nearest(unit(3), 50).tolist())
+    compact(reader)
+    assert reader.view() is not held
+    assert (items_of(held), held.nearest(unit(3), 50).tolist()) == before
+
+
+def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = GalleryReader(Gallery(reader.gallery.path))
+
+    def write_slowly(*arguments: object, **options: object) -> object:
+        add_items(other, rows(["late", "9"], unit(2, seed=5)), bundle=BUNDLE)
+        remove_items(other, ["new 2", "10"])
+        patch_items(other, {"11": Patch(label="late")})
+        return write_snapshot(*arguments, **options)
+
+    monkeypatch.setattr(compaction, "write_snapshot", write_slowly)
+    compact(reader)
+    view = GalleryReader(Gallery(reader.gallery.path)).view()
+    assert view.n_changes > 0
+    assert items_of(view) == items_of(other.view()) == items_of(reader.view())
+    assert [one["id"] for one in items_of(view)][-2:] == ["late", "9"]
+    assert len(view) == 41
+    assert len(view.snapshot) == 42
+    monkeypatch.undo()
+    compact(reader)
+    assert items_of(reader.view()) == items_of(view)
+
+
+def test_lists_of_items_added_while_it_ran_name_the_right_neighbors(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_slowly(*arguments: object, **options: object) -> object:
+        add_items(GalleryReader(reader.gallery), rows(["late"], unit(1, seed=5)), bundle=BUNDLE)
+        return write_snapshot(*arguments, **options)
+
+    def listed(view: GalleryView) -> list[object]:
+        positions = view.neighbor_positions(view.positions(["late"]))[0]
+        return [one["id"] for one in view.items(positions[positions >= 0])]
+
+    monkeypatch.setattr(compaction, "write_snapshot", write_slowly)
+    held = reader.view()
+    compact(reader)
+    expected = build_neighbor_graph(
+        np.concatenate([held.vectors(held.positions([i["id"] for i in items_of(held)])), unit(1, seed=5)])
+    ).ids[-1]
+    assert listed(reader.view()) == [items_of(held)[i]["id"] for i in expected if i >= 0]
+
+
+def test_a_change_that_is_being_made_while_the_version_is_swapped_gets_in(
+    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun on the old version and acknowledged on the new one."""
+    commit = ItemTable.change
+    other = GalleryReader(Gallery(reader.gallery.path))
+
+    def compact_in_between(*arguments: object) -> int:
+        revision = commit(*arguments)
+        monkeypatch.undo()
+        compact(other)
+        return revision
+
+    monkeypatch.setattr(ItemTable, "change", compact_in_between)
+    add_items(reader, rows(["late"], unit(1, seed=5)), bundle=BUNDLE)
+    for view in (reader.view(), other.view(), GalleryReader(Gallery(reader.gallery.path)).view()):
+        assert (len(view), items_of(view)[-1]["id"], len(view.segment)) == (43, "late", 1)
+
+
+def test_a_version_that_was_activated_meanwhile_stays(
+    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gallery, first = reader.gallery, reader.gallery.active_version
+
+    def write_slowly(*arguments: object, **options: object) -> object:
+        gallery.activate(first, as_built=True)
+        return write_snapshot(*arguments, **options)
+
+    monkeypatch.setattr(compaction, "write_snapshot", write_slowly)
+    with pytest.raises(GalleryBusyError, match="it stays as it is"):
+        compact(reader)
+    assert gallery.versions() == [first]
+    assert [one["id"] for one in items_of(reader.view())] == [str(i) for i in range(40)]
+
+
+def test_only_one_compaction_runs_at_a_time(reader: GalleryReader) -> None:
+    with reader.gallery.compacting(), pytest.raises(GalleryBusyError, match="being compacted"):
+        compact(GalleryReader(Gallery(reader.gallery.path)))
+
+
+def test_a_failure_leaves_the_gallery_as_it_was(
+    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, versions = items_of(reader.view()), reader.gallery.versions()
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(compaction, "write_snapshot", fail)
+    with pytest.raises(StorageError, match="disk full"):
+        compact(reader)
+    assert (items_of(reader.view()), reader.gallery.versions()) == (before, versions)
+    assert not list((reader.gallery.path / "versions").glob("*.partial"))
+
+
+def test_a_damaged_compacted_version_is_made_again(reader: GalleryReader, unit: Unit) -> None:
+    compact(reader)
+    before = reader.view()
+    found = before.nearest(unit(3), 10).tolist()
+    for name in ("embeddings.npy", "neighbor_ids.npy"):
+        (before.snapshot.path / name).write_bytes(b"damaged")
+    again = GalleryReader(Gallery(reader.gallery.path)).view()
+    assert items_of(again) == items_of(before)
+    assert again.nearest(unit(3), 10).tolist() == found
+    graph = build_neighbor_graph(np.asarray(again.snapshot.embeddings))
+    assert np.array_equal(again.snapshot.neighbor_ids, graph.ids)
+
+
+@pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8")])
+def test_an_index_that_was_chosen_by_hand_stays(
+    live_gallery: Gallery,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+    before: str,
+    after: str,
+) -> None:
+    publish(live_gallery, rows([str(i) for i in range(40)], unit(40)), index=before)
+    reader = GalleryReader(live_gallery)
+    remove_items(reader, ["0"])
+    compact(reader)
+    assert reader.view().snapshot.index.spec == after
+
+
+def test_an_emptied_gallery_can_be_compacted_and_filled_again(
+    live_gallery: Gallery, rows: Rows, unit: Unit
+) -> None:
+    reader = GalleryReader(live_gallery)
+    remove_items(reader, [str(i) for i in range(40)])
+    compact(reader)
+    assert (len(reader.view()), reader.view().graph_staleness) == (0, 0.0)
+    add_items(reader, rows(["a", "b"], unit(2)), bundle=BUNDLE)
+    compact(reader)
+    assert [one["id"] for one in items_of(reader.view())] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "due"),
+    [
+        (CompactionPolicy(share=0.2, least=1), True),
+        (CompactionPolicy(share=0.5, least=1), False),
+        (CompactionPolicy(share=0.2, least=100), False),
+        (CompactionPolicy(share=1.0, least=1, most=5), True),
+    ],
+)
+def test_it_is_due_by_share_and_by_number(reader: GalleryReader, policy: CompactionPolicy, due: bool) -> None:
+    """Eleven changes on forty items."""
+    assert reader.view().n_changes == 11
+    assert policy.is_due(reader.view()) == due

@@ -1,0 +1,523 @@
+"""Rebuilds: attempts go on where the last one was, live changes are kept, and nothing is doubled or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import write_tiny_bundle
+from vicinal.indexer import Gallery, SourceItem, build_gallery
+from vicinal.indexer.errors import BuildError, GalleryBusyError, GalleryError
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.indexer.jobs.index_job import Rebuild
+from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
+from vicinal.indexer.jobs.preparation import as_rows, prepare_item
+from vicinal.indexer.jobs.retention import RetentionPolicy, prune
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.staging import Staging
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+
+N = 20
+OPTIONS = RunOptions(workers=1, rows_per_commit=4)
+OnProgress = Callable[[RebuildProgress], None]
+
+
+class DiedError(Exception):
+    """The worker died here."""
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1, batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def other_embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
+    bundle = write_tiny_bundle(tmp_path_factory.mktemp("other") / "other", name="other", dim=16, seed=1)
+    return Embedder(bundle, device="cpu", threads=1, batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    for number in range(2 * N):
+        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+        Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(root / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def items(pictures: Path) -> list[SourceItem]:
+    return [SourceItem(f"item {i}", pictures / f"{i}.png", label=f"label {i % 4}") for i in range(N)]
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
+    """A gallery of the items, which is searched."""
+    made = Gallery(tmp_path / "galleries" / "shoes")
+    build_gallery(made, items, embedder, workers=1)
+    return made
+
+
+@pytest.fixture
+def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., RebuildResult]:
+    """Makes an attempt at job `job`."""
+
+    def run(
+        items: list[SourceItem] | None,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        job: str = "job",
+        with_embedder: Embedder | None = None,
+        **plan: object,
+    ) -> RebuildResult:
+        chosen = RebuildPlan(items, options=plan.pop("options", OPTIONS), **plan)
+        return Rebuild(gallery, with_embedder or embedder, chosen, Staging(gallery, job), on_progress).run()
+
+    return run
+
+
+def die_at(stage: str, done: int = 0) -> OnProgress:
+    def on_progress(progress: RebuildProgress) -> None:
+        if progress.stage == stage and progress.stage_done >= done:
+            raise DiedError
+
+    return on_progress
+
+
+def once(change: Callable[[], object], stage: str) -> OnProgress:
+    """Makes a live change when a stage is first heard of."""
+    made = []
+
+    def on_progress(progress: RebuildProgress) -> None:
+        if progress.stage == stage and not made:
+            made.append(change())
+
+    return on_progress
+
+
+def labels(gallery: Gallery) -> dict[str, str | None]:
+    view = GalleryReader(gallery).view()
+    positions = np.arange(view.n_positions)
+    found = view.items(positions[~view.is_dead(positions)])
+    assert len({item["id"] for item in found}) == len(found), "an item stands twice"
+    return {item["id"]: item["label"] for item in found}
+
+
+def test_a_rebuild_makes_what_an_index_job_makes(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    before = gallery.snapshot()
+    result = rebuild(items)
+    after = gallery.snapshot()
+    assert (result.is_active, gallery.active_version, result.n_items) == (True, result.version, N)
+    np.testing.assert_array_equal(after.embeddings, before.embeddings)
+    np.testing.assert_array_equal(after.neighbor_ids, before.neighbor_ids)
+    assert gallery.report(result.version)["hygiene"] == gallery.report(before.manifest.version)["hygiene"]
+
+
+def test_the_next_attempt_embeds_only_what_is_missing(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    seen: list[RebuildProgress] = []
+    with pytest.raises(DiedError):
+        rebuild(items, die_at("embed", done=8))
+    result = rebuild(items, seen.append)
+    last = [one for one in seen if one.stage == "embed"][-1]
+    assert (last.skipped, last.done, last.total) == (8, 12, N)
+    assert (result.n_items, labels(gallery)) == (N, {item.id: item.label for item in items})
+
+
+@pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
+def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attempt_succeeds(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], stage: str
+) -> None:
+    before = gallery.active_version
+    for _ in range(2):
+        with pytest.raises(DiedError):
+            rebuild(items[:15], die_at(stage))
+        assert gallery.active_version == before
+    rebuild(items[:15])
+    assert set(labels(gallery)) == {item.id for item in items[:15]}
+
+
+def test_an_attempt_after_the_last_step_gives_the_same_version(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    """The worker died after the activation, before it could say so."""
+    first = rebuild(items)
+    assert rebuild(items, die_at("embed")) == first
+
+
+def test_rows_of_another_bundle_are_not_gone_on_with(
+    gallery: Gallery,
+    rebuild: Callable[..., RebuildResult],
+    items: list[SourceItem],
+    other_embedder: Embedder,
+) -> None:
+    with pytest.raises(DiedError):
+        rebuild(items, die_at("embed", done=8))
+    rebuild(items, with_embedder=other_embedder)
+    assert gallery.snapshot().manifest.dim == other_embedder.bundle.dim
+    assert len(labels(gallery)) == N
+
+
+def test_two_processes_do_not_build_the_same_job(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    with Staging(gallery, "job").held(), pytest.raises(GalleryBusyError, match="another process"):
+        rebuild(items)
+
+
+def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same bundle nothing has to be decoded."""
+    monkeypatch.setattr("vicinal.indexer.jobs.embedding_run.prepare_item", None)
+    before = gallery.snapshot()
+    result = rebuild(None, index="HNSW8")
+    after = gallery.snapshot()
+    assert (result.index, before.manifest.index) == ("HNSW8", "Flat")
+    np.testing.assert_array_equal(after.embeddings, before.embeddings)
+    assert after.items(range(N)) == before.items(range(N))
+    assert gallery.thumbnail(result.version, "item 3") == gallery.thumbnail(before.manifest.version, "item 3")
+
+
+def test_copying_the_gallery_s_own_items_goes_on_too(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)
+    seen: list[RebuildProgress] = []
+    with pytest.raises(DiedError):
+        rebuild(None, die_at("embed", done=12))
+    rebuild(None, seen.append)
+    assert (seen[0].skipped, len(labels(gallery))) == (12, N)
+
+
+def test_another_bundle_embeds_the_gallery_s_own_files_again(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], other_embedder: Embedder
+) -> None:
+    before = labels(gallery)
+    rebuild(None, with_embedder=other_embedder)
+    assert labels(gallery) == before
+    expected = other_embedder.embed([items[3].path])[0]
+    np.testing.assert_allclose(gallery.snapshot().embeddings[3], expected, rtol=0, atol=1e-6)
+
+
+def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    before = gallery.active_version
+    result = rebuild(items[:7], activate=False)
+    assert (gallery.active_version, result.is_active, result.remark) == (before, False, None)
+    gallery.activate(result.version)
+    assert set(labels(gallery)) == {item.id for item in items[:7]}
+
+
+@pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
+@pytest.mark.parametrize("bundle", ["same", "other"])
+def test_live_changes_that_come_meanwhile_are_kept(
+    gallery: Gallery,
+    rebuild: Callable[..., RebuildResult],
+    items: list[SourceItem],
+    pictures: Path,
+    embedder: Embedder,
+    other_embedder: Embedder,
+    stage: str,
+    bundle: str,
+) -> None:
+    def change() -> None:
+        reader = GalleryReader(gallery)
+        new = [
+            SourceItem("item 1", pictures / "31.png", label="replaced"),
+            SourceItem("item 99", pictures / "32.png", label="added"),
+        ]
+        prepared = [prepare_item(item, embedder) for item in new]
+        rows = as_rows(prepared, embedder.embed([item.path for item in new]))
+        add_items(reader, rows, bundle=embedder.bundle.fingerprint)
+        remove_items(reader, ["item 2", "item 19"])
+        patch_items(reader, {"item 3": Patch(label="patched")})
+
+    with_embedder = embedder if bundle == "same" else other_embedder
+    rebuild(items, once(change, stage), with_embedder=with_embedder)
+    expected = {item.id: item.label for item in items if item.id not in ("item 2", "item 19")}
+    expected |= {"item 1": "replaced", "item 99": "added", "item 3": "patched"}
+    assert labels(gallery) == expected
+    snapshot = gallery.snapshot()
+    np.testing.assert_allclose(
+        snapshot.embeddings[snapshot.position("item 1")],
+        with_embedder.embed([pictures / "31.png"])[0],
+        rtol=0,
+        atol=1e-6,
+    )
+    np.testing.assert_array_equal(
+        snapshot.neighbor_ids, build_neighbor_graph(np.asarray(snapshot.embeddings)).ids
+    )
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
+    gallery: Gallery,
+    rebuild: Callable[..., RebuildResult],
+    items: list[SourceItem],
+    pictures: Path,
+    embedder: Embedder,
+    monkeypatch: pytest.MonkeyPatch,
+    own: bool,
+) -> None:
+    """Also one that came after the job began, and was already taken over."""
+    new = SourceItem("item 99", pictures / "32.png")
+
+    def change() -> None:
+        rows = as_rows([prepare_item(new, embedder)], embedder.embed([new.path]))
+        add_items(GalleryReader(gallery), rows, bundle=embedder.bundle.fingerprint)
+        remove_items(GalleryReader(gallery), ["item 2"])
+
+    def die(*_: object, **__: object) -> None:
+        raise DiedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Gallery, "start", die)
+        with pytest.raises(DiedError):
+            rebuild(None if own else items, once(change, "publish"))
+    assert "item 99" in Staging(gallery, "job").ids()
+    remove_items(GalleryReader(gallery), ["item 99"])
+    rebuild(None if own else items)
+    assert set(labels(gallery)) == {item.id for item in items} - {"item 2"}
+
+
+def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    elsewhere = [replace(item, id=f"new {item.id}") for item in items]
+    with pytest.raises(DiedError):
+        rebuild(elsewhere, die_at("neighbors"))
+    rebuild(elsewhere[:12])
+    assert set(labels(gallery)) == {item.id for item in elsewhere[:12]}
+
+
+def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], embedder: Embedder
+) -> None:
+    def change() -> int:
+        return build_gallery(gallery, items[:3], embedder, workers=1).version
+
+    result = rebuild(items, once(change, "neighbors"))
+    assert (result.is_active, "activate it" in str(result.remark)) == (False, True)
+    assert len(labels(gallery)) == 3
+    gallery.activate(result.version)
+    assert len(labels(gallery)) == N
+
+
+def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> None:
+    new = Gallery(tmp_path / "galleries" / "boots")
+    result = Rebuild(new, embedder, RebuildPlan(items), Staging(new, "job"), lambda _: None).run()
+    assert (result.is_active, set(labels(new))) == (True, {item.id for item in items})
+
+
+def test_files_that_must_not_be_read_are_left_out_with_the_reason(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    result = rebuild(items, refuse=lambda path: "it lies elsewhere" if path.stem in ("1", "2") else None)
+    failures = gallery.report(result.version)["failures"]
+    assert [(one["id"], one["reason"]) for one in failures] == [
+        ("item 1", "it lies elsewhere"),
+        ("item 2", "it lies elsewhere"),
+    ]
+    assert (result.n_items, result.n_failed) == (N - 2, 2)
+
+
+def test_damaged_files_count_as_failures_in_every_attempt(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], tmp_path: Path
+) -> None:
+    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
+    broken = [SourceItem("broken", tmp_path / "text.png"), *items]
+    with pytest.raises(DiedError):
+        rebuild(broken, die_at("embed", done=9))
+    result = rebuild(broken)
+    assert (result.n_items, result.n_failed) == (N, 1)
+
+
+def test_too_many_failures_end_the_job(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], tmp_path: Path
+) -> None:
+    missing = [SourceItem(f"gone {i}", tmp_path / f"{i}.png") for i in range(3)]
+    before = gallery.active_version
+    with pytest.raises(BuildError, match="at most 2"):
+        rebuild([*items, *missing], options=replace(OPTIONS, max_failures=2))
+    assert gallery.active_version == before
+
+
+@pytest.mark.parametrize("items_of", ["source", "own"])
+def test_nothing_to_index_is_an_error(
+    tmp_path: Path, embedder: Embedder, items_of: str, rebuild: Callable[..., RebuildResult]
+) -> None:
+    empty = Gallery(tmp_path / "galleries" / "empty")
+    missing = [SourceItem("gone", tmp_path / "gone.png")]
+    plan = RebuildPlan(missing if items_of == "source" else None)
+    with pytest.raises(BuildError, match="no"):
+        Rebuild(empty, embedder, plan, Staging(empty, "job"), lambda _: None).run()
+
+
+def test_what_an_abandoned_job_left_is_removed_by_the_next(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    with pytest.raises(DiedError):
+        rebuild(items, die_at("embed", done=8), job="abandoned")
+    rebuild(items, job="next")
+    assert [folder.name for folder in (gallery.path / "staging").iterdir()] == ["next"]
+    Staging(gallery, "next").remove()
+    assert list((gallery.path / "staging").iterdir()) == []
+
+
+def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    with pytest.raises(GalleryError):
+        rebuild(items, once(gallery.delete, "embed"))
+    assert gallery.activation is None
+
+
+def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    asked = []
+
+    def stop_at_the_third(progress: RebuildProgress) -> None:
+        if progress.stage == "publish":
+            asked.append(1)
+            if len(asked) == 3:
+                raise DiedError
+
+    with gallery.writing(), pytest.raises(DiedError):
+        rebuild(items, stop_at_the_third)
+    rebuild(items)
+    assert len(labels(gallery)) == N
+
+
+def test_a_compaction_meanwhile_is_no_obstacle(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+) -> None:
+    def change() -> None:
+        reader = GalleryReader(gallery)
+        remove_items(reader, ["item 2"])
+        compact(reader)
+        remove_items(reader, ["item 3"])
+
+    result = rebuild(items, once(change, "neighbors"))
+    assert result.is_active
+    assert set(labels(gallery)) == {item.id for item in items} - {"item 2", "item 3"}
+
+
+def test_a_version_that_lacks_the_last_change_is_made_again(
+    gallery: Gallery,
+    rebuild: Callable[..., RebuildResult],
+    items: list[SourceItem],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compactions do not wait for the writer's lock."""
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 2"])
+    replaced = Gallery.replace
+    tried: list[int] = []
+
+    def compact_first(
+        self: Gallery, before: Activation | None, version: int, *, calibrated_as: int | None
+    ) -> bool:
+        if not tried:
+            compact(reader)
+        tried.append(version)
+        return replaced(self, before, version, calibrated_as=calibrated_as)
+
+    monkeypatch.setattr(Gallery, "replace", compact_first)
+    result = rebuild(items[:10])
+    assert (result.is_active, result.version, len(tried)) == (True, tried[1], 2)
+    assert tried[0] not in gallery.versions()
+
+
+def test_items_of_a_gallery_that_was_made_anew_are_not_taken_for_live_changes(
+    tmp_path: Path, items: list[SourceItem], embedder: Embedder
+) -> None:
+    new = Gallery(tmp_path / "galleries" / "boots")
+
+    def index_meanwhile() -> None:
+        build_gallery(new, items[10:], embedder, workers=1)
+
+    plan = RebuildPlan(items[:10])
+    result = Rebuild(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
+    assert not result.is_active
+    assert set(labels(new)) == {item.id for item in items[10:]}
+
+
+@pytest.fixture
+def rolled_back(gallery: Gallery) -> Callable[[], object]:
+    """Goes back to a compacted version that has neither a removal nor a patch that came after it."""
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 1"])
+    compact(reader)
+    version = gallery.versions()[-1]
+    patch_items(reader, {"item 3": Patch(label="patched")})
+    remove_items(reader, ["item 2"])
+    compact(reader)
+    return lambda: gallery.activate(version, as_built=True)
+
+
+def test_an_attempt_after_a_roll_back_mixes_nothing(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], rolled_back: Callable[[], object]
+) -> None:
+    with pytest.raises(DiedError):
+        rebuild(None, die_at("neighbors"))
+    rolled_back()
+    before = labels(gallery)
+    assert rebuild(None).is_active
+    assert labels(gallery) == before
+    assert ("item 2" in before, before["item 3"]) == (True, "label 3")
+
+
+def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult]
+) -> None:
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 1"])
+    compact(reader)
+    version = gallery.versions()[-1]
+    patch_items(reader, {"item 3": Patch(label="patched")})
+    result = rebuild(None, once(lambda: gallery.activate(version, as_built=True), "neighbors"))
+    assert (result.is_active, labels(gallery)["item 3"]) == (False, "label 3")
+
+
+def test_a_first_commit_that_was_cut_short_is_made_again(
+    gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., RebuildResult]
+) -> None:
+    """Lance writes rows before the version that holds them."""
+    data = gallery.path / "staging" / "job" / "rows.lance" / "data"
+    data.mkdir(parents=True)
+    (data / "half.lance").write_bytes(b"half")
+    assert rebuild(items).is_active
+
+
+def test_rows_that_a_job_is_reading_are_not_cleaned_up(
+    gallery: Gallery, rebuild: Callable[..., RebuildResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large gallery takes longer to read than old revisions are left to readers."""
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)
+    for name in ("item 18", "item 19"):
+        patch_items(GalleryReader(gallery), {name: Patch(label="patched")})
+
+    def clean() -> None:
+        # Small files of changes are merged, and then nothing but the job needs them.
+        prune(gallery, RetentionPolicy(versions=1, days=0.0), grace=timedelta(0))
+
+    assert rebuild(None, once(clean, "embed")).is_active
+    assert labels(gallery)["item 19"] == "patched"

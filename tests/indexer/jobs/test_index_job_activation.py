@@ -1,0 +1,126 @@
+"""Versions that wait: put in force later, as they are or with what changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.indexer import Gallery, SourceItem, build_gallery
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.indexer.jobs.index_job import Rebuild
+from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildResult
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.staging import Staging
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+
+N = 12
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> list[SourceItem]:
+    made = []
+    for number in range(N):
+        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(path)
+        made.append(SourceItem(f"item {number}", path, label=f"label {number % 3}"))
+    return made
+
+
+@pytest.fixture
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1)
+
+
+@pytest.fixture
+def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
+    made = Gallery(tmp_path / "galleries" / "shoes")
+    build_gallery(made, items, embedder, workers=1)
+    return made
+
+
+@pytest.fixture(params=["own items", "a source"])
+def rebuild(
+    request: pytest.FixtureRequest, gallery: Gallery, embedder: Embedder, items: list[SourceItem]
+) -> Callable[[], Rebuild]:
+    """Makes an attempt at a version that waits, of the gallery's items or of a source."""
+    source = items if request.param == "a source" else None
+    plan = RebuildPlan(source, activate=False, options=RunOptions(workers=1))
+    return lambda: Rebuild(gallery, embedder, plan, Staging(gallery, "job"), lambda _: None)
+
+
+@pytest.fixture
+def waiting(rebuild: Callable[[], Rebuild]) -> RebuildResult:
+    return rebuild().run()
+
+
+def ids(gallery: Gallery) -> set[str]:
+    view = GalleryReader(gallery).view()
+    return {item["id"] for _, item in view.page(None, N)}
+
+
+def test_a_version_is_put_in_force_with_its_own_calibrations(
+    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+) -> None:
+    before = gallery.active_version
+    done = rebuild().put_in_force(waiting.version)
+    active = gallery.activation
+    assert (done.is_active, done.version) == (True, waiting.version)
+    assert (active.version, active.calibrated_as) == (waiting.version, waiting.version)
+    assert active.calibration_of(before) == 0
+
+
+def test_changes_that_came_meanwhile_make_it_another_version(
+    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+) -> None:
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 3"])
+    patch_items(reader, {"item 4": Patch("renamed", None)})
+    done = rebuild().put_in_force(waiting.version)
+    active = gallery.activation
+    assert (done.is_active, active.version, active.calibrated_as) == (True, done.version, waiting.version)
+    assert done.version != waiting.version
+    assert ids(gallery) == {f"item {i}" for i in range(N)} - {"item 3"}
+    view = GalleryReader(gallery).view()
+    assert view.items([view.position("item 4")])[0]["label"] == "renamed"
+
+
+def test_a_compaction_meanwhile_loses_nothing(
+    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+) -> None:
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["item 3"])
+    compact(reader)
+    assert rebuild().put_in_force(waiting.version).is_active
+    assert len(ids(gallery)) == N - 1
+
+
+def test_an_attempt_after_a_death_finds_it_done(
+    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+) -> None:
+    first = rebuild().put_in_force(waiting.version)
+    versions = gallery.versions()
+    assert rebuild().put_in_force(waiting.version) == first
+    assert gallery.versions() == versions
+
+
+def test_what_somebody_else_activated_meanwhile_stays(
+    gallery: Gallery,
+    rebuild: Callable[[], Rebuild],
+    waiting: RebuildResult,
+    items: list[SourceItem],
+    embedder: Embedder,
+) -> None:
+    build_gallery(gallery, items[:5], embedder, workers=1)
+    theirs, versions = gallery.active_version, gallery.versions()
+    done = rebuild().put_in_force(waiting.version)
+    assert (done.is_active, gallery.active_version) == (False, theirs)
+    assert "activated meanwhile" in done.remark
+    assert gallery.versions() == versions

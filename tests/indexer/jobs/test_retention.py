@@ -1,0 +1,284 @@
+"""Retention: what is kept can be searched and rolled back to, what is not leaves the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from vicinal.indexer.errors import GalleryBusyError, GalleryNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.changes import add_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, prune
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)
+AT_ONCE = timedelta(0)
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+
+
+def ids_of(gallery: Gallery) -> list[str]:
+    return [item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)]
+
+
+def folder_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@pytest.fixture
+def gallery(live_gallery: Gallery, rows: Rows, unit: Unit) -> Gallery:
+    """Three versions: indexed, compacted after an addition, compacted after a removal; and a later change."""
+    reader = GalleryReader(live_gallery)
+    add_items(reader, rows(["first"], unit(1, seed=1)), bundle=BUNDLE)
+    compact(reader)
+    remove_items(reader, ["0", "1"])
+    compact(reader)
+    add_items(reader, rows(["last"], unit(1, seed=2)), bundle=BUNDLE)
+    return live_gallery
+
+
+def test_versions_are_described_newest_first(gallery: Gallery) -> None:
+    described = describe_versions(gallery)
+    assert [one.version for one in described] == gallery.versions()[::-1]
+    assert [one.n_items for one in described] == [39, 41, 40]
+    assert [one.is_active for one in described] == [True, False, False]
+    assert [one.kind for one in described] == ["compaction", "compaction", "unknown"]
+    assert described[0].revision == described[0].version + 1
+
+
+def test_disk_use_is_that_of_the_files(gallery: Gallery) -> None:
+    for one in describe_versions(gallery):
+        assert one.derived_bytes == folder_bytes(gallery.snapshot_path(one.version))
+        assert 0 <= one.own_table_bytes <= one.table_bytes
+        assert one.table_bytes <= folder_bytes(gallery.path / "items.lance")
+        assert datetime.now(UTC) - one.created_at < timedelta(minutes=5)
+
+
+def test_a_damaged_version_is_described_all_the_same(gallery: Gallery) -> None:
+    (gallery.snapshot_path(gallery.versions()[0]) / "snapshot.json").write_text("{")
+    assert [one.n_items for one in describe_versions(gallery)] == [39, 41, None]
+
+
+def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery: Gallery) -> None:
+    first, second, third = gallery.versions()
+    gallery.activate(first)
+    assert ids_of(gallery) == [*(str(i) for i in range(40)), "first"]
+    gallery.activate(first, as_built=True)
+    assert ids_of(gallery) == [str(i) for i in range(40)]
+    gallery.activate(second, as_built=True)
+    assert len(ids_of(gallery)) == 41
+    gallery.activate(third)
+    assert ids_of(gallery)[-1] == "last"
+
+
+def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, rows: Rows, unit: Unit) -> None:
+    first, _, third = gallery.versions()
+    reader = GalleryReader(gallery)
+    reader.view()
+    gallery.activate(first, as_built=True)
+    add_items(reader, rows(["after", "5"], unit(2, seed=3)), bundle=BUNDLE)
+    expected = [*(str(i) for i in range(40) if i != 5), "after", "5"]
+    assert ids_of(gallery) == [item["id"] for _, item in reader.view().page(None, 1000)] == expected
+    gallery.activate(third)
+    assert ids_of(gallery)[-1] == "last"
+    gallery.activate(first)
+    assert ids_of(gallery) == expected
+
+
+def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
+    before, expected = folder_bytes(gallery.path), ids_of(gallery)
+    first, second, third = gallery.versions()
+    pruned = prune(gallery, NOTHING_OLD, grace=AT_ONCE)
+    assert pruned.versions == [first, second]
+    assert gallery.versions() == [third]
+    # Some rows were written again.
+    assert pruned.bytes_freed >= before - folder_bytes(gallery.path) > 0
+    assert ids_of(gallery) == expected
+    with pytest.raises(GalleryNotFoundError):
+        gallery.activate(first)
+    with pytest.raises(GalleryNotFoundError):
+        gallery.snapshot(first)
+
+
+def test_a_pruned_gallery_can_be_changed_and_its_derived_files_made_again(
+    gallery: Gallery, rows: Rows, unit: Unit
+) -> None:
+    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
+    add_items(GalleryReader(gallery), rows(["more"], unit(1, seed=4)), bundle=BUNDLE)
+    expected = ids_of(gallery)
+    (gallery.snapshot_path(gallery.versions()[0]) / "embeddings.npy").unlink()
+    assert ids_of(gallery) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "n_left"),
+    [
+        (RetentionPolicy(versions=2, days=0.0), 2),
+        (RetentionPolicy(versions=5, days=0.0), 3),
+        (RetentionPolicy(versions=1, days=1.0), 3),
+    ],
+)
+def test_versions_stay_by_number_or_by_age(gallery: Gallery, policy: RetentionPolicy, n_left: int) -> None:
+    prune(gallery, policy, grace=AT_ONCE)
+    assert len(gallery.versions()) == n_left
+    for version in gallery.versions():
+        gallery.activate(version)
+        assert ids_of(gallery)
+
+
+def test_old_versions_go_by_their_age(gallery: Gallery) -> None:
+    first = gallery.versions()[0]
+    created = (datetime.now(UTC) - timedelta(days=3)).isoformat()
+    gallery.save_report(first, {"created_at": created})
+    assert prune(gallery, RetentionPolicy(versions=1, days=2.0), grace=AT_ONCE).versions == [first]
+
+
+def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -> None:
+    first = gallery.versions()[0]
+    gallery.activate(first)
+    expected = ids_of(gallery)
+    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
+    assert first in gallery.versions()
+    assert ids_of(gallery) == expected
+
+
+def test_versions_that_stay_can_be_rolled_back_to_with_their_changes(gallery: Gallery) -> None:
+    _, second, _ = gallery.versions()
+    prune(gallery, RetentionPolicy(versions=2, days=0.0), grace=AT_ONCE)
+    gallery.activate(second)
+    assert len(ids_of(gallery)) == 39
+    gallery.activate(second, as_built=True)
+    assert len(ids_of(gallery)) == 41
+
+
+def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery) -> None:
+    first, second, third = gallery.versions()
+    prune(gallery, NOTHING_OLD, protected=[first], grace=AT_ONCE)
+    assert gallery.n_common(first, third) == (38, 40)
+    assert gallery.n_common(second, third) is None
+    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
+    assert gallery.n_common(first, third) is None
+
+
+def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
+    gallery: Gallery, rows: Rows, unit: Unit
+) -> None:
+    reader = GalleryReader(gallery)
+    held = reader.view()
+    before = held.nearest(unit(3), 10).tolist()
+    add_items(GalleryReader(gallery), rows(["a"], unit(1, seed=5)), bundle=BUNDLE)
+    add_items(GalleryReader(gallery), rows(["b"], unit(1, seed=6)), bundle=BUNDLE)
+    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
+    assert held.nearest(unit(3), 10).tolist() == before
+    assert [item["id"] for _, item in reader.view().page(None, 1000)] == ids_of(gallery)
+    assert ids_of(gallery)[-2:] == ["a", "b"]
+
+
+def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
+    revision = GalleryReader(gallery).view().revision
+    remove_items(GalleryReader(gallery), ["2"])
+    prune(gallery, NOTHING_OLD)
+    assert gallery.thumbnail(revision, "2") == b"2"
+
+
+@pytest.mark.parametrize("lock", ["writing", "compacting"])
+def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str) -> None:
+    with getattr(Gallery(gallery.path), lock)(), pytest.raises(GalleryBusyError):
+        prune(gallery, NOTHING_OLD)
+    assert len(gallery.versions()) == 3
+
+
+def test_rows_that_are_no_longer_kept_leave_the_disk(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
+    """One item is replaced again and again, its picture as large as a real one."""
+    reader = GalleryReader(live_gallery)
+    for turn in range(6):
+        new = rows(["a"], unit(1, seed=turn))
+        picture = pa.array([bytes([turn]) * 200_000], pa.binary())
+        add_items(reader, new.set_column(4, "thumbnail", picture), bundle=BUNDLE)
+    remove_items(reader, [str(i) for i in range(30)])
+    compact(reader)
+    expected = ids_of(live_gallery)
+    before = folder_bytes(live_gallery.path / "items.lance")
+    prune(live_gallery, NOTHING_OLD, grace=AT_ONCE)
+    assert before > 1_200_000 > 450_000 > folder_bytes(live_gallery.path / "items.lance")
+    assert ids_of(live_gallery) == expected
+    assert [item["id"] for _, item in reader.view().page(None, 100)] == expected
+    assert live_gallery.thumbnail(reader.view().revision, "a") == bytes([5]) * 200_000
+
+
+def test_an_addition_after_going_back_is_seen_by_everyone(
+    live_gallery: Gallery, rows: Rows, unit: Unit
+) -> None:
+    """Numbers that were given while another version was searched are not given again."""
+    reader, (first,) = GalleryReader(live_gallery), live_gallery.versions()
+    add_items(reader, rows(["gone"], unit(1, seed=1)), bundle=BUNDLE)
+    remove_items(reader, ["gone"])
+    compact(reader)
+    remove_items(reader, ["0"])
+    second = live_gallery.versions()[-1]
+    live_gallery.activate(first, as_built=True)
+    live_gallery.activate(second)
+    add_items(reader, rows(["new"], unit(1, seed=2)), bundle=BUNDLE)
+    assert ids_of(live_gallery)[-1] == "new"
+    assert ids_of(live_gallery) == [item["id"] for _, item in reader.view().page(None, 100)]
+
+
+@pytest.fixture
+def changed(live_gallery: Gallery) -> Gallery:
+    """Forty items less one, whose removal is in no built version."""
+    remove_items(GalleryReader(live_gallery), ["3"])
+    return live_gallery
+
+
+def test_an_index_job_that_died_costs_no_live_change(changed: Gallery, rows: Rows, unit: Unit) -> None:
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
+
+
+def test_a_version_that_waits_to_be_activated_costs_no_live_change(
+    changed: Gallery, rows: Rows, unit: Unit
+) -> None:
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
+
+
+@pytest.mark.parametrize("step", ["swap", "save_report"])
+def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
+    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(Gallery, step, die)
+    with pytest.raises(KeyboardInterrupt):
+        compact(GalleryReader(changed))
+    monkeypatch.undo()
+    add_items(GalleryReader(changed), rows(["later"], unit(1, seed=3)), bundle=BUNDLE)
+    prune(changed, RetentionPolicy(), grace=AT_ONCE)
+    assert [one.n_items for one in describe_versions(changed)] == [39, 40]
+    changed.activate(changed.versions()[-1])
+    assert len(ids_of(changed)) == 39
+
+
+def test_a_job_that_died_before_its_version_was_there_leaves_none(
+    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gallery, "_derive", die)
+    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
+    with pytest.raises(KeyboardInterrupt):
+        changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
+    prune(changed, NOTHING_OLD, grace=AT_ONCE)
+    assert (changed.versions(), set(changed.table.kept().values())) == ([changed.active_version], {2, 3})
+
+
+def die(*_arguments: object, **_keywords: object) -> None:
+    """Stands for the end of the process."""
+    raise KeyboardInterrupt

@@ -1,0 +1,232 @@
+"""Item table: atomic changes, and what happened between two of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from vicinal.indexer.errors import FilterError, GalleryError
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.storage.item_table import Difference, ItemTable
+
+IDENTITY = {"bundle": "0123456789abcdef", "bundle_name": "tiny"}
+IDS = ["a", "b", "c", "d", "e"]
+
+
+def _rows(ids: Sequence[str], **metadata: object) -> pa.Table:
+    n = len(ids)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.string()),
+            "label": pa.array([f"label of {item_id}" for item_id in ids], pa.string()),
+            "uri": pa.array([f"{item_id}.jpg" for item_id in ids], pa.string()),
+            "metadata": pa.array([json.dumps({"id": item_id, **metadata}) for item_id in ids], pa.string()),
+            "thumbnail": pa.array([item_id.encode() for item_id in ids], pa.binary()),
+            "embedding": as_fixed_lists(np.full((n, 4), 0.5, np.float32)),
+        }
+    )
+
+
+def _complete(ids: Sequence[str], sequences: Sequence[int], patch: int = -1, **metadata: object) -> pa.Table:
+    """Rows as a live change writes them."""
+    rows, n = _rows(ids, **metadata), len(ids)
+    for name, column in {
+        "sequence": pa.array(sequences, pa.int64()),
+        "patch": pa.array([patch] * n, pa.int64()),
+        "neighbor_ids": as_fixed_lists(np.full((n, N_NEIGHBORS), -1, np.int64)),
+        "neighbor_similarities": as_fixed_lists(np.full((n, N_NEIGHBORS), -np.inf, np.float32)),
+    }.items():
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def _sequences(*numbers: int) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)
+
+
+def _ids(table: ItemTable, version: int) -> list[str]:
+    return list(table.columns(version, ["id"])["id"].to_pylist())
+
+
+def _summary(difference: Difference) -> tuple[list[int], list[str], list[str]]:
+    added, patched = (rows["id"].to_pylist() for rows in (difference.added, difference.patched))
+    return difference.removed.tolist(), added, patched
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ItemTable:
+    made = ItemTable(tmp_path / "items.lance", "shoes")
+    made.start(_rows(IDS[:3]), IDENTITY)
+    made.append(_rows(IDS[3:]))
+    return made
+
+
+@pytest.fixture
+def built(table: ItemTable) -> int:
+    n = len(IDS)
+    empty = NeighborGraph(
+        np.full((n, N_NEIGHBORS), -1, np.int32), np.full((n, N_NEIGHBORS), -np.inf, np.float32)
+    )
+    return table.add_graph(empty)
+
+
+def test_rows_are_numbered_in_order_over_several_commits(table: ItemTable, built: int) -> None:
+    columns = table.columns(built, ["id", "sequence", "patch"])
+    assert columns["id"].to_pylist() == IDS
+    assert columns["sequence"].to_pylist() == [0, 1, 2, 3, 4]
+    assert columns["patch"].to_pylist() == [-1] * 5
+    assert table.next_number(built) == 5
+
+
+def test_the_identity_stays_through_changes(table: ItemTable, built: int) -> None:
+    changed = table.change(built, _complete(["f"], [5]), _sequences(0))
+    assert table.identity(changed) == IDENTITY
+
+
+def test_a_change_adds_and_removes_in_one_version(table: ItemTable, built: int) -> None:
+    changed = table.change(built, _complete(["f", "g"], [5, 6]), _sequences(1, 3))
+    assert changed == built + 1
+    assert _ids(table, changed) == ["a", "c", "e", "f", "g"]
+    assert _ids(table, built) == IDS
+
+
+@pytest.mark.parametrize("removed", [(0, 1, 2), (0, 1, 2, 3, 4)])
+def test_whole_files_can_be_emptied(table: ItemTable, built: int, removed: tuple[int, ...]) -> None:
+    changed = table.change(built, None, _sequences(*removed))
+    assert _ids(table, changed) == [one for place, one in enumerate(IDS) if place not in removed]
+
+
+def test_a_patched_row_keeps_its_place(table: ItemTable, built: int) -> None:
+    changed = table.change(built, _complete(["b"], [1], patch=5, color="red"), _sequences(1))
+    assert _ids(table, changed) == IDS
+    metadata = table.columns(changed, ["metadata"])["metadata"].to_pylist()
+    assert json.loads(metadata[1]) == {"id": "b", "color": "red"}
+
+
+def test_a_commit_that_never_became_part_of_the_gallery_is_left_behind(table: ItemTable, built: int) -> None:
+    """As after a crash between the commit and the pointer, or in an index job."""
+    table.change(built, _complete(["lost"], [5]), _sequences(0))
+    changed = table.change(built, _complete(["f"], [5]), _sequences(4))
+    assert _ids(table, changed) == ["a", "b", "c", "d", "f"]
+
+
+def test_an_index_job_that_died_does_not_hinder_a_change(table: ItemTable, built: int) -> None:
+    table.start(_rows(["x", "y"]), IDENTITY)
+    changed = table.change(built, None, _sequences(2))
+    assert _ids(table, changed) == ["a", "b", "d", "e"]
+
+
+def test_the_difference_names_what_is_gone_new_and_patched(table: ItemTable, built: int) -> None:
+    first = table.change(built, _complete(["f", "g"], [5, 6]), _sequences(0))
+    second = table.change(first, _complete(["c"], [2], patch=7), _sequences(2))
+    third = table.change(second, None, _sequences(5))
+    assert _summary(table.difference(built, third, 5)) == ([0], ["g"], ["c"])
+    assert _summary(table.difference(first, third, 7)) == ([5], [], ["c"])
+    assert _summary(table.difference(third, third, 8)) == ([], [], [])
+
+
+def test_a_new_row_that_was_patched_is_new_with_its_last_content(table: ItemTable, built: int) -> None:
+    first = table.change(built, _complete(["f"], [5]), _sequences())
+    second = table.change(first, _complete(["f"], [5], patch=6, color="red"), _sequences(5))
+    difference = table.difference(built, second, 5)
+    assert _summary(difference) == ([], ["f"], [])
+    assert json.loads(difference.added["metadata"][0].as_py())["color"] == "red"
+
+
+def test_the_difference_reads_no_pictures(table: ItemTable, built: int) -> None:
+    changed = table.change(built, _complete(["f"], [5]), _sequences())
+    assert "thumbnail" not in table.difference(built, changed, 5).added.column_names
+
+
+def test_merging_small_files_changes_no_row(table: ItemTable, built: int) -> None:
+    version = built
+    for place in range(6):
+        version = table.change(version, _complete([f"new {place}"], [5 + place]), _sequences())
+    before = _ids(table, version)
+    merged = table.merge_small_files(version)
+    assert table.n_small_files(merged) < table.n_small_files(version)
+    assert _ids(table, merged) == before
+    assert _summary(table.difference(version, merged, 11)) == ([], [], [])
+    assert _summary(table.difference(built, merged, 5))[1] == before[5:]
+
+
+def test_merging_nothing_keeps_the_version(table: ItemTable, built: int) -> None:
+    merged = table.merge_small_files(built)
+    assert table.merge_small_files(merged) == merged
+
+
+def test_gallery_order_holds_whatever_the_order_of_the_files(table: ItemTable, built: int) -> None:
+    """A patched row lies in the last file of all."""
+    version = table.change(built, _complete(["a"], [0], patch=5), _sequences(0))
+    stored = table.at(version).to_table(columns=["id"])["id"].to_pylist()
+    assert stored[-1] == "a"
+    assert _ids(table, version) == IDS
+
+
+def test_rows_come_complete_and_by_sequence(table: ItemTable, built: int) -> None:
+    rows = table.rows(built, _sequences(3, 1))
+    assert rows["thumbnail"].to_pylist() == [b"b", b"d"]
+    assert set(rows.column_names) == set(table.at(built).schema.names)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("label = 'label of b'", [1]),
+        ("label LIKE '%c' OR id = 'e'", [2, 4]),
+        ("json_get_string(metadata, 'id') = 'd'", [3]),
+        ("json_exists(metadata, '$.price')", []),
+        ("label IS NULL", []),
+        ("true", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_filter_finds_its_rows(table: ItemTable, built: int, expression: str, expected: list[int]) -> None:
+    assert table.matching(built, expression).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("", "Expected"),
+        ("label =", "Expected"),
+        ("price = 3", "No field named price"),
+        ("label", "boolean"),
+        ("1", "boolean"),
+        ("id = 'a'; DROP TABLE items", "Expected"),
+        ("id = 'a') OR (", "Expected"),
+        ("id IN (SELECT id FROM items)", "not supported"),
+        ("1 / 0 = 1", "Divide by zero"),
+        ("json_get_int(metadata, 'id') = 1", "InvalidCast"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused_with_the_reason(
+    table: ItemTable, built: int, expression: str, reason: str
+) -> None:
+    with pytest.raises(FilterError, match="cannot be used") as caught:
+        table.matching(built, expression)
+    assert reason in caught.value.reason
+    assert ".rs" not in str(caught.value)
+
+
+def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:
+    with pytest.raises(GalleryError, match="version 99 of gallery 'shoes' cannot be read"):
+        table.columns(99, ["id"])
+
+
+def test_a_missing_table_is_an_error_of_the_gallery(tmp_path: Path) -> None:
+    with pytest.raises(GalleryError, match="item table of gallery 'shoes' cannot be read"):
+        ItemTable(tmp_path / "absent", "shoes").latest()
+
+
+def test_a_change_is_one_lance_version_and_nothing_else(table: ItemTable, built: int) -> None:
+    """A version in between would be a half change for anyone who reads it."""
+    changed = table.change(built, _complete(["f"], [5]), _sequences(0))
+    versions = [one["version"] for one in lance.dataset(str(table.path)).versions()]
+    assert [version for version in versions if version > built] == [changed]

@@ -1,0 +1,183 @@
+"""View: finds what a slow loop over the live items finds, whatever was added, removed and selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views import view as view_module
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+N, N_ADDED, DIM = 600, 60, 8
+INDEXES = ["Flat", "IVF4,Flat", "SQ8"]
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+
+
+@pytest.fixture(scope="module", params=INDEXES)
+def changed(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+) -> GalleryView:
+    """600 built and 60 added items; every fifth of both is removed, and the nearest to any query too."""
+    gallery = Gallery(tmp_path_factory.mktemp("galleries") / "shoes")
+    publish(gallery, rows([str(i) for i in range(N)], unit(N)), index=request.param)
+    reader = GalleryReader(gallery)
+    add_items(reader, rows([f"new {i}" for i in range(N_ADDED)], unit(N_ADDED, seed=1)), bundle=BUNDLE)
+    built, added = range(0, N, 5), range(0, N_ADDED, 5)
+    remove_items(reader, [*(str(i) for i in built), *(f"new {i}" for i in added)])
+    return GalleryReader(Gallery(gallery.path)).view()
+
+
+def live_positions(view: GalleryView) -> npt.NDArray[np.int64]:
+    positions = np.arange(view.n_positions)
+    return positions[~view.is_dead(positions)]
+
+
+def nearest_by_loop(view: GalleryView, query: FloatArray, n: int, among: npt.NDArray[np.int64]) -> set[int]:
+    similarities = view.vectors(among).astype(np.float64) @ query.astype(np.float64)
+    return set(among[np.argsort(-similarities, kind="stable")[:n]].tolist())
+
+
+def missed(view: GalleryView, queries: FloatArray, n: int, selection: Selection | None = None) -> int:
+    """How many of the n nearest live items the view does not find."""
+    among = live_positions(view) if selection is None else selection.positions
+    found = view.nearest(queries, n, selection)
+    return sum(
+        len(nearest_by_loop(view, query, n, among) - set(row.tolist()))
+        for query, row in zip(queries, found, strict=True)
+    )
+
+
+@pytest.mark.parametrize("n", [1, 10, 100, 700])
+def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: int) -> None:
+    near_dead = np.concatenate([unit(N)[:20:5], unit(N_ADDED, seed=1)[:20:5]])
+    queries = np.concatenate([near_dead, unit(8, seed=5)])
+    allowed = 0 if changed.snapshot.index.is_exact else 0.02 * n * len(queries)
+    assert missed(changed, queries, n) <= allowed
+
+
+def test_nothing_dead_is_found(changed: GalleryView, unit: Unit) -> None:
+    found = changed.nearest(unit(N)[:50:5], 50)
+    assert not changed.is_dead(found[found >= 0]).any()
+
+
+def test_ignored_tombstones_are_noticed(
+    changed: GalleryView, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of the test above."""
+    monkeypatch.setattr(GalleryView, "is_dead", lambda _self, positions: np.zeros(positions.shape, bool))
+    found = changed.nearest(unit(N)[:50:5], 50)
+    monkeypatch.undo()
+    assert changed.is_dead(found[found >= 0]).any()
+
+
+@pytest.mark.parametrize("few", [0, 20_000], ids=["by index", "one by one"])
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.1, 0.9])
+def test_the_nearest_selected_items_are_found(
+    changed: GalleryView, unit: Unit, monkeypatch: pytest.MonkeyPatch, share: float, few: int
+) -> None:
+    monkeypatch.setattr(view_module, "_FEW_SELECTED", few)
+    live = live_positions(changed)
+    chosen = Selection(live[np.random.default_rng(3).random(len(live)) < share])
+    queries = unit(8, seed=5)
+    exact = few or changed.snapshot.index.is_exact or not changed.snapshot.index.can_select
+    assert missed(changed, queries, 10, chosen) <= (0 if exact else 2)
+    found = changed.nearest(queries, 10, chosen)
+    assert chosen.holds(found[found >= 0]).all()
+
+
+def test_a_query_finds_the_same_alone_and_in_a_batch(changed: GalleryView, unit: Unit) -> None:
+    queries = unit(40, seed=5)
+    batch = changed.nearest(queries, 20)
+    for i, query in enumerate(queries):
+        alone = changed.nearest(query[None], 20)[0]
+        assert np.array_equal(batch[i][: len(alone)], alone)
+
+
+def test_blocks_of_selected_rows_are_searched_together(
+    changed: GalleryView, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = Selection(live_positions(changed))
+    whole = changed.nearest(unit(4, seed=5), 10, everything)
+    monkeypatch.setattr("vicinal.indexer.views.selection._BLOCK", 7)
+    assert np.array_equal(changed.nearest(unit(4, seed=5), 10, everything), whole)
+
+
+def test_vectors_and_items_stand_at_the_same_positions(changed: GalleryView, unit: Unit) -> None:
+    positions = np.array([[N + 1, 3], [1, N + 12]])
+    vectors = changed.vectors(positions)
+    assert np.array_equal(vectors[0, 1], unit(N)[3])
+    assert np.array_equal(vectors[1, 1], unit(N_ADDED, seed=1)[changed.sequences(np.array([N + 12]))[0] - N])
+    names = [item["id"] for item in changed.items(positions.reshape(-1))]
+    assert changed.positions(names).tolist() == positions.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("item_id", ["0", "new 0", "absent", ""])
+def test_an_item_that_is_not_there_has_no_position(changed: GalleryView, item_id: str) -> None:
+    assert changed.positions([item_id]).tolist() == [-1]
+    with pytest.raises(KeyError):
+        changed.position(item_id)
+
+
+def test_lists_name_no_dead_neighbor(changed: GalleryView) -> None:
+    listed = changed.neighbor_positions(live_positions(changed))
+    assert not changed.is_dead(listed[listed >= 0]).any()
+    raw = changed.snapshot.neighbor_ids[1]
+    assert changed.is_dead(raw.astype(np.int64)).any()
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1000])
+def test_pages_one_after_another_give_every_live_item_once(changed: GalleryView, size: int) -> None:
+    seen: list[str] = []
+    after = None
+    while page := changed.page(after, size):
+        seen += [item["id"] for _, item in page]
+        after = page[-1][0]
+    built = [str(i) for i in range(N) if i % 5]
+    assert seen == built + [f"new {i}" for i in range(N_ADDED) if i % 5]
+
+
+def test_a_selection_holds_live_items_only(changed: GalleryView) -> None:
+    selection = changed.select(np.array([0, 1, 2, N, N + 1, 10**6]))
+    assert changed.sequences(selection.positions).tolist() == [1, 2, N + 1]
+
+
+def test_an_empty_selection_finds_nothing(changed: GalleryView, unit: Unit) -> None:
+    assert changed.nearest(unit(2), 5, Selection(np.empty(0, np.int64))).shape == (2, 0)
+
+
+def test_a_built_version_is_a_view_without_changes(live_gallery: Gallery, unit: Unit) -> None:
+    view = GalleryView.of(live_gallery.snapshot())
+    assert (len(view), view.n_changes, view.graph_staleness, view.n_labels) == (40, 0, 0.0, 4)
+    assert np.array_equal(view.nearest(unit(3), 5), view.snapshot.index.search(unit(3), 5))
+
+
+def test_every_item_can_be_patched_and_asked_for(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
+    reader = GalleryReader(live_gallery)
+    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
+    patch_items(reader, {name: Patch(label=f"label of {name}") for name in ("new", "0", "39")})
+    remove_items(reader, ["0"])
+    view = GalleryReader(Gallery(live_gallery.path)).view()
+    labels = {item["id"]: item["label"] for item in view.items(live_positions(view))}
+    assert (labels["new"], labels["39"], labels["1"]) == ("label of new", "label of 39", "class 1")
+    assert "0" not in labels
+
+
+def test_an_empty_folder_is_no_gallery(tmp_path: Path) -> None:
+    with pytest.raises(LookupError):
+        GalleryReader(Gallery(tmp_path / "shoes")).view()

@@ -1,0 +1,94 @@
+"""`vicinal calibration`: what is there, what holds, and how to change it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from vicinal.indexer.gallery import Gallery
+
+Run = Callable[..., Result]
+Fail = Callable[..., str]
+Calibrate = Callable[..., str]
+
+
+@pytest.fixture
+def two(gallery: Gallery, calibrate: Calibrate) -> tuple[str, str]:
+    """Ids of two calibrations, the second in force."""
+    return calibrate(gallery), calibrate(gallery)
+
+
+@pytest.fixture
+def call(run: Run) -> Callable[..., Any]:
+    """Runs `vicinal calibration` on the gallery and reads its JSON."""
+    return lambda *arguments: json.loads(run("calibration", *arguments, "-g", "shoes", "--json").stdout)
+
+
+def test_a_gallery_without_calibrations_says_how_to_make_one(run: Run, data_dir: Path) -> None:
+    assert "vicinal calibrate -g shoes" in run("calibration", "list", "-g", "shoes").stdout
+
+
+def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tuple[str, str]) -> None:
+    listed = call("list")["calibrations"]
+    assert [(one["id"], one["is_active"]) for one in listed] == [(two[1], True), (two[0], False)]
+    lines = [line.strip() for line in run("calibration", "list", "-g", "shoes").stdout.splitlines()]
+    marked = [line for line in lines if line.startswith("*")]
+    assert [two[1] in line for line in marked] == [True]
+
+
+def test_rollback_and_activate_change_what_is_in_force(
+    call: Callable[..., Any], two: tuple[str, str]
+) -> None:
+    assert call("rollback")["record"]["id"] == two[0]
+    activated = call("activate", two[1])
+    assert (activated["record"]["id"], activated["is_active"], activated["state"]) == (two[1], True, "true")
+
+
+def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: tuple[str, str]) -> None:
+    shown = run("calibration", "show", two[0], "-g", "shoes").stdout
+    assert ("95 % interval" in shown, "not in force" in shown) == (True, True)
+
+
+def test_a_threshold_set_by_hand_is_called_so(
+    run: Run, call: Callable[..., Any], two: tuple[str, str]
+) -> None:
+    answer = call("set", "0.4")
+    assert (answer["record"]["source"], answer["state"]) == ("by_hand", "none")
+    assert "set by hand" in run("calibration", "list", "-g", "shoes").stdout
+
+
+@pytest.mark.parametrize("candidate", ["0.2", "fpir=20%", "first"])
+def test_compare_takes_a_score_a_target_or_an_id(
+    run: Run, call: Callable[..., Any], two: tuple[str, str], candidate: str
+) -> None:
+    found = call("compare", two[0] if candidate == "first" else candidate)
+    assert found["current"]["calibration"] == two[1]
+    assert found["flips"]["searches"]["n"] == 60
+    text = run("calibration", "compare", "0.2", "-g", "shoes").stdout
+    assert ("would get a match" in text, "FPIR" in text) == (True, True)
+    assert call("list")["calibrations"][0]["is_active"]
+
+
+def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, str]) -> None:
+    assert "no search was counted since" in run("calibration", "drift", "-g", "shoes").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "nowhere"], "has no calibration 'nowhere'"),
+        (["activate", "nowhere"], "has no calibration 'nowhere'"),
+        (["rollback"], "before the present one"),
+        (["set", "2"], "between 0 and 1"),
+        (["compare", "7"], "between 0 and 1"),
+        (["compare", "0.5"], "calibrate first"),
+        (["drift"], "has no calibration for"),
+    ],
+)
+def test_an_error_is_one_line(fail: Fail, data_dir: Path, arguments: list[str], reason: str) -> None:
+    assert reason in fail("calibration", *arguments, "-g", "shoes")

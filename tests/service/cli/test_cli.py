@@ -1,0 +1,261 @@
+"""Command line: what it prints, and that every error is one line and exit code 2."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import Result
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import ModelBundle
+
+ROOT = Path(__file__).resolve().parents[3]
+Run = Callable[..., Result]
+Fail = Callable[..., str]
+
+pytestmark = pytest.mark.usefixtures("cli_environment")
+
+
+def as_process(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "vicinal", *(str(one) for one in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+@pytest.fixture
+def query(tmp_path: Path, view: Callable[[int, int], Image.Image]) -> Path:
+    """A new view of the label `plain`."""
+    view(6, 9).save(tmp_path / "query.png")
+    return tmp_path / "query.png"
+
+
+def test_index_makes_a_gallery(run: Run, catalog: Path, tmp_path: Path) -> None:
+    output = run("index", catalog, "--gallery", "shoes").stdout
+    assert "60 items with 10 labels" in output
+    assert len(Gallery.open(tmp_path / "data" / "galleries" / "shoes").snapshot()) == 60
+
+
+def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"words")
+    result = json.loads(run("index", tmp_path, "-g", "shoes", "--json").stdout)
+    assert result["n_items"] == 1
+    assert [failure["id"] for failure in result["failures"]] == ["broken.jpg"]
+    assert result["hygiene"]["n_unlabelled"] == 1
+
+
+def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
+    run("index", catalog, "-g", "shoes")
+    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
+    assert "FPIR 5 %" in run("calibrate", "-g", "shoes").stdout
+    output = run("search", query, "-g", "shoes").stdout
+    assert "matches at threshold" in output
+    assert "plain/view" in output
+
+
+def test_search_as_json_is_the_answer(run: Run, data_dir: Path, query: Path) -> None:
+    arguments = ("search", query, "-g", "shoes", "--threshold", 0.5, "--candidates", "--limit", 3, "--json")
+    answer = json.loads(run(*arguments).stdout)
+    assert answer["no_match"] is False
+    assert answer["matches"][0]["label"] == "plain"
+    assert len(answer["candidates"]) == 3
+
+
+def test_search_says_when_there_is_no_match(
+    run: Run, data_dir: Path, tmp_path: Path, view: Callable[[int, int], Image.Image]
+) -> None:
+    run("calibrate", "-g", "shoes")
+    view(99, 0).save(tmp_path / "absent.png")
+    assert "No match at threshold" in run("search", tmp_path / "absent.png", "-g", "shoes").stdout
+
+
+def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
+    record = json.loads(run("calibrate", "-g", "shoes", "--target", "far=0.01", "--json").stdout)
+    assert record["target"] == {"rate": "far", "value": 0.01}
+    assert record["rates"]["far"] <= 0.01
+    assert record["source"] == "leave_one_out"
+
+
+def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir: Path) -> None:
+    lines = [line.strip() for line in run("calibrate", "-g", "shoes").stdout.splitlines()]
+    (fpir,) = (line for line in lines if line.startswith("FPIR 5 %"))
+    assert "95 % interval" in fpir
+    assert "of 60 queries without a mate of 10 labels (worth 10 of equal size" in fpir
+    for beginning in ("further labels will show, 95 times in 100, FPIR of: 10 labels 0 % to", "margins for"):
+        assert any(line.startswith(beginning) for line in lines)
+    assert any("10 times the labels" in line and "100 times" in line for line in lines)
+
+
+def test_calibrate_tells_near_from_far_labels(
+    run: Run, data_dir: Path, catalog: Path, tmp_path: Path
+) -> None:
+    """Nine labels of one kind, and one that is alone."""
+    kinds = [
+        (folder.name, "plain" if folder.name == "plain" else "patterned") for folder in catalog.iterdir()
+    ]
+    table = tmp_path / "coarse.csv"
+    with table.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("label", "coarse"), *kinds])
+    record = json.loads(run("calibrate", "-g", "shoes", "--coarse-labels", table, "--json").stdout)
+    evidence = record["evidence"]
+    assert (evidence["near_fpir"]["n_labels"], evidence["far_fpir"]["n_labels"]) == (9, 1)
+
+
+def test_coarse_labels_without_their_columns_are_refused(fail: Fail, data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "coarse.csv").write_text("name,kind\nplain,shoe\n", encoding="utf-8")
+    line = fail("calibrate", "-g", "shoes", "--coarse-labels", tmp_path / "coarse.csv")
+    assert "has no columns label and coarse" in line
+
+
+@pytest.mark.parametrize("target", ["fnir=20%", "frr=30%", "precision=80%", "utility=mean", "utility=worst"])
+def test_calibrate_for_other_targets(run: Run, data_dir: Path, target: str) -> None:
+    record = json.loads(run("calibrate", "-g", "shoes", "--target", target, "--json").stdout)
+    assert record["target"]["rate"] == target.partition("=")[0]
+    assert 0.0 <= record["threshold"] <= 1.0
+
+
+def test_calibrate_with_queries_from_a_folder(run: Run, data_dir: Path, catalog: Path) -> None:
+    arguments = ("calibrate", "-g", "shoes", "--queries", catalog, "--json")
+    assert json.loads(run(*arguments).stdout)["source"] == "queries"
+
+
+def test_calibrate_can_leave_the_threshold_in_force(run: Run, data_dir: Path, query: Path) -> None:
+    run("calibrate", "-g", "shoes", "--no-activate")
+    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
+
+
+def test_calibrate_one_pipeline_at_a_time(run: Run, data_dir: Path, query: Path) -> None:
+    run("calibrate", "-g", "shoes", "--rerank", "off")
+    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
+    assert "at threshold" in run("search", query, "-g", "shoes", "--rerank", "off").stdout
+
+
+def test_gallery_list_names_all(run: Run, data_dir: Path) -> None:
+    assert [one["name"] for one in json.loads(run("gallery", "list", "--json").stdout)] == ["shoes"]
+    assert "shoes" in run("gallery", "list").stdout
+
+
+def test_gallery_list_of_nothing_says_how_to_begin(run: Run) -> None:
+    assert "vicinal index" in run("gallery", "list").stdout
+    assert json.loads(run("gallery", "list", "--json").stdout) == []
+
+
+def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir: Path) -> None:
+    run("calibrate", "-g", "shoes")
+    shown = json.loads(run("gallery", "show", "shoes").stdout)
+    assert (shown["n_items"], len(shown["versions"]), len(shown["calibrations"])) == (60, 1, 1)
+    assert shown["report"]["n_items"] == 60
+
+
+def test_an_earlier_version_can_be_activated(run: Run, data_dir: Path, tmp_path: Path, query: Path) -> None:
+    gallery = Gallery(data_dir / "galleries" / "shoes")
+    first = gallery.active_version
+    run("index", tmp_path, "-g", "shoes")
+    assert len(gallery.snapshot()) != 60
+    run("gallery", "activate", "shoes", first)
+    assert gallery.active_version == first
+
+
+def test_a_gallery_is_deleted_only_on_confirmation(run: Run, fail: Fail, data_dir: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.confirm", lambda _question: False)
+        assert "nothing was deleted" in fail("gallery", "delete", "shoes")
+    run("gallery", "delete", "shoes", "--yes")
+    assert json.loads(run("gallery", "list", "--json").stdout) == []
+
+
+ERRORS = {
+    "unknown gallery": (["search", "query.png", "-g", "boots"], "no gallery 'boots'"),
+    "unknown gallery to show": (["gallery", "show", "boots"], "no gallery 'boots'"),
+    "unknown gallery to calibrate": (["calibrate", "-g", "boots"], "no gallery 'boots'"),
+    "bad gallery name": (["index", ".", "-g", "Shoes!"], "is no gallery name"),
+    "missing source": (["index", "nowhere", "-g", "new"], "there is no source 'nowhere'"),
+    "empty source": (["index", "data", "-g", "new"], "holds no images"),
+    "source of another kind": (["index", "words.txt", "-g", "new"], "neither a folder nor"),
+    "bad target": (["calibrate", "-g", "shoes", "--target", "far=lots"], "'far=lots' is no target"),
+    "target out of range": (["calibrate", "-g", "shoes", "--target", "fpir=90%"], "is no target"),
+    "unreachable target": (["calibrate", "-g", "shoes", "--target", "far=1e-7"], "needs at least"),
+    "missing bundle": (["search", "query.png", "-g", "shoes", "--bundle", "nowhere"], "is no model bundle"),
+    "bundle that is a file": (["index", ".", "-g", "new", "--bundle", "words.txt"], "is no model bundle"),
+    "missing image": (["search", "nowhere.png", "-g", "shoes"], "nowhere.png"),
+    "image that is none": (["search", "words.txt", "-g", "shoes"], "no image"),
+    "threshold out of range": (["search", "query.png", "-g", "shoes", "--threshold", "2"], "between 0 and 1"),
+    "unknown version": (["gallery", "activate", "shoes", "999"], "999"),
+    "bad index": (["index", ".", "-g", "new", "--index", "Nonsense"], "'Nonsense'"),
+    "queries without labels": (["calibrate", "-g", "shoes", "--queries", "."], "have no label"),
+    "exposed server": (["serve", "--host", "0.0.0.0"], "loopback only"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
+def test_an_error_is_one_line(
+    fail: Fail, data_dir: Path, query: Path, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    (tmp_path / "words.txt").write_text("words", encoding="utf-8")
+    assert reason in fail(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "many"),
+        ("API_KEYS", "{not json"),
+        ("API_KEYS", '{"key": ["fly"]}'),
+        ("PIPELINE__RERANK__K", "1"),
+    ],
+)
+def test_a_wrong_variable_is_one_line(
+    fail: Fail, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"VICINAL_{name}", value)
+    assert name.partition("__")[0].lower() in fail("gallery", "list").lower()
+
+
+@pytest.mark.parametrize("text", ["port = ", "port = 'many'", 'port = "\xff"', "ports = 1", "\x00"])
+def test_a_wrong_settings_file_is_one_line(fail: Fail, tmp_path: Path, text: str) -> None:
+    (tmp_path / "vicinal.toml").write_text(text, encoding="utf-8")
+    fail("gallery", "list")
+
+
+def test_a_network_that_does_not_run_is_one_line(
+    fail: Fail, query: Path, tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    """The checksum fits; ONNX Runtime refuses it in several lines."""
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "backbone.onnx").write_bytes(b"no network")
+    ModelBundle.write(bundle, tiny_bundle.manifest.model_dump(exclude={"files"}))
+    assert "backbone.onnx" in fail("index", ".", "-g", "new", "--bundle", bundle)
+
+
+def test_another_bundle_than_the_gallerys_is_one_line(
+    fail: Fail, data_dir: Path, query: Path, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    assert other.fingerprint in fail("search", query, "-g", "shoes", "--bundle", other.path)
+
+
+def test_as_a_process_an_error_is_one_line_on_standard_error() -> None:
+    done = as_process(["search", "a.png", "-g", "boots"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("vicinal: there is no gallery 'boots'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_as_a_process_json_is_all_of_standard_output(data_dir: Path, query: Path) -> None:
+    done = as_process(["search", query, "-g", "shoes", "--json"])
+    assert json.loads(done.stdout)["gallery"] == "shoes"
+    assert done.stderr == ""
+
+
+def test_help_names_every_command(run: Run) -> None:
+    output = run("--help").stdout
+    commands = ("demo", "index", "search", "calibrate", "evaluate", "serve", "train", "export", "gallery")
+    assert [command for command in commands if command not in output] == []

@@ -1,0 +1,111 @@
+"""Demo: the whole way, from rendered products to answers over HTTP, on a reduced catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.demo_catalog import write_demo_catalog
+from vicinal.service.cli import app, demo_catalog
+from vicinal.service.cli.demo_catalog import CheckResult, PreparedDemo, check_demo, prepare_demo
+from vicinal.service.http.server import serving
+from vicinal.service.settings import Settings
+
+# 15 products of 4 views: the 60 queries that an FPIR of 5 % needs at least.
+SMALL = {"n_products": 15, "n_absent": 3, "n_views": 6, "n_gallery_views": 4, "size": 40}
+Stages = list[tuple[str, int, int]]
+
+
+@pytest.fixture(scope="module")
+def stages() -> Stages:
+    """What was reported while the demo was prepared."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def prepared(
+    tmp_path_factory: pytest.TempPathFactory, make_settings: Callable[..., Settings], stages: Stages
+) -> PreparedDemo:
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_catalog, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+        return prepare_demo(folder, make_settings(folder), lambda *at: stages.append(at))
+
+
+@pytest.fixture(scope="module")
+def result(prepared: PreparedDemo) -> CheckResult:
+    with serving(prepared.settings) as url:
+        return check_demo(prepared, url, lambda *_at: None)
+
+
+def test_the_demo_keeps_everything_in_its_folder(prepared: PreparedDemo) -> None:
+    assert prepared.settings.data_dir == prepared.folder / "data"
+    assert prepared.catalog.gallery == prepared.folder / "catalog" / "gallery"
+    assert (prepared.folder / "data" / "galleries" / "demo").is_dir()
+
+
+def test_the_demo_is_calibrated_for_its_target(prepared: PreparedDemo) -> None:
+    assert (prepared.record.target, prepared.record.n_items) == (demo_catalog.TARGET, 60)
+    assert prepared.record.rates.fpir <= 0.05 + 1e-12
+
+
+def test_every_stage_ends_with_all_of_it(prepared: PreparedDemo, stages: Stages) -> None:
+    last = {stage: (done, total) for stage, done, total in stages}
+    assert {stage.partition(":")[0] for stage in last} == {"Rendering products", "Indexing", "Calibrating"}
+    assert all(done == total for done, total in last.values())
+
+
+def test_every_query_and_absent_product_is_searched_for(result: CheckResult) -> None:
+    assert (result.n_queries, result.n_absent) == (15 * 2, 3 * 2)
+    assert result.p50_milliseconds > 0.0
+
+
+def test_the_rates_are_those_of_asking_one_by_one(prepared: PreparedDemo, result: CheckResult) -> None:
+    """Recounted over the answers of a second server."""
+    found, absent, hits = [], [], []
+    with serving(prepared.settings) as url, httpx.Client(base_url=url, timeout=30.0) as client:
+        for path in (*prepared.catalog.query_images, *prepared.catalog.absent_images):
+            files, options = {"image": path.read_bytes()}, {"include_candidates": "true"}
+            answer = client.post("/v1/galleries/demo/search", files=files, data=options).json()
+            if path in prepared.catalog.absent_images:
+                absent.append(answer["no_match"])
+                continue
+            found.append(path.parent.name in [match["label"] for match in answer["matches"]])
+            hits.append([*answer["matches"], *answer["candidates"]][0]["label"] == path.parent.name)
+    assert result.found_rate == pytest.approx(sum(found) / len(found))
+    assert result.no_match_rate == pytest.approx(sum(absent) / len(absent))
+    assert result.hit_rate_1 == pytest.approx(sum(hits) / len(hits))
+
+
+def test_a_server_that_refuses_a_search_fails_the_check(
+    prepared: PreparedDemo, make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
+    """Negative control: errors are not counted as answers."""
+    with serving(make_settings(tmp_path)) as url, pytest.raises(httpx.HTTPStatusError, match="404"):
+        check_demo(prepared, url, lambda *_at: None)
+
+
+def test_the_server_is_gone_after_its_context(prepared: PreparedDemo) -> None:
+    with serving(prepared.settings) as url:
+        assert httpx.get(f"{url}/livez").status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/livez")
+
+
+def test_the_command_prints_the_check_as_json(
+    monkeypatch: pytest.MonkeyPatch, tiny_bundle: ModelBundle, tmp_path: Path, result: CheckResult
+) -> None:
+    """The same catalog again, so that all but the time is equal."""
+    monkeypatch.setattr(demo_catalog, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    arguments = ["demo", "--check", "--json", "--bundle", str(tiny_bundle.path), "--folder", str(tmp_path)]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    printed = json.loads(done.stdout)
+    assert (done.exit_code, printed["hit_rate_1"]) == (0, result.hit_rate_1)
+    assert printed["no_match_rate"] == result.no_match_rate

@@ -1,0 +1,121 @@
+"""`vicinal evaluate`: what it prints and writes, and its errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.evaluation import retrieval_metrics
+
+Run = Callable[..., Result]
+Fail = Callable[..., str]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """Embeddings of five labels and of one that is absent."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(48) % 6
+    roles = np.where(labels == 5, "absent", np.where(np.arange(48) < 24, "gallery", "query"))
+    embeddings = rng.normal(size=(6, 8))[labels] + 0.8 * rng.normal(size=(48, 8))
+    np.savez(tmp_path / "stored.npz", embeddings=embeddings, labels=labels, roles=roles)
+    return tmp_path / "stored.npz"
+
+
+def test_class_folders_give_a_table(run: Run, catalog: Path, tiny_bundle: ModelBundle) -> None:
+    output = run("evaluate", "--data", f"folder:{catalog}").stdout
+    assert tiny_bundle.fingerprint in output
+    rows = ("R@1", "R@8", "MAP@R", "mAP", "mAP@1000", "NMI", "OPIS", "10 %-OPIS", "gallery images")
+    assert [row for row in rows if f" {row} " not in output] == []
+    assert "if all classes were equal" in output
+
+
+def test_a_bundle_can_be_named_and_the_answer_is_json(
+    run: Run, catalog: Path, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    result = json.loads(run("evaluate", other.path, "--data", f"folder:{catalog}", "--json").stdout)
+    assert result["bundle"]["fingerprint"] == other.fingerprint
+    (test,) = result["tests"]
+    assert test["name"] == catalog.name
+    assert (test["figures"]["n_gallery"], test["figures"]["n_classes"]) == (60, 10)
+
+
+def test_ready_embeddings_are_measured_by_their_roles(run: Run, stored: Path) -> None:
+    result = json.loads(run("evaluate", "--embeddings", stored, "--json", "--k", 3, "--k", 1).stdout)
+    with np.load(stored) as arrays:
+        embeddings, labels, roles = (arrays[name] for name in ("embeddings", "labels", "roles"))
+    query, gallery = roles == "query", roles == "gallery"
+    expected = retrieval_metrics(
+        embeddings[query],
+        labels[query],
+        gallery_embeddings=embeddings[gallery],
+        gallery_labels=labels[gallery],
+        ks=(1, 3),
+    )
+    figures = result["tests"][0]["figures"]
+    assert result["bundle"] is None
+    assert {k: figures[f"hit_rate_{k}"] for k in (1, 3)} == expected.hit_rate
+    assert figures["map_at_1000"] == expected.map_at_1000
+    assert 0.0 < figures["auroc"] <= 1.0
+
+
+def test_what_takes_long_can_be_left_out(run: Run, stored: Path) -> None:
+    output = run("evaluate", "--embeddings", stored, "--no-nmi", "--no-opis").stdout
+    assert "NMI" not in output
+    assert "OPIS" not in output
+
+
+def test_several_tests_stand_side_by_side(run: Run, catalog: Path, tmp_path: Path) -> None:
+    (tmp_path / "tests.toml").write_text(
+        f'[[tests]]\nname = "first"\ndataset = {{ kind = "folder", root = "{catalog.name}" }}\n',
+        encoding="utf-8",
+    )
+    arguments = ("--config", "tests.toml", "--data-root", catalog.parent, "--data", f"folder:{catalog}")
+    head = run("evaluate", *arguments, "--no-nmi", "--no-opis").stdout.splitlines()[1]
+    assert head.split() == [catalog.name, "first"]
+
+
+def test_a_figure_that_cannot_be_is_explained(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", embeddings=np.eye(3) + 0.1, labels=["a", "a", "a"])
+    assert (
+        "OPIS is not measured: all embeddings carry one label"
+        in run("evaluate", "--embeddings", "one.npz").stdout
+    )
+
+
+ERRORS = {
+    "nothing to measure on": ([], "say what to measure on"),
+    "too much to measure on": (["--embeddings", "a.npz", "--data", "folder:x"], "say what to measure on"),
+    "a bundle beside embeddings": (["tiny", "--embeddings", "a.npz"], "leave out the bundle 'tiny'"),
+    "unknown layout": (["--data", "birds:x"], "'birds:x' is no data set"),
+    "missing folder": (["--data", "folder:nowhere"], "there is no folder 'nowhere'"),
+    "missing part": (["--data", "cub200:x", "--split", "val"], "'train' or 'test'"),
+    "missing bundle": (["nowhere", "--data", "folder:."], "is no model bundle"),
+    "missing config": (["--config", "nowhere.toml"], "there is no configuration"),
+    "missing embeddings": (["--embeddings", "nowhere.npz"], "there is no file"),
+    "embeddings that are none": (["--embeddings", "words.txt"], "is no .npz file"),
+    "no two images of a label": (["--embeddings", "alone.npz"], "no query has a mate"),
+    "an embedding of zeros": (["--embeddings", "zero.npz"], "embedding 1 is zero"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
+def test_an_error_is_one_line(fail: Fail, tmp_path: Path, arguments: list[str], reason: str) -> None:
+    (tmp_path / "words.txt").write_text("words", encoding="utf-8")
+    np.savez(tmp_path / "alone.npz", embeddings=np.eye(3), labels=[0, 1, 2])
+    np.savez(tmp_path / "zero.npz", embeddings=np.diag([1.0, 0.0]), labels=[0, 0])
+    assert reason in fail("evaluate", *arguments)
+
+
+def test_an_image_that_cannot_be_used_is_one_line(fail: Fail, tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/2.png"):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "set" / name).write_bytes(b"words")
+    assert "image 'a/1.png' cannot be used" in fail("evaluate", "--data", "folder:set")

@@ -1,0 +1,168 @@
+"""`vicinal gallery`: live changes and versions from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.cli import app, main
+
+View = Callable[[int, int], Image.Image]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, data_dir: Path, tiny_bundle: ModelBundle) -> None:
+    monkeypatch.setenv("VICINAL_BUNDLE", str(tiny_bundle.path))
+    monkeypatch.setenv("VICINAL_DATA_DIR", str(data_dir))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["gallery", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["vicinal", "gallery", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        return capsys.readouterr().err.strip().splitlines()[-1]
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path: Path, view: View) -> Path:
+    """Three pictures of two labels that the gallery lacks, and a file that is none."""
+    for label, numbers in (("boots", (0, 1)), ("hats", (2,))):
+        (tmp_path / "new" / label).mkdir(parents=True)
+        for number in numbers:
+            view(60 + len(label), number).save(tmp_path / "new" / label / f"{number}.png")
+    (tmp_path / "new" / "broken.png").write_bytes(b"words")
+    return tmp_path / "new"
+
+
+def shown() -> dict[str, Any]:
+    return dict(json.loads(run("show", "shoes")))
+
+
+def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
+    added = json.loads(run("add", "shoes", folder, "--json"))
+    assert (added["n_added"], added["n_replaced"], added["n_items"]) == (3, 0, 63)
+    assert [one["id"] for one in added["failures"]] == ["broken.png"]
+    assert (shown()["n_items"], shown()["n_labels"]) == (63, 12)
+
+
+def test_adding_again_replaces(folder: Path) -> None:
+    run("add", "shoes", folder)
+    assert "Added 0 items and replaced 3, gallery shoes holds 63" in run("add", "shoes", folder)
+    assert shown()["graph_staleness"] > 0.0
+
+
+def test_one_image_is_added_under_its_name_with_a_label(folder: Path) -> None:
+    run("add", "shoes", folder / "hats" / "2.png", "--label", "caps")
+    found = CliRunner().invoke(app, ["search", str(folder / "hats" / "2.png"), "-g", "shoes", "--json"])
+    best = json.loads(found.stdout)["candidates"][0]
+    assert (best["id"], best["label"]) == ("2.png", "caps")
+
+
+def test_a_search_can_be_filtered(folder: Path) -> None:
+    arguments = ["search", str(folder / "hats" / "2.png"), "-g", "shoes", "--filter", "label = 'plain'"]
+    found = CliRunner().invoke(app, [*arguments, "--json", "--limit", "50"])
+    assert {one["label"] for one in json.loads(found.stdout)["candidates"]} == {"plain"}
+
+
+def test_items_are_removed_all_or_none(fail: Callable[..., str]) -> None:
+    assert "Removed 2 items, gallery shoes holds 58" in run(
+        "remove", "shoes", "plain/view 0.png", "plain/view 1.png"
+    )
+    assert "no item 'gone'" in fail("remove", "shoes", "plain/view 2.png", "gone")
+    assert shown()["n_items"] == 58
+
+
+def test_live_changes_are_made_a_version(folder: Path) -> None:
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    made = json.loads(run("compact", "shoes", "--json"))["compaction"]
+    assert (made["n_items"], shown()["version"], shown()["graph_staleness"]) == (63, made["version"], 0.0)
+    assert made["version"] > first
+    assert "has no live changes" in run("compact", "shoes")
+
+
+def test_many_changes_are_compacted_when_they_are_added(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VICINAL_COMPACTION__LEAST", "3")
+    monkeypatch.setenv("VICINAL_COMPACTION__SHARE", "0.01")
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    assert shown()["version"] > first
+    assert (shown()["n_items"], shown()["graph_staleness"]) == (63, 0.0)
+
+
+def test_versions_that_are_not_kept_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VICINAL_RETENTION__VERSIONS", "1")
+    monkeypatch.setenv("VICINAL_RETENTION__DAYS", "0")
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    assert f"Removed versions [{first}]" in run("compact", "shoes")
+    assert [one["version"] for one in json.loads(run("versions", "shoes", "--json"))] == [shown()["version"]]
+
+
+def test_versions_are_listed_and_rolled_back_to(folder: Path, data_dir: Path) -> None:
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    run("compact", "shoes")
+    listed = json.loads(run("versions", "shoes", "--json"))
+    assert [one["kind"] for one in listed] == ["compaction", "index"]
+    assert "active" in run("versions", "shoes").splitlines()[1]
+    run("activate", "shoes", first)
+    assert shown()["n_items"] == 63
+    run("activate", "shoes", first, "--as-built")
+    assert shown()["n_items"] == 60
+    assert Gallery(data_dir / "galleries" / "shoes").active_version == first
+
+
+def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, data_dir: Path) -> None:
+    first = shown()["version"]
+    run("add", "shoes", folder)
+    run("compact", "shoes")
+    assert run("check", "shoes").count("is whole") == 2
+    (data_dir / "galleries" / "shoes" / "versions" / str(first) / "embeddings.npy").write_bytes(b"damaged")
+    assert "embeddings.npy' is missing or damaged: it was made again" in run("check", "shoes")
+    assert run("check", "shoes").count("is whole") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("check", "boots"), "no gallery 'boots'"),
+        (("add", "shoes", "nowhere"), "there is no source"),
+        (("add", "boots", "."), "no gallery 'boots'"),
+        (("remove", "boots", "a"), "no gallery 'boots'"),
+        (("compact", "boots"), "no gallery 'boots'"),
+        (("versions", "boots"), "no gallery 'boots'"),
+        (("activate", "shoes", "999"), "no version 999"),
+    ],
+)
+def test_an_error_is_one_line(fail: Callable[..., str], arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in fail(*arguments)
+
+
+def test_a_source_without_usable_images_changes_nothing(fail: Callable[..., str], folder: Path) -> None:
+    (folder / "broken.png").rename(folder.parent / "broken.png")
+    assert "none of 1 images" in fail("add", "shoes", folder.parent / "broken.png")
+    assert shown()["n_items"] == 60

@@ -1,0 +1,173 @@
+"""Calibrations of a version's own: in force with it at one moment, and gone with a roll back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from vicinal.indexer.gallery import Gallery, version_tag
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.retention import RetentionPolicy
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.embedder import Embedder
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.maintenance import prune_gallery
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.thresholds.dry_run import set_threshold
+from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+
+
+@pytest.fixture
+def open_matcher(gallery: Gallery, embedder: Embedder) -> Callable[[], Matcher]:
+    """Opens the present state of the gallery, as the next request does."""
+    return lambda: Matcher(gallery, embedder)
+
+
+@pytest.fixture
+def old(matcher: Matcher) -> CalibrationRecord:
+    """The gallery's threshold, in force."""
+    return set_threshold(matcher, matcher.pipeline, 0.5)
+
+
+@pytest.fixture
+def candidate(gallery: Gallery, old: CalibrationRecord) -> int:
+    """Another version with the same rows, which waits."""
+    graph = gallery.snapshot()
+    rows = gallery.table.columns(gallery.activation.revision, ["id"])
+    assert len(rows) == len(graph)
+    reader = GalleryReader(gallery)
+    before = gallery.activation
+    remove_items(reader, ["plain/view 0.png"])
+    made = compact(reader)
+    gallery.activate(before.version, as_built=True)
+    return made.version
+
+
+@pytest.fixture
+def prepared(gallery: Gallery, candidate: int, old: CalibrationRecord) -> CalibrationRecord:
+    """A record that is the candidate's own."""
+    store = CalibrationStore(gallery.calibrations_path)
+    record = old.model_copy(update={"id": "own", "threshold": 0.75, "version": candidate})
+    kept = store.add(record, activate=False)
+    store.prepare(kept, candidate)
+    return kept
+
+
+def test_what_is_prepared_decides_nothing_yet(
+    open_matcher: Callable[[], Matcher], prepared: CalibrationRecord
+) -> None:
+    assert open_matcher().threshold().value == 0.5
+
+
+def test_a_version_and_its_calibration_come_into_force_together(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    before = open_matcher()
+    gallery.activate(candidate, calibrated_as=candidate)
+    assert open_matcher().threshold().value == 0.75
+    # A request that began before keeps the old version with the old threshold.
+    assert before.threshold().value == 0.5
+
+
+def test_a_roll_back_brings_back_version_and_calibration(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    old_version = gallery.active_version
+    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.activate(old_version)
+    assert open_matcher().threshold().value == 0.5
+    gallery.activate(candidate)
+    assert open_matcher().threshold().value == 0.75
+
+
+def test_a_threshold_set_meanwhile_belongs_to_the_version(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    old_version = gallery.active_version
+    gallery.activate(candidate, calibrated_as=candidate)
+    matcher = open_matcher()
+    set_threshold(matcher, matcher.pipeline, 0.9)
+    assert open_matcher().threshold().value == 0.9
+    assert matcher.calibrations.roll_back(matcher.pipeline).threshold == 0.75
+    gallery.activate(old_version)
+    assert open_matcher().threshold().value == 0.5
+
+
+def test_live_changes_and_compactions_keep_the_calibration(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    gallery.activate(candidate, calibrated_as=candidate)
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["plain/view 1.png"])
+    assert open_matcher().threshold().value == 0.75
+    compacted = compact(reader)
+    assert gallery.active_version == compacted.version
+    assert open_matcher().threshold().value == 0.75
+
+
+def test_a_new_version_goes_on_with_what_is_in_force(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    first = gallery.active_version
+    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.forget({first})
+    reader = GalleryReader(gallery)
+    remove_items(reader, ["plain/view 1.png"])
+    later = compact(reader).version
+    gallery.activate(candidate, as_built=True)
+    gallery.activate(later)
+    assert open_matcher().threshold().calibration == prepared.id
+
+
+def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    gallery.activate(candidate, calibrated_as=candidate)
+    store = open_matcher().calibrations
+    assert store.activation("rerank=off") is None
+    store.activations.activate("rerank=off", "general")
+    assert store.activation("rerank=off").calibration == "general"
+    assert store.in_force() == {"own", "general"}
+
+
+def test_an_own_calibration_alone_has_nothing_before_it(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+) -> None:
+    gallery.activate(candidate, calibrated_as=candidate)
+    matcher = open_matcher()
+    with pytest.raises(RequestError, match="before the present one"):
+        matcher.calibrations.roll_back(matcher.pipeline)
+
+
+def test_versions_that_prepared_calibrations_need_keep_their_rows(
+    gallery: Gallery, candidate: int, prepared: CalibrationRecord, matcher: Matcher
+) -> None:
+    gallery.activate(candidate, calibrated_as=candidate)
+    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
+    assert gallery.n_common(candidate, candidate) == (59, 59)
+
+
+def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
+    gallery: Gallery, candidate: int, prepared: CalibrationRecord
+) -> None:
+    store = CalibrationStore(gallery.calibrations_path)
+    kept = {record.id for record in store.in_use({candidate})}
+    assert kept == {store.activation(prepared.pipeline.key).calibration, prepared.id}
+    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
+    assert version_tag(candidate) in gallery.table.kept()
+    gallery.forget({candidate})
+    prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
+    assert version_tag(candidate) not in gallery.table.kept()
+
+
+def test_a_pointer_of_an_earlier_release_uses_the_gallery_s_calibrations(
+    gallery: Gallery, open_matcher: Callable[[], Matcher], old: CalibrationRecord
+) -> None:
+    path = gallery.path / "active.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    del fields["calibrated_as"], fields["calibrated"]
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    assert open_matcher().threshold().calibration == old.id

@@ -1,0 +1,157 @@
+"""Notices between replicas: a changed gallery is opened before anybody asks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from starlette.responses import JSONResponse
+
+from tests.service.redis_server import RedisServer
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.models.embedder import Embedder
+from vicinal.service.galleries.change_notices import ChangeNotices, NoticeOfWrites, announce_change
+from vicinal.service.http.app import create_app
+from vicinal.service.http.state import sharing
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.settings import Settings
+
+
+class OpenedNames:
+    """Stands in for the open galleries and notes what is opened; real ones would reopen unnoticed."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.n_polls = 0
+
+    def matcher(self, name: str) -> None:
+        self.opened.append(name)
+
+    def states(self) -> None:
+        self.n_polls += 1
+
+
+@pytest.fixture
+def link(redis_server: RedisServer) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+
+
+@pytest.fixture
+def replica(link: RedisLink) -> Iterator[OpenedNames]:
+    """A replica that listens, and polls once a minute."""
+    galleries = OpenedNames()
+    with ChangeNotices(galleries, link, poll_seconds=60.0):
+        wait_until(lambda: bool(link.ask(lambda redis: redis.pubsub_numsub("vicinal:galleries")[0][1])))
+        yield galleries
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not come true")
+        time.sleep(0.02)
+
+
+def test_a_notice_opens_the_gallery(replica: OpenedNames, link: RedisLink) -> None:
+    announce_change(link, "shoes")
+    wait_until(lambda: replica.opened == ["shoes"])
+
+
+def test_without_redis_galleries_are_found_by_polling() -> None:
+    galleries = OpenedNames()
+    with ChangeNotices(galleries, None, poll_seconds=0.05):
+        wait_until(lambda: galleries.n_polls >= 3)
+
+
+def test_polling_survives_an_error_and_tells_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(OpenedNames):
+        def states(self) -> None:
+            super().states()
+            if self.n_polls <= 3:
+                raise OSError("the disk is gone")
+
+    galleries = Broken()
+    with ChangeNotices(galleries, None, poll_seconds=0.02):
+        wait_until(lambda: galleries.n_polls >= 6)
+    assert [record.getMessage() for record in caplog.records] == ["galleries cannot be looked at"]
+
+
+@pytest.mark.parametrize("way", [("stop", "start"), ("freeze", "thaw")])
+def test_polling_bridges_an_outage_and_notices_come_back(
+    link: RedisLink, redis_server: RedisServer, way: tuple[str, str]
+) -> None:
+    galleries = OpenedNames()
+    own = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+    with ChangeNotices(galleries, own, poll_seconds=0.1):
+        getattr(redis_server, way[0])()
+        before = galleries.n_polls
+        wait_until(lambda: galleries.n_polls >= before + 5)
+        getattr(redis_server, way[1])()
+
+        def noticed() -> bool:
+            announce_change(link, "shoes")
+            return "shoes" in galleries.opened
+
+        wait_until(noticed)
+
+
+def test_announcing_without_redis_is_no_error(link: RedisLink, redis_server: RedisServer) -> None:
+    redis_server.stop()
+    announce_change(link, "shoes")
+    announce_change(None, "shoes")
+    assert not link.state.available
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "announced"),
+    [
+        ("POST", "/v1/galleries/boots/items", ["boots"]),
+        ("DELETE", "/v1/galleries/boots", ["boots"]),
+        ("POST", "/v1/galleries/boots/versions/3/activate", ["boots"]),
+        ("PUT", "/v1/admin/galleries/boots/threshold", ["boots"]),
+        ("POST", "/v1/galleries/boots/search", []),
+        ("POST", "/v1/galleries/boots/search/batch", []),
+        ("GET", "/v1/galleries/boots/items", []),
+        ("POST", "/v1/galleries/boots/items?fail=1", []),
+        ("POST", "/v1/elsewhere/boots", []),
+    ],
+)
+def test_calls_that_changed_a_gallery_are_announced(
+    replica: OpenedNames, link: RedisLink, method: str, path: str, announced: list[str]
+) -> None:
+    app = FastAPI()
+
+    @app.api_route("/{anything:path}", methods=["GET", "POST", "PUT", "DELETE"])
+    def answer(anything: str, fail: bool = False) -> JSONResponse:
+        return JSONResponse({}, 409 if fail else 200)
+
+    app.add_middleware(NoticeOfWrites, link=link)
+    TestClient(app).request(method, path)
+    announce_change(link, "marker")
+    wait_until(lambda: replica.opened[-1:] == ["marker"])
+    assert replica.opened[:-1] == announced
+
+
+def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
+    data_dir: Path,
+    catalog: Path,
+    embedder: Embedder,
+    make_settings: Callable[..., Settings],
+    link: RedisLink,
+) -> None:
+    app = create_app(make_settings(data_dir, poll_seconds=0.05))
+    client = TestClient(app)
+    before = client.get("/v1/galleries/shoes").json()["version"]
+    with sharing(app):
+        built = build_gallery(
+            Gallery(data_dir / "galleries" / "shoes"), read_source(catalog), embedder, workers=1
+        )
+        wait_until(lambda: client.get("/v1/galleries/shoes").json()["version"] == built.version)
+    assert before != built.version

@@ -1,0 +1,183 @@
+"""Upkeep: compactions in the background, and versions that calibrations still need."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs import retention
+from vicinal.indexer.jobs.changes import Change, remove_items
+from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
+from vicinal.indexer.jobs.retention import RetentionPolicy
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage import seals
+from vicinal.models.embedder import Embedder
+from vicinal.service.galleries import maintenance as upkeep_module
+from vicinal.service.galleries.maintenance import Upkeep, prune_gallery
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.settings import Settings
+
+SOON = CompactionPolicy(least=2, share=0.001)
+NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)
+
+
+@pytest.fixture
+def reader(gallery: Gallery) -> GalleryReader:
+    return GalleryReader(gallery)
+
+
+def remove(reader: GalleryReader, *numbers: int) -> Change:
+    return remove_items(reader, [f"plain/view {number}.png" for number in numbers])
+
+
+def test_a_gallery_is_compacted_when_it_is_due(reader: GalleryReader) -> None:
+    upkeep = Upkeep(SOON, RetentionPolicy())
+    remove(reader, 0)
+    assert not upkeep.consider(reader)
+    remove(reader, 1)
+    assert upkeep.consider(reader)
+    upkeep.wait()
+    assert (reader.view().n_changes, len(reader.view())) == (0, 58)
+
+
+def test_one_compaction_of_a_gallery_runs_at_a_time(
+    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on = threading.Event()
+    monkeypatch.setattr(upkeep_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
+    upkeep = Upkeep(SOON, RetentionPolicy())
+    remove(reader, 0, 1)
+    started = [upkeep.consider(reader), upkeep.consider(reader)]
+    going_on.set()
+    upkeep.wait()
+    assert started == [True, False]
+
+
+def test_a_failure_is_logged_and_the_gallery_goes_on(
+    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_reader: GalleryReader, **_options: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(upkeep_module, "compact", fail)
+    upkeep = Upkeep(SOON, RetentionPolicy())
+    remove(reader, 0, 1)
+    with caplog.at_level(logging.ERROR):
+        upkeep.consider(reader)
+        upkeep.wait()
+    assert "disk full" in caplog.text
+    assert len(reader.view()) == 58
+
+
+def test_a_gallery_that_is_busy_is_left_for_later(
+    reader: GalleryReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    upkeep = Upkeep(SOON, RetentionPolicy())
+    remove(reader, 0, 1)
+    with caplog.at_level(logging.INFO), Gallery(reader.gallery.path).compacting():
+        upkeep.consider(reader)
+        upkeep.wait()
+    assert "is not compacted now" in caplog.text
+    assert upkeep.consider(reader)
+    upkeep.wait()
+    assert reader.view().n_changes == 0
+
+
+def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
+    reader: GalleryReader,
+    embedder: Embedder,
+    calibrate: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "READER_GRACE", timedelta(0))
+    gallery = reader.gallery
+    calibrate(gallery)
+    upkeep = Upkeep(SOON, NOTHING_OLD)
+    first = gallery.active_version
+    for numbers in ((0, 1), (2, 3)):
+        remove(reader, *numbers)
+        upkeep.consider(reader)
+        upkeep.wait()
+    assert first not in gallery.versions()
+    answer = Matcher(gallery, embedder).search(item_ids=["x_y/view 0.png"])[0]
+    assert (answer.threshold.state, answer.version) == ("true", gallery.active_version)
+
+
+def test_many_live_changes_make_a_calibration_stale(
+    reader: GalleryReader, embedder: Embedder, calibrate: Callable[..., str]
+) -> None:
+    calibrate(reader.gallery)
+    labels = ("plain", "x_y", "z-z")
+    remove_items(reader, [f"{label}/view {number}.png" for label in labels[:2] for number in range(6)])
+    matcher = Matcher(reader.gallery, embedder)
+    assert matcher.search(item_ids=["z-z/view 0.png"])[0].threshold.state == "true"
+    remove_items(reader, ["z-z/view 1.png"])
+    matcher = matcher.at(reader.view())
+    threshold = matcher.search(item_ids=["z-z/view 0.png"])[0].threshold
+    assert (threshold.state, "22% of the items have changed" in str(threshold.reason)) == ("stale", True)
+
+
+def test_versions_of_a_damaged_calibration_are_left_alone(
+    reader: GalleryReader, calibrate: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    record = calibrate(reader.gallery)
+    (reader.gallery.calibrations_path / f"{record}.json").write_text("{")
+    with pytest.raises(ValueError, match="calibration"):
+        prune_gallery(reader.gallery, NOTHING_OLD)
+    upkeep = Upkeep(SOON, NOTHING_OLD)
+    remove(reader, 0, 1)
+    upkeep.consider(reader)
+    upkeep.wait()
+    assert len(reader.gallery.versions()) == 2
+    assert "could not be compacted" in caplog.text
+
+
+@pytest.fixture
+def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of a version whose files count as large ones, as on a machine that has just started."""
+    # The table was sealed with samples of another size.
+    (reader.gallery.path / "items.seals").unlink()
+    monkeypatch.setattr(seals, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(seals, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(seals, "_N_BLOCKS", 2)
+    remove(reader, 0)
+    compact(reader)
+    folder = reader.view().snapshot.path
+    (folder / "checked").unlink()
+    return folder
+
+
+def test_files_are_read_in_full_once_after_the_start_of_the_machine(
+    sampled: Path, data_dir: Path, make_settings: Callable[..., Settings]
+) -> None:
+    galleries = OpenGalleries(make_settings(data_dir))
+    matcher = galleries.matcher("shoes")
+    galleries.upkeep.wait()
+    assert matcher.snapshot.is_checked
+    assert not galleries.upkeep.check(galleries.reader("shoes"), matcher.snapshot)
+
+
+def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
+    sampled: Path,
+    data_dir: Path,
+    make_settings: Callable[..., Settings],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = np.load(sampled / "embeddings.npy")
+    content = bytearray((sampled / "embeddings.npy").read_bytes())
+    content[len(content) // 2] ^= 0x40
+    (sampled / "embeddings.npy").write_bytes(content)
+    galleries = OpenGalleries(make_settings(data_dir))
+    with caplog.at_level(logging.WARNING):
+        assert not np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
+        galleries.upkeep.wait()
+    assert "embeddings.npy' is missing or damaged: it is made again" in caplog.text
+    assert np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)

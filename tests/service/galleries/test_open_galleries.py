@@ -1,0 +1,143 @@
+"""Open galleries: one matcher a version, swapped when another becomes active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import BundleError
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.settings import Settings
+
+MakeSettings = Callable[..., Settings]
+
+
+@pytest.fixture
+def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
+    return OpenGalleries(make_settings(data_dir))
+
+
+def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
+    assert galleries.matcher("shoes") is galleries.matcher("shoes")
+
+
+def test_requests_at_the_same_time_share_one_matcher(galleries: OpenGalleries) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        matchers = list(pool.map(galleries.matcher, ["shoes"] * 16))
+    assert len({id(matcher) for matcher in matchers}) == 1
+
+
+def test_a_new_version_is_searched_from_the_next_request_on(
+    galleries: OpenGalleries, gallery: Gallery, catalog: Path
+) -> None:
+    before = galleries.matcher("shoes")
+    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    after = galleries.matcher("shoes")
+    assert (len(before.snapshot), len(after.snapshot)) == (60, 30)
+
+
+def test_a_matcher_that_a_request_holds_keeps_its_version(
+    galleries: OpenGalleries, gallery: Gallery, catalog: Path
+) -> None:
+    held = galleries.matcher("shoes")
+    expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
+    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
+
+
+def test_an_earlier_version_can_be_activated_again(
+    galleries: OpenGalleries, gallery: Gallery, catalog: Path
+) -> None:
+    first = gallery.active_version
+    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    assert len(galleries.matcher("shoes").snapshot) == 30
+    gallery.activate(first)
+    assert len(galleries.matcher("shoes").snapshot) == 60
+
+
+def test_a_deleted_gallery_is_no_longer_found(galleries: OpenGalleries, gallery: Gallery) -> None:
+    galleries.matcher("shoes")
+    gallery.delete()
+    with pytest.raises(GalleryNotFoundError):
+        galleries.matcher("shoes")
+
+
+@pytest.mark.parametrize("name", ["boots", "", "..", "../shoes", "SHOES", "shoes\n", "a" * 65, "sh oes"])
+def test_an_unknown_or_impossible_name_is_not_found(galleries: OpenGalleries, name: str) -> None:
+    with pytest.raises(GalleryNotFoundError):
+        galleries.matcher(name)
+
+
+def test_the_state_of_a_gallery_that_can_be_searched_has_no_problem(galleries: OpenGalleries) -> None:
+    assert [(state.name, state.problem) for state in galleries.states()] == [("shoes", None)]
+
+
+def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
+    data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    galleries = OpenGalleries(make_settings(data_dir, bundle=other.path))
+    with pytest.raises(BundleMismatchError):
+        galleries.matcher("shoes")
+    assert other.fingerprint in str(galleries.states()[0].problem)
+
+
+def test_a_damaged_gallery_does_not_hide_the_others(
+    galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
+) -> None:
+    broken = Gallery(data_dir / "galleries" / "broken")
+    build_gallery(broken, read_source(catalog)[:5], embedder, workers=1)
+    (broken.path / "versions" / str(broken.active_version) / "snapshot.json").unlink()
+    for file in (broken.path / "items.lance").rglob("*.manifest"):
+        file.unlink()
+    states = {state.name: state.problem for state in galleries.states()}
+    assert states["shoes"] is None
+    assert "broken" in str(states["broken"])
+
+
+def test_a_damaged_pointer_to_the_version_is_a_problem_of_its_gallery(
+    galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
+) -> None:
+    broken = Gallery(data_dir / "galleries" / "broken")
+    build_gallery(broken, read_source(catalog)[:5], embedder, workers=1)
+    (broken.path / "active.json").write_text("{", encoding="utf-8")
+    states = {state.name: state.problem for state in galleries.states()}
+    assert states["shoes"] is None
+    assert "active.json' is damaged" in str(states["broken"])
+
+
+def test_damaged_derived_files_are_made_again(galleries: OpenGalleries, gallery: Gallery) -> None:
+    snapshot = gallery.path / "versions" / str(gallery.active_version)
+    (snapshot / "embeddings.npy").write_bytes(b"damaged")
+    assert len(galleries.matcher("shoes").search(item_ids=["plain/view 0.png"])[0].candidates) == 10
+
+
+def test_no_data_folder_means_no_galleries(tmp_path: Path, make_settings: MakeSettings) -> None:
+    assert OpenGalleries(make_settings(tmp_path / "nothing")).names() == []
+
+
+def test_a_bundle_that_is_not_there_is_an_error_at_the_start(
+    tmp_path: Path, make_settings: MakeSettings
+) -> None:
+    with pytest.raises(BundleError, match="is no model bundle"):
+        OpenGalleries(make_settings(tmp_path, bundle=tmp_path))
+
+
+def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
+    galleries: OpenGalleries, gallery: Gallery, catalog: Path
+) -> None:
+    old = galleries.matcher("shoes")
+    gallery.delete()
+    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    new = galleries.matcher("shoes")
+    assert new.snapshot.manifest.version == old.snapshot.manifest.version
+    assert (len(old.snapshot), len(new.snapshot)) == (60, 30)

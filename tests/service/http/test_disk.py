@@ -1,0 +1,97 @@
+"""A server whose disk is full or read-only: searches go on, changes are refused in one line."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from tests.disks import blank, full, mounted
+from vicinal.service.http.app import create_app
+from vicinal.service.settings import Settings
+
+SHOES = "/v1/galleries/shoes"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", "16m") as folder:
+        yield folder
+
+
+@pytest.fixture
+def client(disk: Path, calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
+    """Client of a server on a small disk."""
+    shutil.copytree(calibrated_dir, disk / "data")
+    return TestClient(create_app(make_settings(disk / "data")))
+
+
+def searched(client: TestClient) -> object:
+    answer = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
+    assert answer.status_code == 200
+    return [(match["id"], match["score"]) for match in answer.json()["matches"]]
+
+
+def refused(client: TestClient, picture: bytes) -> None:
+    for answer in (
+        client.post(f"{SHOES}/items", files={"image": ("new.png", picture, "image/png")}),
+        client.delete(f"{SHOES}/items/plain/view 1.png"),
+        client.post(f"{SHOES}/versions/2/activate"),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (507, "urn:vicinal:problem:storage-failed")
+        assert "\n" not in answer.json()["detail"]
+
+
+@pytest.fixture
+def picture(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> bytes:
+    return encode(view(50, 0))
+
+
+def test_a_full_disk_refuses_changes_and_answers_searches(
+    client: TestClient, disk: Path, picture: bytes
+) -> None:
+    before = searched(client)
+    with full(disk, 0):
+        refused(client, picture)
+        assert searched(client) == before
+        assert client.post("/v1/admin/galleries/shoes/reindex", json={}).status_code == 503
+    assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
+
+
+def test_a_read_only_disk_refuses_changes_and_answers_searches(
+    client: TestClient, disk: Path, picture: bytes
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert searched(client) is not None
+    refused(client, picture)
+    assert client.get("/readyz").status_code == 200
+
+
+def test_a_compaction_that_finds_no_room_says_so(client: TestClient, disk: Path) -> None:
+    client.delete(f"{SHOES}/items/plain/view 1.png")
+    upkeep = client.app.state.galleries.upkeep
+    with full(disk, 0):
+        assert client.post(f"{SHOES}/compaction").status_code == 202
+        upkeep.wait()
+        state = client.get(f"{SHOES}/compaction").json()
+    assert (state["state"], state["n_changes"], state["version"]) == ("idle", 1, None)
+    assert "No space left" in state["problem"]
+    client.post(f"{SHOES}/compaction")
+    upkeep.wait()
+    state = client.get(f"{SHOES}/compaction").json()
+    assert (state["n_changes"], state["problem"]) == (0, None)
+    assert state["version"] == client.get(SHOES).json()["version"]
+
+
+def test_a_damaged_live_change_is_a_problem_and_no_answer(client: TestClient, disk: Path) -> None:
+    client.patch(f"{SHOES}/items/plain/view 1.png", json={"label": "other"})
+    data = disk / "data" / "galleries" / "shoes" / "items.lance" / "data"
+    blank(max(data.iterdir(), key=lambda path: path.stat().st_mtime_ns), 0.0)
+    opened_again = TestClient(create_app(client.app.state.settings))
+    answer = opened_again.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
+    assert (answer.status_code, answer.json()["type"]) == (500, "urn:vicinal:problem:gallery-damaged")

@@ -1,0 +1,212 @@
+"""Filters: the answer is that of a search without, restricted to the items that fulfil the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vicinal.indexer.errors import FilterError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.arrays import as_fixed_lists
+from vicinal.indexer.views import view as view_module
+from vicinal.models.embedder import Embedder
+from vicinal.models.similarity import normalize
+from vicinal.service.matcher.answers import Answer
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.scorer import Scorer
+
+FILTERS = {
+    "label = 'plain'": lambda item: item["label"] == "plain",
+    "label IN ('plain', 'blé', '鞋')": lambda item: item["label"] in ("plain", "blé", "鞋"),
+    "label LIKE '%shoe%' OR id LIKE '%view 1.png'": lambda item: (
+        "shoe" in (item["label"] or "") or item["id"].endswith("view 1.png")
+    ),
+    "label = 'o''brien' AND json_get_int(metadata, 'price') > 2": lambda item: (
+        item["label"] == "o'brien" and item["metadata"].get("price", 0) > 2
+    ),
+    "json_get_int(metadata, 'price') <= 3": lambda item: item["metadata"].get("price", 9) <= 3,
+    "json_get_string(metadata, 'color') = 'red'": lambda item: item["metadata"].get("color") == "red",
+    "NOT json_exists(metadata, '$.color')": lambda item: "color" not in item["metadata"],
+    "label IS NULL": lambda item: item["label"] is None,
+    "false": lambda _item: False,
+    "true": lambda _item: True,
+}
+PIPELINES = [
+    Pipeline(),
+    Pipeline(rerank=Rerank(method="off")),
+    Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.2)),
+    Pipeline(rerank=Rerank(method="k_reciprocal")),
+]
+View = Callable[[int, int], Image.Image]
+Calibrate = Callable[..., str]
+
+
+@pytest.fixture
+def priced(gallery: Gallery, embedder: Embedder) -> Matcher:
+    """The gallery `shoes` with prices and colors for some items, one label taken away, some items gone."""
+    reader = GalleryReader(gallery)
+    items = [item for _, item in reader.view().page(None, 100)]
+    prices = {
+        item["id"]: Patch(
+            keeps_label=True, metadata={"price": n % 6, **({"color": "red"} if n % 3 == 0 else {})}
+        )
+        for n, item in enumerate(items)
+        if n % 2 == 0
+    }
+    patch_items(reader, prices)
+    patch_items(reader, {"a+b/view 0.png": Patch()})
+    remove_items(reader, [item["id"] for item in items[5::10]])
+    return Matcher(gallery, embedder, view=reader.view())
+
+
+def ranked(answer: Answer) -> list[tuple[str, float]]:
+    return [(one.id, one.score) for one in answer.candidates]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
+@pytest.mark.parametrize("expression", FILTERS)
+def test_a_filtered_answer_is_the_unfiltered_one_restricted(
+    priced: Matcher, view: View, expression: str, pipeline: Pipeline
+) -> None:
+    priced = Matcher(priced.gallery, priced.embedder, pipeline, view=priced.view)
+    fulfils = FILTERS[expression]
+    images = [view(6, 9), view(3, 8), view(40, 0)]
+    everything = priced.search(images=images, limit=200)
+    filtered = priced.search(images=images, limit=200, filter=expression)
+    for whole, part in zip(everything, filtered, strict=True):
+        kept = [one for one in whole.candidates if fulfils(vars(one))]
+        assert ranked(part) == [(one.id, one.score) for one in kept]
+        assert part.n_searched == len(kept)
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(limit=st.integers(1, 30), expression=st.sampled_from(sorted(FILTERS)))
+def test_the_limit_is_one_of_filtered_items(priced: Matcher, view: View, limit: int, expression: str) -> None:
+    """Restricting after the cut would give fewer: negative control is the next test."""
+    few = priced.search(images=[view(6, 9)], limit=limit, filter=expression)[0]
+    many = priced.search(images=[view(6, 9)], limit=200, filter=expression)[0]
+    assert ranked(few) == ranked(many)[:limit]
+
+
+def test_restricting_after_the_cut_would_lose_items(priced: Matcher, view: View) -> None:
+    """Negative control of the test above."""
+    expression = "json_get_string(metadata, 'color') = 'red'"
+    cut = priced.search(images=[view(6, 9)], limit=5)[0]
+    right = priced.search(images=[view(6, 9)], limit=5, filter=expression)[0]
+    assert [one.id for one in cut.candidates if one.metadata.get("color") == "red"] != [
+        one.id for one in right.candidates
+    ]
+
+
+def test_an_item_leaves_itself_out_under_a_filter_too(priced: Matcher) -> None:
+    answer = priced.search(item_ids=["plain/view 0.png"], limit=100, filter="label = 'plain'")[0]
+    whole = priced.search(item_ids=["plain/view 0.png"], limit=100)[0]
+    assert ranked(answer) == [(one.id, one.score) for one in whole.candidates if one.label == "plain"]
+    assert "plain/view 0.png" not in {one.id for one in answer.candidates}
+
+
+def test_a_filter_sees_the_state_that_is_searched(priced: Matcher, view: View) -> None:
+    found = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]
+    patch_items(GalleryReader(priced.gallery), {"plain/view 1.png": Patch(label="boots")})
+    held = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]
+    fresh = Matcher(priced.gallery, priced.embedder).search(images=[view(6, 9)], filter="label = 'boots'")[0]
+    assert (found.candidates, held.candidates) == ([], [])
+    assert [one.id for one in fresh.candidates] == ["plain/view 1.png"]
+
+
+def test_a_wrong_filter_says_why(priced: Matcher, view: View) -> None:
+    with pytest.raises(FilterError, match="No field named price"):
+        priced.search(images=[view(6, 9)], filter="price < 3")
+
+
+@pytest.mark.parametrize(
+    ("expression", "state"),
+    [("true", "true"), ("id NOT LIKE '%view 0.png'", "true"), ("label = '鞋'", "stale")],
+)
+def test_a_threshold_for_many_more_items_is_called_stale(
+    gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View, expression: str, state: str
+) -> None:
+    calibrate(gallery)
+    threshold = Matcher(gallery, embedder).search(images=[view(5, 9)], filter=expression)[0].threshold
+    assert (threshold.state, threshold.source) == (state, "calibration")
+    assert (threshold.reason is None) == (state == "true")
+    if state == "stale":
+        assert "the filter leaves 6 of 60 items" in str(threshold.reason)
+
+
+def test_no_query_gets_a_match_that_it_would_not_get_without_the_filter(
+    gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View
+) -> None:
+    """What the reason for the stale state promises."""
+    calibrate(gallery)
+    matcher = Matcher(gallery, embedder)
+    images = [view(label, 9) for label in range(14)]
+    whole = matcher.search(images=images, limit=100)
+    for expression in FILTERS:
+        if "metadata" not in expression:
+            for all_of_them, some in zip(
+                whole, matcher.search(images=images, limit=100, filter=expression), strict=True
+            ):
+                assert {one.id for one in some.matches} <= {one.id for one in all_of_them.matches}
+
+
+def _large_rows(n: int, embeddings: np.ndarray) -> pa.Table:
+    return pa.table(
+        {
+            "id": [f"{i}" for i in range(n)],
+            "label": [f"label {i % 977}" for i in range(n)],
+            "uri": [""] * n,
+            "metadata": [f'{{"shelf": {i}}}' for i in range(n)],
+            "thumbnail": pa.array([b""] * n, pa.binary()),
+            "embedding": as_fixed_lists(embeddings),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
+    """100,000 items on an approximate index; their neighbor lists are left empty."""
+    n = 100_000
+    embeddings = normalize(np.random.default_rng(0).normal(size=(n, 8)))
+    gallery = Gallery(tmp_path_factory.mktemp("galleries") / "large")
+    gallery.start(_large_rows(n, embeddings), bundle="0" * 16, bundle_name="none")
+    lists = NeighborGraph(np.full((n, 32), -1, np.int32), np.full((n, 32), -np.inf, np.float32))
+    gallery.publish(lists, index="IVF64,SQ8")
+    return gallery
+
+
+@pytest.mark.parametrize(
+    ("expression", "n"),
+    [
+        ("id = '77777'", 1),
+        ("json_get_int(metadata, 'shelf') = 4711", 1),
+        ("label = 'label 5' AND json_get_int(metadata, 'shelf') > 99000", 1),
+        ("label = 'label 5'", 103),
+        ("json_get_int(metadata, 'shelf') % 3 = 0", 33_334),
+    ],
+)
+@pytest.mark.parametrize("few", [0, 20_000], ids=["by index", "one by one"])
+def test_matches_among_many_items_are_found(
+    large: Gallery, monkeypatch: pytest.MonkeyPatch, expression: str, n: int, few: int
+) -> None:
+    monkeypatch.setattr(view_module, "_FEW_SELECTED", few)
+    view = GalleryReader(large).view()
+    selection = view.select(large.table.matching(view.revision, expression))
+    assert len(selection) == n
+    queries = normalize(np.random.default_rng(1).normal(size=(5, 8)))
+    scored = Scorer(view, PIPELINES[1]).score(queries, 20, selection=selection)
+    similarities = queries.astype(np.float64) @ view.vectors(selection.positions).T.astype(np.float64)
+    best = selection.positions[np.argsort(-similarities, axis=1, kind="stable")[:, :20]]
+    n_right = (scored.positions[:, : best.shape[1]] == best).mean()
+    # The index compares as many items as without the filter, and misses few; one by one misses none.
+    assert n_right == 1.0 if few or n < 1000 else n_right > 0.9

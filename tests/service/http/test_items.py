@@ -1,0 +1,318 @@
+"""Items over HTTP: added, replaced, patched and removed, and seen by the next search."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from vicinal.service.http.app import create_app
+from vicinal.service.settings import Settings
+
+SHOES = "/v1/galleries/shoes"
+ITEMS = f"{SHOES}/items"
+View = Callable[[int, int], Image.Image]
+Encode = Callable[..., bytes]
+MakeSettings = Callable[..., Settings]
+
+
+@pytest.fixture
+def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+    app = create_app(make_settings(data_dir, max_image_bytes=300_000, max_batch=4))
+    with TestClient(app) as opened:
+        yield opened
+    app.state.galleries.upkeep.wait()
+
+
+@pytest.fixture
+def picture(view: View, encode: Encode) -> Callable[..., tuple[str, bytes, str]]:
+    """A file part with the view of a label that the gallery lacks, or has."""
+
+    def make(label: int = 50, number: int = 0, name: str = "new.png") -> tuple[str, bytes, str]:
+        return name, encode(view(label, number)), "image/png"
+
+    return make
+
+
+Picture = Callable[..., tuple[str, bytes, str]]
+
+
+def add(client: TestClient, *files: tuple[str, bytes, str], **fields: object) -> Any:
+    return client.post(ITEMS, files=[("image", file) for file in files], data=fields)
+
+
+def found(client: TestClient, file: tuple[str, bytes, str], **options: object) -> list[dict[str, Any]]:
+    response = client.post(f"{SHOES}/search", files={"image": file}, data={"limit": 100, **options})
+    return list(response.json()["candidates"])
+
+
+def n_items(client: TestClient) -> int:
+    return int(client.get(SHOES).json()["n_items"])
+
+
+def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture: Picture) -> None:
+    body = add(client, picture(), id="mine", label="boots", metadata='{"price": 9.5}').json()
+    assert (body["added"], body["refused"]) == ([{"id": "mine", "replaced": False}], [])
+    best = found(client, picture())[0]
+    assert (best["id"], best["label"], best["metadata"]) == ("mine", "boots", {"price": 9.5})
+    assert best["similarity"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_answer_names_the_state_that_holds_the_image(client: TestClient, picture: Picture) -> None:
+    body = add(client, picture()).json()
+    answer = client.post(f"{SHOES}/search", files={"image": picture()}).json()
+    assert (answer["revision"], answer["n_searched"]) == (body["revision"], 61)
+    assert answer["version"] < answer["revision"]
+
+
+def test_the_id_is_the_file_name_when_none_is_given(client: TestClient, picture: Picture) -> None:
+    assert add(client, picture(name="shelf/a b.png")).json()["added"][0]["id"] == "shelf/a b.png"
+    item = client.get(f"{ITEMS}/shelf/a b.png").json()
+    assert (item["label"], item["uri"], item["metadata"]) == (None, "shelf/a b.png", {})
+
+
+def test_several_images_have_their_own_id_and_share_a_label(client: TestClient, picture: Picture) -> None:
+    files = [picture(50 + i, name=f"{i}.png") for i in range(3)]
+    body = add(client, *files, id=["a", "b", "c"], label="boots", metadata=["{}", '{"n": 1}', "{}"]).json()
+    assert [one["id"] for one in body["added"]] == ["a", "b", "c"]
+    items = [client.get(f"{ITEMS}/{name}").json() for name in "abc"]
+    assert [item["label"] for item in items] == ["boots"] * 3
+    assert [item["metadata"] for item in items] == [{}, {"n": 1}, {}]
+
+
+def test_an_image_of_the_same_id_replaces_the_item(client: TestClient, picture: Picture) -> None:
+    body = add(client, picture(), id="plain/view 0.png").json()
+    assert body["added"] == [{"id": "plain/view 0.png", "replaced": True}]
+    assert n_items(client) == 60
+    assert found(client, picture())[0]["id"] == "plain/view 0.png"
+
+
+def test_an_image_that_cannot_be_used_takes_no_other_with_it(client: TestClient, picture: Picture) -> None:
+    broken, huge = ("broken.jpg", b"words", "image/jpeg"), ("huge.png", b"x" * 300_001, "image/png")
+    body = add(client, picture(name="good.png"), broken, huge).json()
+    assert [one["id"] for one in body["added"]] == ["good.png"]
+    assert [(one["filename"], one["type"].rpartition(":")[2]) for one in body["refused"]] == [
+        ("broken.jpg", "not-an-image"),
+        ("huge.png", "image-too-large"),
+    ]
+    assert n_items(client) == 61
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind"),
+    [(b"words", 400, "not-an-image"), (b"%PDF-1.7", 415, "unsupported-format"), (b"", 400, "not-an-image")],
+)
+def test_one_bad_image_alone_is_its_own_problem(
+    client: TestClient, content: bytes, status: int, kind: str
+) -> None:
+    response = add(client, ("a.png", content, "image/png"))
+    assert response.status_code == status
+    assert response.json()["type"].endswith(kind)
+    assert n_items(client) == 60
+
+
+def test_bad_images_only_are_a_problem_that_names_each(client: TestClient) -> None:
+    response = add(client, ("a.png", b"words", "image/png"), ("b.png", b"%PDF", "image/png"))
+    assert response.status_code == 422
+    assert response.json()["type"].endswith("nothing-added")
+    assert [one["filename"] for one in response.json()["errors"]] == ["a.png", "b.png"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"id": ["a", "b", "c"]}, "3 fields 'id' for 2 images"),
+        ({"id": "a"}, "one id for 2 images"),
+        ({"id": ["a", ""]}, "0 characters"),
+        ({"id": ["a", "x" * 1025]}, "1025 characters"),
+        ({"metadata": "{"}, "not JSON"),
+        ({"metadata": "[1]"}, "no JSON object"),
+        ({"metadata": '{"a": NaN}'}, "NaN"),
+        ({"labels": "boots"}, "unknown fields ['labels']"),
+    ],
+)
+def test_wrong_fields_are_refused_with_the_reason(
+    client: TestClient, picture: Picture, fields: dict[str, object], reason: str
+) -> None:
+    response = add(client, picture(), picture(51), **fields)
+    assert response.status_code == 422
+    assert reason in response.json()["detail"]
+    assert n_items(client) == 60
+
+
+def test_a_form_without_an_image_is_refused(client: TestClient) -> None:
+    assert client.post(ITEMS, files={"other": b"x"}).status_code == 422
+    assert client.post(ITEMS, data={"image": "words"}, files={"id": b"x"}).status_code == 422
+
+
+def test_another_kind_of_body_is_refused(client: TestClient) -> None:
+    assert client.post(ITEMS, json={"image": "x"}).status_code == 415
+
+
+def test_more_images_than_a_batch_are_refused(client: TestClient, picture: Picture) -> None:
+    response = add(client, *[picture()] * 5)
+    assert response.status_code in (400, 422)
+    assert "4" in response.json()["detail"]
+
+
+def test_a_patch_changes_what_it_names(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), id="mine", label="boots", metadata='{"price": 1, "size": 42}')
+    body = client.patch(f"{ITEMS}/mine", json={"metadata": {"price": None, "color": "red"}}).json()
+    assert (body["label"], body["metadata"]) == ("boots", {"size": 42, "color": "red"})
+    assert client.patch(f"{ITEMS}/mine", json={"label": None}).json()["label"] is None
+    assert found(client, picture())[0]["metadata"] == {"size": 42, "color": "red"}
+
+
+@pytest.mark.parametrize("patch", [{"id": "x"}, {"label": 3}, {"metadata": None}, {"label": "\ud800"}, []])
+def test_a_wrong_patch_is_refused(client: TestClient, patch: object) -> None:
+    response = client.patch(
+        f"{ITEMS}/plain/view 0.png", content=json.dumps(patch), headers={"content-type": "application/json"}
+    )
+    assert response.status_code == 422
+
+
+def test_a_removed_item_is_gone(client: TestClient, view: View, encode: Encode) -> None:
+    file = ("a.png", encode(view(6, 0)), "image/png")
+    assert found(client, file)[0]["id"] == "plain/view 0.png"
+    assert client.delete(f"{ITEMS}/plain/view 0.png").status_code == 204
+    assert "plain/view 0.png" not in {one["id"] for one in found(client, file)}
+    for path in ("", "/image"):
+        assert client.get(f"{ITEMS}/plain/view 0.png{path}").status_code == 404
+    response = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
+    assert response.json()["type"].endswith("item-not-found")
+
+
+@pytest.mark.parametrize("method", ["patch", "delete"])
+def test_an_unknown_item_is_not_found(client: TestClient, method: str) -> None:
+    options = {"json": {"label": "x"}} if method == "patch" else {}
+    response = getattr(client, method)(f"{ITEMS}/gone", **options)
+    assert response.status_code == 404
+    assert response.json()["type"].endswith("item-not-found")
+
+
+def test_the_picture_of_an_added_item_is_its_own(client: TestClient, picture: Picture, view: View) -> None:
+    add(client, picture(), id="mine")
+    with Image.open(io.BytesIO(client.get(f"{ITEMS}/mine/image").content)) as image:
+        assert image.size == view(50, 0).size
+
+
+def test_an_added_item_can_be_searched_for_by_its_id(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), picture(50, 1), id=["mine", "twin"])
+    answer = client.post(f"{SHOES}/search", json={"item_id": "mine"}).json()
+    assert answer["candidates"][0]["id"] == "twin"
+
+
+def test_pages_hold_added_items_at_the_end(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), id="mine")
+    first = client.get(ITEMS, params={"size": 60}).json()
+    assert [one["id"] for one in client.get(ITEMS, params={"after": first["next"]}).json()["items"]] == [
+        "mine"
+    ]
+
+
+def test_another_server_over_the_same_folder_sees_the_change(
+    client: TestClient, picture: Picture, data_dir: Path, make_settings: MakeSettings
+) -> None:
+    with TestClient(create_app(make_settings(data_dir))) as other:
+        assert len(found(other, picture())) == 60
+        add(client, picture(), id="mine")
+        assert found(other, picture())[0]["id"] == "mine"
+
+
+def test_requests_at_the_same_time_all_get_in(client: TestClient, picture: Picture) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: add(client, picture(50 + i), id=f"new {i}").status_code, range(8)))
+    assert answers == [200] * 8
+    assert n_items(client) == 68
+
+
+def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
+    client: TestClient, picture: Picture
+) -> None:
+    """Label and metadata of one item always come from the same upload."""
+    add(client, picture(), id="mine", label="0", metadata='{"turn": "0"}')
+    done, seen = threading.Event(), []
+
+    def search() -> None:
+        while not done.is_set():
+            best = found(client, picture())[0]
+            seen.append((best["label"], best["metadata"]["turn"]))
+
+    with ThreadPoolExecutor(1) as pool:
+        searching = pool.submit(search)
+        for turn in range(1, 8):
+            add(client, picture(), id="mine", label=str(turn), metadata=json.dumps({"turn": str(turn)}))
+        done.set()
+        searching.result()
+    assert [pair for pair in seen if pair[0] != pair[1]] == []
+    assert len(set(seen)) > 1
+
+
+def test_staleness_is_told_by_the_gallery_and_by_the_metrics(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), picture(51), picture(52), id=["a", "b", "c"])
+    found(client, picture())
+    assert client.get(SHOES).json()["graph_staleness"] == pytest.approx(3 / 63)
+    assert 'vicinal_gallery_graph_staleness{gallery="shoes"} 0.047' in client.get("/metrics").text
+
+
+def test_writing_needs_its_scope(data_dir: Path, make_settings: MakeSettings, picture: Picture) -> None:
+    keys = {"reader": ("search",), "writer": ("search", "write")}
+    client = TestClient(create_app(make_settings(data_dir, api_keys=keys)))
+    for key, status in (("reader", 403), ("writer", 200)):
+        client.headers["X-API-Key"] = key
+        assert add(client, picture(), id="mine").status_code == status
+        assert client.patch(f"{ITEMS}/plain/view 0.png", json={"label": "x"}).status_code == status
+        assert client.get(f"{ITEMS}/plain/view 0.png").status_code == 200
+    client.headers["X-API-Key"] = "reader"
+    assert client.delete(f"{ITEMS}/mine").status_code == 403
+    client.headers["X-API-Key"] = "writer"
+    assert client.delete(f"{ITEMS}/mine").status_code == 204
+
+
+def test_enough_changes_are_compacted_in_the_background(
+    data_dir: Path, make_settings: MakeSettings, picture: Picture
+) -> None:
+    settings = make_settings(data_dir, compaction={"least": 3, "share": 0.01})
+    app = create_app(settings)
+    client = TestClient(app)
+    before = client.get(SHOES).json()
+    answers = [add(client, picture(50 + i), id=f"new {i}").status_code for i in range(4)]
+    assert answers == [200] * 4
+    app.state.galleries.upkeep.wait()
+    after = client.get(SHOES).json()
+    assert after["version"] > before["version"]
+    assert after["n_items"] == 64
+    assert found(client, picture(52))[0]["id"] == "new 2"
+
+
+def test_several_items_are_removed_in_one_change(client: TestClient) -> None:
+    before = client.get(SHOES).json()
+    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "x_y/view 1.png"]}).json()
+    assert (answer["removed"], answer["n_items"]) == (2, before["n_items"] - 2)
+    assert answer["revision"] == before["revision"] + 1
+    assert client.get(f"{ITEMS}/plain/view 0.png").status_code == 404
+
+
+def test_of_several_items_all_are_removed_or_none(client: TestClient) -> None:
+    before = n_items(client)
+    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "nobody"]})
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:item-not-found")
+    assert n_items(client) == before
+
+
+def test_nothing_cannot_be_removed(client: TestClient) -> None:
+    assert client.post(f"{ITEMS}/delete", json={"ids": []}).status_code == 422
+
+
+def test_an_item_may_be_called_delete(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), id="delete")
+    assert client.delete(f"{ITEMS}/delete").status_code == 204
+    assert client.get(f"{ITEMS}/delete").status_code == 404

@@ -1,0 +1,202 @@
+"""Jobs over HTTP: lists, single jobs, cancelling, and events through a real server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from vicinal.service.http.app import create_app
+from vicinal.service.http.server import serving_app
+from vicinal.service.jobs import Job, JobProgress, JobStore, events, new_job
+from vicinal.service.settings import Settings
+
+MakeSettings = Callable[..., Settings]
+Event = dict[str, Any]
+SECONDS = 30.0
+
+
+@pytest.fixture
+def app(tmp_path: Path, make_settings: MakeSettings) -> FastAPI:
+    """An application whose jobs nobody works on but the test."""
+    return create_app(make_settings(tmp_path / "data", run_jobs=False))
+
+
+@pytest.fixture
+def store(app: FastAPI) -> Iterator[JobStore]:
+    yield app.state.jobs
+    app.state.jobs.queue.close()
+
+
+@pytest.fixture
+def api(app: FastAPI) -> TestClient:
+    return TestClient(app)
+
+
+@pytest.fixture
+def job(store: JobStore) -> Job:
+    return store.create(new_job("steps", "shoes", {"source": "photos"}))
+
+
+@pytest.fixture
+def url(app: FastAPI) -> Iterator[str]:
+    with serving_app(app) as base:
+        yield base
+
+
+@contextmanager
+def following(url: str, job: Job, last_seen: int | None = None) -> Iterator[Iterator[Event]]:
+    """The events of a job, as they come."""
+    headers = {} if last_seen is None else {"Last-Event-ID": str(last_seen)}
+    with httpx.stream("GET", f"{url}/v1/jobs/{job.id}/events", headers=headers, timeout=SECONDS) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield parsed(response.iter_lines())
+
+
+def parsed(lines: Iterator[str]) -> Iterator[Event]:
+    fields: Event = {}
+    for line in lines:
+        if not line:
+            if fields:
+                yield fields
+            fields = {}
+        elif line.startswith(":"):
+            yield {"comment": line}
+        else:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+
+
+def advance(store: JobStore, job_id: str, **changes: Any) -> Job:
+    return store.save(store.get(job_id).model_copy(update=changes))
+
+
+def test_a_job_is_shown_with_its_counts(api: TestClient, store: JobStore, job: Job) -> None:
+    advance(store, job.id, state="running", progress=JobProgress(stage="embed", total=10, done=4, failed=1))
+    body = api.get(f"/v1/jobs/{job.id}").json()
+    assert (body["state"], body["gallery"], body["request"]) == ("running", "shoes", {"source": "photos"})
+    assert {name: body["progress"][name] for name in ("total", "done", "failed", "skipped")} == {
+        "total": 10,
+        "done": 4,
+        "failed": 1,
+        "skipped": 0,
+    }
+
+
+def test_an_unknown_job_is_404(api: TestClient, store: JobStore) -> None:
+    for answer in (
+        api.get("/v1/jobs/none"),
+        api.delete("/v1/jobs/none"),
+        api.get("/v1/jobs/none/events"),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:job-not-found")
+
+
+def test_jobs_are_listed_by_gallery_and_state(api: TestClient, store: JobStore, job: Job) -> None:
+    boots = store.create(new_job("steps", "boots", {}))
+    store.finish(boots.model_copy(update={"state": "succeeded"}))
+
+    def listed(query: str) -> list[str]:
+        return [one["id"] for one in api.get(f"/v1/jobs?{query}").json()["jobs"]]
+
+    assert listed("") == [boots.id, job.id]
+    assert listed("gallery=shoes") == [job.id]
+    assert listed("state=succeeded") == [boots.id]
+    assert listed("size=1") == [boots.id]
+
+
+def test_a_job_that_nobody_began_is_cancelled_at_once(api: TestClient, store: JobStore, job: Job) -> None:
+    answer = api.delete(f"/v1/jobs/{job.id}")
+    assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
+    assert api.delete(f"/v1/jobs/{job.id}").json()["state"] == "cancelled"
+
+
+def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: Job) -> None:
+    store.claim(job.id, 1, "w")
+    advance(store, job.id, state="running", attempt=1)
+    body = api.delete(f"/v1/jobs/{job.id}").json()
+    assert (body["state"], body["cancel_requested"]) == ("running", True)
+    assert store.is_cancel_requested(job.id)
+
+
+@pytest.mark.parametrize(("key", "status"), [("a", 200), ("s", 403), ("w", 403), ("none", 401)])
+def test_jobs_are_for_administrators(
+    tmp_path: Path, make_settings: MakeSettings, key: str, status: int
+) -> None:
+    keys = {"a": ["admin"], "s": ["search"], "w": ["write"]}
+    client = TestClient(create_app(make_settings(tmp_path / "data", api_keys=keys)))
+    assert client.get("/v1/jobs", headers={"X-API-Key": key}).status_code == status
+
+
+def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_settings: MakeSettings) -> None:
+    client = TestClient(create_app(make_settings(tmp_path / "data")))
+    assert client.get("/livez").status_code == 200
+    assert not (tmp_path / "data").exists()
+
+
+def test_events_tell_every_change_until_the_end(url: str, store: JobStore, job: Job) -> None:
+    with following(url, job) as seen:
+        first = next(seen)
+        advance(store, job.id, state="running", progress=JobProgress(done=4))
+        second = next(seen)
+        store.finish(store.get(job.id).model_copy(update={"state": "succeeded"}))
+        third = next(seen)
+        rest = list(seen)
+    assert [one["event"] for one in (first, second, third)] == ["progress", "progress", "end"]
+    assert [one["id"] for one in (first, second, third)] == ["1", "2", "3"]
+    assert [json.loads(one["data"])["state"] for one in (first, second, third)] == [
+        "queued",
+        "running",
+        "succeeded",
+    ]
+    assert rest == []
+
+
+def test_a_client_that_comes_back_gets_only_what_is_new(url: str, store: JobStore, job: Job) -> None:
+    with following(url, job, last_seen=1) as seen:
+        advance(store, job.id, state="running")
+        assert next(seen)["id"] == "2"
+
+
+def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: JobStore, job: Job) -> None:
+    ended = store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
+    with following(url, job, last_seen=1) as seen:
+        (event,) = seen
+    assert (event["event"], event["id"]) == ("end", str(ended.revision))
+    again = httpx.get(f"{url}/v1/jobs/{job.id}/events", headers={"Last-Event-ID": event["id"]})
+    assert again.status_code == 204
+
+
+def test_a_silent_stream_is_kept_alive(
+    url: str, store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_KEEP_ALIVE_SECONDS", 0.1)
+    with following(url, job) as seen:
+        assert [next(seen)["event"], next(seen)["comment"]] == ["progress", ": ping"]
+
+
+def test_a_server_that_stops_does_not_wait_for_streams(app: FastAPI, store: JobStore, job: Job) -> None:
+    rest: list[Event] = []
+
+    def follow(url: str) -> None:
+        with following(url, job) as seen:
+            next(seen)
+            under_way.set()
+            rest.extend(seen)
+
+    under_way = threading.Event()
+    with serving_app(app) as url:
+        client = threading.Thread(target=follow, args=(url,))
+        client.start()
+        assert under_way.wait(SECONDS)
+    client.join(SECONDS)
+    assert (client.is_alive(), rest) == (False, [])

@@ -1,0 +1,187 @@
+"""Liveness, readiness, metrics, documentation and the web page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.http.app import create_app
+from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.settings import Settings
+
+MakeSettings = Callable[..., Settings]
+SEARCH = "/v1/galleries/shoes/search"
+
+
+@pytest.fixture
+def fresh_client(data_dir: Path, make_settings: MakeSettings) -> TestClient:
+    return TestClient(create_app(make_settings(data_dir)), raise_server_exceptions=False)
+
+
+def metric(client: TestClient, series: str) -> float:
+    """Value of one series, 0 where it was never counted."""
+    lines = client.get("/metrics").text.splitlines()
+    values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{series} ")]
+    return values[0] if values else 0.0
+
+
+def test_the_process_is_alive(client: TestClient) -> None:
+    assert client.get("/livez").json() == {"status": "alive"}
+
+
+def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bundle: ModelBundle) -> None:
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {
+        "ready": True,
+        "reasons": [],
+        "bundle": tiny_bundle.fingerprint,
+        "refiner": None,
+        "refine": "off",
+        "provider": "CPUExecutionProvider",
+        "other_bundles": [],
+        "galleries": [
+            {
+                "name": "shoes",
+                "problem": None,
+                "bundle": tiny_bundle.fingerprint,
+                "pipeline": Pipeline().key,
+                "pipeline_source": "settings",
+                "pipeline_reason": None,
+                "calibration": "true",
+                "calibration_reason": None,
+            }
+        ],
+        "redis": None,
+    }
+
+
+def test_not_ready_when_a_gallery_was_built_with_another_bundle(
+    data_dir: Path,
+    make_settings: MakeSettings,
+    tmp_path: Path,
+    tiny_bundle: ModelBundle,
+    write_bundle: Callable[..., ModelBundle],
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    client = TestClient(create_app(make_settings(data_dir, bundle=other.path)))
+    response = client.get("/readyz")
+    body = response.json()
+    assert (response.status_code, body["ready"]) == (503, False)
+    assert tiny_bundle.fingerprint in body["reasons"][0]
+    assert other.fingerprint in body["reasons"][0]
+
+
+def test_ready_again_after_the_gallery_is_gone(
+    data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    client = TestClient(create_app(make_settings(data_dir, bundle=other.path)))
+    assert client.get("/readyz").status_code == 503
+    Gallery(data_dir / "galleries" / "shoes").delete()
+    assert client.get("/readyz").status_code == 200
+
+
+def test_answers_are_counted_by_outcome(client: TestClient) -> None:
+    series = 'vicinal_answers_total{gallery="shoes",outcome="%s"}'
+    before = {outcome: metric(client, series % outcome) for outcome in ("match", "no_match", "undecided")}
+    queries = [{"item_id": "plain/view 0.png"}] * 3
+    client.post(f"{SEARCH}/batch", json={"queries": queries})
+    client.post(SEARCH, json={"item_id": "plain/view 0.png", "threshold": 1.0})
+    client.post(SEARCH, json={"item_id": "plain/view 0.png", "rerank": "off"})
+    moved = {outcome: metric(client, series % outcome) - before[outcome] for outcome in before}
+    assert moved == {"match": 3.0, "no_match": 1.0, "undecided": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/v1/galleries/boots", "gallery-not-found"), ("/nothing", "not-found"), (SEARCH, "method-not-allowed")],
+)
+def test_refused_requests_are_counted_by_kind(client: TestClient, path: str, kind: str) -> None:
+    series = f'vicinal_problems_total{{type="{kind}"}}'
+    before = metric(client, series)
+    client.get(path)
+    assert metric(client, series) == before + 1.0
+
+
+def test_a_body_that_is_too_large_is_counted_too(client: TestClient) -> None:
+    series = 'vicinal_problems_total{type="body-too-large"}'
+    before = metric(client, series)
+    client.post(SEARCH, content=b" " * 600_000, headers={"content-type": "application/json"})
+    assert metric(client, series) == before + 1.0
+
+
+def test_time_by_stage_size_and_device_are_exposed(client: TestClient, tiny_bundle: ModelBundle) -> None:
+    client.post(SEARCH, json={"item_id": "plain/view 0.png"})
+    assert metric(client, 'vicinal_stage_seconds_count{stage="rerank"}') >= 1.0
+    assert metric(client, 'vicinal_gallery_items{gallery="shoes"}') == 60.0
+    identity = f'{{bundle="{tiny_bundle.fingerprint}",provider="CPUExecutionProvider"}}'
+    assert metric(client, f"vicinal_embedder_info{identity}") == 1.0
+
+
+def test_two_applications_count_apart(client: TestClient, fresh_client: TestClient) -> None:
+    client.get("/nothing")
+    assert metric(fresh_client, 'vicinal_problems_total{type="not-found"}') == 0.0
+
+
+def test_the_documentation_is_served(client: TestClient) -> None:
+    response = client.get("/docs")
+    assert (response.status_code, "openapi.json" in response.text) == (200, True)
+
+
+def test_the_openapi_document_describes_both_ways_to_send_a_query(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    content = document["paths"]["/v1/galleries/{gallery}/search"]["post"]["requestBody"]["content"]
+    assert set(content) == {"multipart/form-data", "application/json"}
+    assert "image" in content["multipart/form-data"]["schema"]["properties"]
+    assert {"image_base64", "embedding", "item_id"} <= set(
+        content["application/json"]["schema"]["properties"]
+    )
+
+
+def test_every_operation_has_a_summary_and_declares_its_problems(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    assert len(operations) >= 8
+    assert all(one["summary"] and one["description"] for one in operations)
+    assert all("4XX" in one["responses"] for one in operations)
+
+
+def test_the_page_is_served_with_a_policy_that_keeps_it_to_this_server(client: TestClient) -> None:
+    response = client.get("/")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.headers["content-security-policy"].startswith("default-src 'self'")
+
+
+def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    outside = re.findall(r"""(?:src|href|fetch\()\s*=?\s*["'](?:https?:)?//""", client.get("/").text)
+    assert outside == []
+
+
+def test_an_unexpected_error_is_a_problem_without_its_details(
+    fresh_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("the secret path")
+
+    monkeypatch.setattr("vicinal.service.matcher.matcher.Matcher.search", fail)
+    response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
+    assert response.status_code == 500
+    assert response.json()["type"] == "urn:vicinal:problem:internal-error"
+    assert "secret" not in response.text
+
+
+def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
+    fresh_client: TestClient, gallery: Gallery, calibrate: Callable[..., str]
+) -> None:
+    record_id = calibrate(gallery)
+    (gallery.calibrations_path / f"{record_id}.json").write_text("damaged", encoding="utf-8")
+    response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
+    assert response.status_code == 500
+    assert response.json()["type"] == "urn:vicinal:problem:calibration-damaged"

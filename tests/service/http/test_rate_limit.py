@@ -1,0 +1,118 @@
+"""Limits on requests: 429 with the time to come again, over Redis for all replicas or alone without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from tests.service.redis_server import RedisServer
+from vicinal.service.errors import TooManyRequestsError
+from vicinal.service.http.app import create_app
+from vicinal.service.http.rate_limit import Admission, RateLimit
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.settings import Settings
+
+MakeSettings = Callable[..., Settings]
+KEYS = {"alice": ["search"], "bob": ["search"]}
+
+
+@pytest.fixture
+def link(redis_server: RedisServer) -> RedisLink:
+    return RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
+
+
+@pytest.fixture
+def limited(calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
+    """Client of an application that takes two requests an hour."""
+    return TestClient(create_app(make_settings(calibrated_dir, rate_limit="2/hour", api_keys=KEYS)))
+
+
+def n_accepted(limit: RateLimit, client: str, n_sent: int = 6) -> int:
+    accepted = 0
+    for _ in range(n_sent):
+        try:
+            limit.check(client)
+        except TooManyRequestsError:
+            break
+        accepted += 1
+    return accepted
+
+
+def test_a_client_is_stopped_at_its_limit_and_others_are_not() -> None:
+    limit = RateLimit("3/hour")
+    assert [n_accepted(limit, client) for client in ("a", "b", "a")] == [3, 3, 0]
+
+
+def test_the_tighter_of_two_limits_holds() -> None:
+    assert n_accepted(RateLimit("100/hour;2/minute"), "a") == 2
+
+
+def test_replicas_count_together_in_redis(link: RedisLink) -> None:
+    first, second = RateLimit("3/hour", link), RateLimit("3/hour", link)
+    assert [n_accepted(first, "a", 2), n_accepted(second, "a")] == [2, 1]
+
+
+@pytest.mark.parametrize("way", ["stop", "freeze"])
+def test_without_redis_every_replica_counts_alone(
+    link: RedisLink, redis_server: RedisServer, way: str
+) -> None:
+    limit = RateLimit("3/hour", link)
+    n_accepted(limit, "a")
+    getattr(redis_server, way)()
+    assert [n_accepted(limit, "a"), n_accepted(limit, "a")] == [3, 0]
+
+
+def test_the_refusal_says_when_to_come_again(limited: TestClient) -> None:
+    headers = {"X-API-Key": "alice"}
+    answers = [limited.get("/v1/galleries", headers=headers) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= 3600
+    assert answers[-1].json()["type"] == "urn:vicinal:problem:too-many-requests"
+    assert "rate_limit" in answers[-1].json()["detail"]
+
+
+def test_every_key_has_a_limit_of_its_own_and_strangers_share_their_address_s(limited: TestClient) -> None:
+    def status(key: str) -> int:
+        return limited.get("/v1/galleries", headers={"X-API-Key": key}).status_code
+
+    assert [status(key) for key in ("alice", "alice", "alice", "bob")] == [200, 200, 429, 200]
+    assert [status(key) for key in ("guess-1", "guess-2", "guess-3")] == [401, 401, 429]
+
+
+def test_health_and_metrics_are_not_limited(limited: TestClient) -> None:
+    assert {limited.get(path).status_code for path in ("/livez", "/readyz", "/metrics") * 3} == {200}
+
+
+def test_a_rate_that_is_none_is_refused_at_the_start(tmp_path: Path, make_settings: MakeSettings) -> None:
+    with pytest.raises(ValidationError, match="rate_limit"):
+        make_settings(tmp_path, rate_limit="a lot")
+
+
+def test_searches_beyond_the_queue_are_turned_away_until_one_is_answered() -> None:
+    admission = Admission(2)
+    with ExitStack() as under_way:
+        for _ in range(2):
+            under_way.enter_context(admission.admitted())
+        with pytest.raises(TooManyRequestsError, match="max_queue = 2") as refused, admission.admitted():
+            pass
+    assert refused.value.headers == {"Retry-After": "1"}
+    with admission.admitted():
+        pass
+
+
+def test_a_search_that_fails_leaves_the_queue(calibrated_dir: Path, make_settings: MakeSettings) -> None:
+    client = TestClient(create_app(make_settings(calibrated_dir, max_queue=1)))
+    for _ in range(3):
+        assert client.post("/v1/galleries/none/search", json={"item_id": "x"}).status_code == 404
+
+
+def test_a_full_queue_is_429_over_http(calibrated_dir: Path, make_settings: MakeSettings) -> None:
+    app = create_app(make_settings(calibrated_dir, max_queue=1))
+    with app.state.admission.admitted():
+        answer = TestClient(app).post("/v1/galleries/shoes/search", json={"item_id": "plain/view 0.png"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")

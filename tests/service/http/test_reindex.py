@@ -1,0 +1,293 @@
+"""Re-index jobs over HTTP: accepted, refused, followed to the end, and nothing read that must not be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.http.app import create_app
+from vicinal.service.http.server import serving_app
+from vicinal.service.jobs import JobWorker
+from vicinal.service.settings import Settings
+
+MakeSettings = Callable[..., Settings]
+REINDEX = "/v1/admin/galleries/shoes/reindex"
+SEARCH = "/v1/galleries/shoes/search"
+
+
+@pytest.fixture
+def sources(tmp_path: Path, catalog: Path) -> Path:
+    """Folder of sources with `photos`, which holds three of the ten labels."""
+    root = tmp_path / "sources"
+    for label in sorted(folder.name for folder in catalog.iterdir())[:3]:
+        shutil.copytree(catalog / label, root / "photos" / label)
+    return root
+
+
+@pytest.fixture
+def bundles(tmp_path: Path, write_bundle: Callable[..., ModelBundle], tiny_bundle: ModelBundle) -> Path:
+    """Folder of bundles with `other`, and with `same`, which is the service's."""
+    write_bundle(tmp_path / "bundles" / "other", seed=1)
+    shutil.copytree(tiny_bundle.path, tmp_path / "bundles" / "same")
+    return tmp_path / "bundles"
+
+
+@pytest.fixture
+def app(data_dir: Path, make_settings: MakeSettings, sources: Path, bundles: Path) -> FastAPI:
+    return create_app(make_settings(data_dir, sources_dir=sources, bundles_dir=bundles))
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
+
+
+@pytest.fixture
+def worker(app: FastAPI) -> Iterator[None]:
+    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+        yield
+    app.state.jobs.queue.close()
+
+
+def finished(client: TestClient, job_id: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        job: dict[str, Any] = client.get(f"/v1/jobs/{job_id}").json()
+        if job["state"] in ("succeeded", "failed", "cancelled"):
+            return job
+        time.sleep(0.05)
+    raise TimeoutError(job_id)
+
+
+def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: None) -> None:
+    before = client.get("/v1/galleries/shoes").json()
+    accepted = client.post(REINDEX, json={"source": "photos"})
+    assert (accepted.status_code, accepted.json()["state"]) == (202, "queued")
+    assert accepted.headers["Location"] == f"/v1/jobs/{accepted.json()['id']}"
+    job = finished(client, accepted.json()["id"])
+    after = client.get("/v1/galleries/shoes").json()
+    assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
+    assert (before["n_items"], after["n_items"], after["version"]) == (60, 18, job["result"]["version"])
+    assert {name: job["progress"][name] for name in ("total", "done", "failed", "skipped")} == {
+        "total": 18,
+        "done": 18,
+        "failed": 0,
+        "skipped": 0,
+    }
+
+
+def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:
+    job = finished(client, client.post(REINDEX, json={"index": "HNSW8"}).json()["id"])
+    assert (job["state"], client.get("/v1/galleries/shoes").json()["index"]) == ("succeeded", "HNSW8")
+    staging = app.state.settings.galleries_path / "shoes" / "staging"
+    assert list(staging.iterdir()) == []
+
+
+def test_another_bundle_waits_for_the_service_that_runs_it(
+    client: TestClient, worker: None, data_dir: Path, make_settings: MakeSettings, bundles: Path
+) -> None:
+    """Blue and green: the old version is searched meanwhile and afterwards, until the service is switched."""
+    body = {"bundle": "other", "source": "photos", "activate": "manual"}
+    job = finished(client, client.post(REINDEX, json=body).json()["id"])
+    assert (job["state"], job["result"]["is_active"]) == ("succeeded", False)
+    assert client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
+    Gallery(data_dir / "galleries" / "shoes").activate(job["result"]["version"])
+    green = TestClient(create_app(make_settings(data_dir, bundle=bundles / "other")))
+    assert green.get("/v1/galleries/shoes").json()["n_items"] == 18
+
+
+def test_another_bundle_below_bundles_dir_is_searched_at_once(client: TestClient, worker: None) -> None:
+    before = client.get("/v1/galleries/shoes").json()["bundle"]
+    job = finished(client, client.post(REINDEX, json={"bundle": "other", "source": "photos"}).json()["id"])
+    after = client.get("/v1/galleries/shoes").json()
+    assert (job["result"]["is_active"], after["n_items"], after["bundle"] != before) == (True, 18, True)
+    item = client.get("/v1/galleries/shoes/items").json()["items"][0]["id"]
+    assert client.post(SEARCH, json={"item_id": item}).status_code == 200
+
+
+def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(client: TestClient) -> None:
+    first = client.post(REINDEX, json={"source": "photos"}).json()["id"]
+    second = client.post(REINDEX, json={})
+    assert (second.status_code, second.json()["job"]) == (409, first)
+    assert second.json()["type"] == "urn:vicinal:problem:job-conflict"
+    client.delete(f"/v1/jobs/{first}")
+    assert client.post(REINDEX, json={}).status_code == 202
+
+
+def test_a_gallery_that_is_new_is_made(client: TestClient, worker: None) -> None:
+    accepted = client.post("/v1/admin/galleries/boots/reindex", json={"source": "photos"})
+    assert finished(client, accepted.json()["id"])["state"] == "succeeded"
+    assert client.get("/v1/galleries/boots").json()["n_items"] == 18
+
+
+def test_files_that_cannot_be_read_are_named(client: TestClient, worker: None, sources: Path) -> None:
+    for number in range(25):
+        (sources / "photos" / f"broken {number:02}.png").write_text("no picture", encoding="utf-8")
+    job = finished(client, client.post(REINDEX, json={"source": "photos"}).json()["id"])
+    assert (job["progress"]["done"], job["progress"]["failed"]) == (18, 25)
+    failures = job["progress"]["failures"]
+    assert (len(failures), failures[0]["id"]) == (20, "broken 00.png")
+    assert "PNG" in failures[0]["reason"] or "image" in failures[0]["reason"]
+
+
+def test_too_many_failures_end_the_job_and_the_old_version_stays(
+    client: TestClient, worker: None, sources: Path
+) -> None:
+    for number in range(3):
+        (sources / "photos" / f"broken {number}.png").write_text("no picture", encoding="utf-8")
+    job = finished(client, client.post(REINDEX, json={"source": "photos", "max_failures": 2}).json()["id"])
+    assert (job["state"], "at most 2" in job["problem"]) == ("failed", True)
+    assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
+
+
+@pytest.mark.parametrize(
+    "source", ["../elsewhere", "/etc", "photos/../../secrets", "link", "no such folder", "photos/plain.txt"]
+)
+def test_sources_elsewhere_are_refused(
+    client: TestClient, sources: Path, tmp_path: Path, source: str
+) -> None:
+    for folder in ("elsewhere", "secrets"):
+        (tmp_path / folder).mkdir()
+    (sources / "link").symlink_to(tmp_path / "secrets", target_is_directory=True)
+    (sources / "photos" / "plain.txt").write_text("text", encoding="utf-8")
+    answer = client.post(REINDEX, json={"source": source})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:invalid-request")
+
+
+def test_no_source_is_read_without_a_folder_for_them(data_dir: Path, make_settings: MakeSettings) -> None:
+    client = TestClient(create_app(make_settings(data_dir)))
+    answer = client.post(REINDEX, json={"source": "photos"})
+    assert (answer.status_code, "VICINAL_SOURCES_DIR" in answer.json()["detail"]) == (422, True)
+
+
+def test_a_manifest_and_a_link_cannot_point_elsewhere(
+    client: TestClient,
+    worker: None,
+    sources: Path,
+    tmp_path: Path,
+    view: Callable[[int, int], Image.Image],
+) -> None:
+    secret = tmp_path / "secret.png"
+    view(1, 1).save(secret)
+    inside = next((sources / "photos").rglob("*.png"))
+    (sources / "photos" / "link.png").symlink_to(secret)
+    rows = ["id,path", f"inside,{inside.relative_to(sources)}", f"absolute,{secret}", "up,../secret.png"]
+    (sources / "list.csv").write_text("\n".join([*rows, "link,photos/link.png"]) + "\n", encoding="utf-8")
+    job = finished(client, client.post(REINDEX, json={"source": "list.csv"}).json()["id"])
+    assert (job["state"], job["result"]["n_items"]) == ("succeeded", 1)
+    assert {one["id"] for one in job["progress"]["failures"]} == {"absolute", "up", "link"}
+    assert all("sources_dir" in one["reason"] for one in job["progress"]["failures"])
+
+
+def test_the_name_of_an_upload_is_not_read_as_a_path(
+    data_dir: Path,
+    make_settings: MakeSettings,
+    catalog: Path,
+    bundles: Path,
+    tmp_path: Path,
+    view: Callable[[int, int], Image.Image],
+    encode: Callable[..., bytes],
+) -> None:
+    secret = tmp_path / "secret.png"
+    view(1, 1).save(secret)
+    app = create_app(make_settings(data_dir, sources_dir=catalog, bundles_dir=bundles))
+    client = TestClient(app)
+    upload = {"image": (str(secret), encode(view(2, 2)), "image/png")}
+    client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
+    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+        accepted = client.post(REINDEX, json={"bundle": "other", "activate": "manual"})
+        job = finished(client, accepted.json()["id"])
+    assert (job["state"], job["result"]["n_items"]) == ("succeeded", 60)
+    assert [(one["id"], "sources_dir" in one["reason"]) for one in job["progress"]["failures"]] == [
+        ("mine", True)
+    ]
+
+
+def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
+    with serving_app(app) as url, httpx.Client(base_url=url, timeout=60.0) as http:
+        accepted = http.post(REINDEX, json={"source": "photos"})
+        events = http.get(f"{accepted.headers['Location']}/events").text.split("\n\n")
+        assert http.get("/v1/galleries/shoes").json()["n_items"] == 18
+    last = dict(line.split(": ", 1) for line in events[-2].splitlines())
+    assert (last["event"], json.loads(last["data"])["state"]) == ("end", "succeeded")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"bundle": "missing"}, "no model bundle"),
+        ({"bundle": "../other"}, "bundle"),
+        ({"index": "Nonsense"}, "Nonsense"),
+        ({"activate": "sometimes"}, "activate"),
+        ({"max_failures": -1}, "max_failures"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_it_waits(
+    client: TestClient, body: dict[str, Any], said: str
+) -> None:
+    answer = client.post(REINDEX, json=body)
+    assert (answer.status_code, said in answer.json()["detail"]) == (422, True)
+    assert client.get("/v1/jobs").json() == {"jobs": []}
+
+
+def test_a_bundle_by_name_may_be_the_service_s_own(client: TestClient, worker: None) -> None:
+    job = finished(client, client.post(REINDEX, json={"bundle": "same"}).json()["id"])
+    assert (job["state"], job["result"]["is_active"]) == ("succeeded", True)
+
+
+@pytest.mark.parametrize(("gallery", "status"), [("boots", 404), ("No%20Name", 422)])
+def test_a_gallery_that_is_none_needs_a_source_and_a_name(
+    client: TestClient, gallery: str, status: int
+) -> None:
+    assert client.post(f"/v1/admin/galleries/{gallery}/reindex", json={}).status_code == status
+
+
+@pytest.mark.parametrize(("key", "status"), [("a", 422), ("w", 403), ("none", 401)])
+def test_re_indexing_is_for_administrators(
+    data_dir: Path, make_settings: MakeSettings, key: str, status: int
+) -> None:
+    keys = {"a": ["admin"], "w": ["search", "write"]}
+    client = TestClient(create_app(make_settings(data_dir, api_keys=keys)))
+    answer = client.post(REINDEX, json={"index": "Nonsense"}, headers={"X-API-Key": key})
+    assert answer.status_code == status
+
+
+def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
+    client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = app.state.galleries.embedder
+    at_work, may_go_on = threading.Event(), threading.Event()
+    infer = embedder.infer
+
+    def slow(tensors: Any) -> Any:
+        at_work.set()
+        may_go_on.wait(30)
+        return infer(tensors)
+
+    monkeypatch.setattr(embedder, "infer", slow)
+    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+        job_id = client.post(REINDEX, json={"source": "photos"}).json()["id"]
+        assert at_work.wait(30)
+        assert client.delete(f"/v1/jobs/{job_id}").json()["cancel_requested"]
+        may_go_on.set()
+        job = finished(client, job_id)
+    assert (job["state"], client.get("/v1/galleries/shoes").json()["n_items"]) == ("cancelled", 60)
+    deadline = time.monotonic() + 30
+    staged = app.state.settings.galleries_path / "shoes" / "staging" / job_id
+    while staged.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not staged.exists()

@@ -1,0 +1,159 @@
+"""Search over HTTP: every way to ask gets the same answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from vicinal.models.embedder import Embedder
+
+View = Callable[[int, int], Image.Image]
+Encode = Callable[..., bytes]
+SEARCH = "/v1/galleries/shoes/search"
+ITEM = "größe 42/view 3.png"
+
+
+@pytest.fixture(scope="module")
+def png(view: View, encode: Encode) -> bytes:
+    """A new view of the third label, in the gallery as `größe 42`."""
+    return encode(view(2, 9))
+
+
+def without_time(answer: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in answer.items() if key != "milliseconds"}
+
+
+def search(client: TestClient | httpx.Client, **body: object) -> dict[str, object]:
+    response = client.post(SEARCH, json=body)
+    assert response.status_code == 200, response.text
+    return without_time(response.json())
+
+
+def upload(client: TestClient | httpx.Client, png: bytes, **options: str) -> dict[str, object]:
+    response = client.post(SEARCH, files={"image": ("a.png", png, "image/png")}, data=options)
+    assert response.status_code == 200, response.text
+    return without_time(response.json())
+
+
+def test_a_view_of_a_label_is_matched(client: TestClient, png: bytes) -> None:
+    answer = upload(client, png)
+    assert answer["no_match"] is False
+    assert {match["label"] for match in answer["matches"]} == {"größe 42"}
+    assert answer["threshold"]["state"] == "true"
+
+
+def test_a_picture_of_nothing_in_the_gallery_has_no_match(
+    client: TestClient, view: View, encode: Encode
+) -> None:
+    answer = upload(client, encode(view(77, 0)))
+    assert (answer["no_match"], answer["matches"]) == (True, [])
+
+
+def test_multipart_base64_data_url_and_embedding_get_one_answer(
+    client: TestClient, png: bytes, embedder: Embedder
+) -> None:
+    encoded = base64.b64encode(png).decode()
+    expected = upload(client, png, include_candidates="true")
+    assert search(client, image_base64=encoded, include_candidates=True) == expected
+    data_url = f"data:image/png;base64,{encoded}"
+    assert search(client, image_base64=data_url, include_candidates=True) == expected
+    embedding = embedder.embed([png])[0].tolist()
+    assert search(client, embedding=embedding, include_candidates=True) == expected
+
+
+def test_an_item_is_answered_as_its_file_is_without_itself(
+    client: TestClient, view: View, encode: Encode
+) -> None:
+    """The file finds the item itself first; the others' similarities are the same."""
+    by_file = upload(client, encode(view(2, 3)), include_candidates="true", limit="100")
+    by_id = search(client, item_id=ITEM, include_candidates=True, limit=100)
+    similarities = [
+        {one["id"]: one["similarity"] for one in [*answer["matches"], *answer["candidates"]]}
+        for answer in (by_file, by_id)
+    ]
+    assert similarities[0].pop(ITEM) == pytest.approx(1.0)
+    assert similarities[0] == similarities[1]
+
+
+def test_a_real_server_answers_as_the_application_does(
+    client: TestClient, server_url: str, png: bytes
+) -> None:
+    with httpx.Client(base_url=server_url) as remote:
+        assert upload(remote, png) == upload(client, png)
+        assert search(remote, item_id=ITEM) == search(client, item_id=ITEM)
+
+
+def test_a_batch_equals_its_queries_alone(client: TestClient, view: View, encode: Encode) -> None:
+    queries = [{"image_base64": base64.b64encode(encode(view(label, 9))).decode()} for label in (0, 5, 60, 2)]
+    options = {"include_candidates": True, "limit": 7, "threshold": 0.6}
+    response = client.post(f"{SEARCH}/batch", json={"queries": queries, **options})
+    answers = [without_time(answer) for answer in response.json()["answers"]]
+    assert answers == [search(client, **query, **options) for query in queries]
+
+
+@pytest.mark.parametrize(
+    "queries", [[{"item_id": ITEM}, {"item_id": "plain/view 0.png"}], [{"embedding": [1.0] * 24}]]
+)
+def test_batches_of_items_and_of_embeddings(client: TestClient, queries: list[dict[str, object]]) -> None:
+    answers = client.post(f"{SEARCH}/batch", json={"queries": queries}).json()["answers"]
+    assert [without_time(answer) for answer in answers] == [search(client, **query) for query in queries]
+
+
+def test_candidates_come_only_on_request(client: TestClient, png: bytes) -> None:
+    assert upload(client, png)["candidates"] == []
+    candidates = upload(client, png, include_candidates="true", limit="4")["candidates"]
+    threshold = upload(client, png)["threshold"]["value"]
+    assert len(candidates) == 4
+    assert all(one["score"] < threshold and one["margin"] < 0 for one in candidates)
+
+
+def test_a_form_takes_all_options(client: TestClient, png: bytes) -> None:
+    answer = upload(client, png, limit="2", threshold="0.1", rerank="off")
+    assert (len(answer["matches"]), answer["threshold"]["source"]) == (2, "request")
+    assert answer["pipeline"] == "rerank=off"
+
+
+def test_without_reranking_there_is_no_calibration_to_decide_by(client: TestClient) -> None:
+    answer = search(client, item_id=ITEM, rerank="off")
+    assert (answer["no_match"], answer["threshold"]["value"]) == (None, None)
+    assert answer["candidates"][0]["contextual_similarity"] is None
+
+
+def test_the_threshold_of_an_answer_is_in_full_precision(client: TestClient) -> None:
+    """Sending it back decides the same."""
+    calibrated = search(client, item_id=ITEM)
+    by_request = search(client, item_id=ITEM, threshold=calibrated["threshold"]["value"])
+    assert by_request["matches"] == calibrated["matches"]
+
+
+def test_an_answer_names_its_gallery_version_and_bundle(client: TestClient, embedder: Embedder) -> None:
+    answer = search(client, item_id=ITEM)
+    assert answer["gallery"] == "shoes"
+    assert answer["version"] == client.get("/v1/galleries/shoes").json()["version"]
+    assert answer["bundle"] == embedder.bundle.fingerprint
+
+
+def test_an_answer_says_where_the_time_went(client: TestClient, png: bytes) -> None:
+    response = client.post(SEARCH, files={"image": png})
+    spent = response.json()["milliseconds"]
+    assert set(spent) == {"decode", "embed", "search", "rescore", "rerank", "answer"}
+    assert all(stage >= 0.0 for stage in spent.values())
+
+
+def test_json_needs_no_content_type(client: TestClient) -> None:
+    response = client.post(SEARCH, content=b'{"item_id": "plain/view 0.png"}', headers={"content-type": ""})
+    assert response.status_code == 200
+
+
+def test_an_upload_that_is_spooled_to_disk_is_answered(calibrated_client: TestClient, encode: Encode) -> None:
+    """Uploads above 1 MB are kept in a file meanwhile."""
+    noise = np.random.default_rng(0).integers(0, 256, (800, 800, 3), dtype=np.uint8)
+    content = encode(Image.fromarray(noise))
+    assert len(content) > 2**20
+    assert upload(calibrated_client, content)["no_match"] is True

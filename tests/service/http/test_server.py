@@ -1,0 +1,66 @@
+"""Serving: ports are taken early, and stopping a server is no error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.errors import RequestError
+from vicinal.service.http.server import listen
+
+
+def test_a_taken_port_is_refused_in_one_sentence() -> None:
+    with listen("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(RequestError, match=rf"127\.0\.0\.1:{port}.* --port"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_server_ends_without_an_error(
+    tmp_path: Path, tiny_bundle: ModelBundle, stop: signal.Signals
+) -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(tmp_path)]
+    server = subprocess.Popen(
+        [*command, "--bundle", str(tiny_bundle.path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[3],
+        env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
+    )
+    try:
+        wait_until_alive(f"http://127.0.0.1:{port}/livez")
+        server.send_signal(stop)
+        _, written = server.communicate(timeout=30)
+    finally:
+        server.kill()
+    assert (server.returncode, "Traceback" in written) == (0, False)
+
+
+def wait_until_alive(url: str) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.ConnectError:
+            time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

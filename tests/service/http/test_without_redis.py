@@ -1,0 +1,128 @@
+"""A server whose Redis goes away in mid-flight: slower at most, never without an answer."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from tests.service.redis_server import RedisServer
+from vicinal.service.http.server import serving
+from vicinal.service.settings import Settings
+
+OUTAGES = [("stop", "start"), ("freeze", "thaw")]
+SEARCH = "/v1/galleries/shoes/search"
+
+
+@pytest.fixture
+def http(
+    calibrated_dir: Path, make_settings: Callable[..., Settings], redis_server: RedisServer
+) -> Iterator[httpx.Client]:
+    """Client of a real server that uses Redis for everything, and is asked again soon after a failure."""
+    settings = make_settings(
+        calibrated_dir,
+        redis_url=redis_server.url,
+        redis_timeout_seconds=0.2,
+        redis_retry_seconds=0.1,
+        rate_limit="1000/minute",
+        run_jobs=False,
+    )
+    with serving(settings) as url, httpx.Client(base_url=url, timeout=30.0) as client:
+        yield client
+
+
+@pytest.fixture
+def queries(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> list[bytes]:
+    return [encode(view(label, 8)) for label in range(6)]
+
+
+def answers(http: httpx.Client, queries: list[bytes]) -> list[Any]:
+    """What is found; a search that fails fails the test."""
+    found = []
+    for query in queries:
+        response = http.post(SEARCH, files={"image": ("q.png", query, "image/png")})
+        assert response.status_code == 200, response.text
+        body = response.json()
+        found.append((body["no_match"], [(match["id"], match["score"]) for match in body["matches"]]))
+    return found
+
+
+def redis_state(http: httpx.Client) -> tuple[int, bool]:
+    response = http.get("/readyz")
+    return response.status_code, response.json()["redis"]["available"]
+
+
+def sample(http: httpx.Client, series: str) -> float:
+    (value,) = re.findall(rf"^{re.escape(series)} (\S+)$", http.get("/metrics").text, re.MULTILINE)
+    return float(value)
+
+
+@pytest.mark.parametrize(("go_away", "come_back"), OUTAGES)
+def test_searches_go_on_and_say_the_same(
+    http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
+) -> None:
+    before = answers(http, queries[:3])
+    getattr(redis_server, go_away)()
+    during = answers(http, queries)
+    getattr(redis_server, come_back)()
+    assert during[:3] == before
+    assert answers(http, queries) == during
+
+
+@pytest.mark.parametrize(("go_away", "come_back"), OUTAGES)
+def test_the_state_is_seen_in_readiness_and_metrics_and_it_recovers(
+    http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
+) -> None:
+    answers(http, queries[:1])
+    states = [(redis_state(http), sample(http, "vicinal_redis_up"))]
+    getattr(redis_server, go_away)()
+    answers(http, queries[1:2])
+    states.append((redis_state(http), sample(http, "vicinal_redis_up")))
+    getattr(redis_server, come_back)()
+    deadline = time.monotonic() + 30
+    while not redis_state(http)[1] and time.monotonic() < deadline:
+        answers(http, queries[:1])
+        time.sleep(0.05)
+    states.append((redis_state(http), sample(http, "vicinal_redis_up")))
+    assert states == [((200, True), 1.0), ((200, False), 0.0), ((200, True), 1.0)]
+
+
+def test_jobs_say_that_they_are_unavailable(http: httpx.Client, redis_server: RedisServer) -> None:
+    assert http.get("/v1/jobs").json() == {"jobs": []}
+    redis_server.stop()
+    answer = http.get("/v1/jobs")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["type"] == "urn:vicinal:problem:jobs-unavailable"
+
+
+def test_a_server_starts_and_answers_without_redis(
+    calibrated_dir: Path,
+    make_settings: Callable[..., Settings],
+    queries: list[bytes],
+    redis_server: RedisServer,
+) -> None:
+    redis_server.stop()
+    settings = make_settings(calibrated_dir, redis_url=redis_server.url, rate_limit="1000/minute")
+    with serving(settings) as url, httpx.Client(base_url=url, timeout=30.0) as client:
+        assert len(answers(client, queries)) == len(queries)
+        assert redis_state(client) == (200, False)
+
+
+def test_replicas_share_embeddings(
+    http: httpx.Client,
+    calibrated_dir: Path,
+    make_settings: Callable[..., Settings],
+    queries: list[bytes],
+    redis_server: RedisServer,
+) -> None:
+    before = answers(http, queries)
+    settings = make_settings(calibrated_dir, redis_url=redis_server.url)
+    with serving(settings) as url, httpx.Client(base_url=url, timeout=30.0) as other:
+        assert answers(other, queries) == before
+        assert sample(other, 'vicinal_query_cache_total{source="redis"}') == len(queries)

@@ -1,0 +1,175 @@
+"""Explanation: the numbers are those of the refiner and of the search, and the figure shows them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+from typer.testing import Result
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import MissingPackageError
+from vicinal.models.similarity import exact_similarities
+from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.http.app import create_app
+from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.explanation_figure import draw_explanation
+from vicinal.service.scoring.opened_refiner import refinement_plan
+from vicinal.service.settings import Settings
+
+GALLERY, ITEM = "shoes", "plain/view 0.png"
+View = Callable[[int, int], Image.Image]
+
+
+@pytest.fixture(scope="module")
+def settings(
+    tmp_path_factory: pytest.TempPathFactory, catalog: Path, refiner_bundle: ModelBundle
+) -> Settings:
+    made = Settings(
+        data_dir=tmp_path_factory.mktemp("explained"), bundle=refiner_bundle.path, device="cpu", threads=1
+    )
+    plan = refinement_plan(made.pipeline_for(refiner_bundle), refiner_bundle)
+    gallery = Gallery(made.galleries_path / GALLERY, refinement=plan)
+    build_gallery(gallery, read_source(catalog), Embedder(refiner_bundle, device="cpu", threads=1), workers=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def matcher(settings: Settings, refiner_bundle: ModelBundle) -> Matcher:
+    embedder = Embedder(refiner_bundle, device="cpu", threads=1)
+    return Matcher(Gallery.open(settings.galleries_path / GALLERY), embedder)
+
+
+def explain(matcher: Matcher, **options: object) -> Explanation:
+    return matcher.search(item_ids=[ITEM], explain=True, **options)[0].explanation
+
+
+def test_neighbors_are_the_nearest_items_with_their_attention(matcher: Matcher) -> None:
+    found = explain(matcher)
+    position = matcher.view.positions([ITEM])
+    context = matcher.view.neighbor_positions(position)[:, :4]
+    query, vectors = matcher.view.vectors(position), matcher.view.vectors(context)
+    attention = matcher.refiner.attend(query, vectors).attention[0]
+    assert [one.id for one in found.neighbors] == [item["id"] for item in matcher.view.items(context[0])]
+    np.testing.assert_array_equal([one.attention for one in found.neighbors], attention.T)
+    np.testing.assert_array_equal(
+        [one.similarity for one in found.neighbors], exact_similarities(query, vectors)[0]
+    )
+
+
+def test_cosines_are_those_of_each_step_to_the_first(matcher: Matcher) -> None:
+    position = matcher.view.positions([ITEM])
+    context = matcher.view.neighbor_positions(position)[:, :4]
+    query = matcher.view.vectors(position)
+    steps = matcher.refiner.refine(query, matcher.view.vectors(context))[0]
+    expected = [1.0, *exact_similarities(query[0], steps).tolist()]
+    assert explain(matcher).cosines == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_last_rank_is_that_of_the_search(matcher: Matcher) -> None:
+    found = explain(matcher, rerank="off")
+    assert found.candidate == matcher.search(item_ids=[ITEM], rerank="off")[0].candidates[0].id
+    assert (len(found.ranks), found.ranks[-1]) == (4, 1)
+
+
+def test_the_first_rank_is_that_of_a_search_that_refines_the_gallery_alone(matcher: Matcher) -> None:
+    found = explain(matcher, rerank="off")
+    plain = matcher.search(item_ids=[ITEM], refine="gallery", rerank="off", limit=100)[0].candidates
+    assert found.ranks[0] == [one.id for one in plain].index(found.candidate) + 1
+
+
+@pytest.mark.parametrize(
+    ("sides", "is_used"), [("off", False), ("gallery", False), ("query", True), ("both", True)]
+)
+def test_it_says_whether_the_search_used_the_refined_query(
+    matcher: Matcher, sides: str, is_used: bool
+) -> None:
+    found = explain(matcher, refine=sides)
+    assert (found.is_used, len(found.cosines), len(found.way)) == (is_used, 4, 4)
+
+
+def test_fewer_steps_make_a_shorter_way(matcher: Matcher) -> None:
+    whole, short = explain(matcher, refine="query"), explain(matcher, refine="query", steps=2)
+    assert short.cosines == whole.cosines[:3]
+    assert all(len(one.attention) == 2 for one in short.neighbors)
+
+
+def test_nothing_is_explained_unless_asked_for(matcher: Matcher) -> None:
+    assert matcher.search(item_ids=[ITEM])[0].explanation is None
+
+
+def test_distances_in_the_projection_are_at_most_the_true_ones(matcher: Matcher, view: View) -> None:
+    query = matcher.embedder.embed([view(3, 9)])
+    found = matcher.search(embeddings=query, explain=True)[0].explanation
+    items = matcher.view.vectors(matcher.view.positions([one.id for one in found.neighbors]))
+    places = np.array([one.place for one in found.neighbors])
+    shown = np.linalg.norm(places - np.array(found.way[0]), axis=1)
+    assert (shown <= np.linalg.norm(items - query, axis=1) + 1e-5).all()
+    assert 0.0 < sum(found.variance) <= 1.0 + 1e-9
+
+
+def test_a_bundle_without_a_refiner_has_nothing_to_explain(gallery: Gallery, embedder: Embedder) -> None:
+    with pytest.raises(RefinerNotFoundError, match="has no refiner"):
+        Matcher(gallery, embedder).search(item_ids=[ITEM], explain=True)
+
+
+def test_http_explains_a_picture_and_a_batch(
+    settings: Settings, view: View, encode: Callable[..., bytes]
+) -> None:
+    client = TestClient(create_app(settings))
+    form = {"files": {"image": encode(view(3, 9))}, "data": {"explain": "true"}}
+    alone = client.post(f"/v1/galleries/{GALLERY}/search", **form).json()["explanation"]
+    assert [len(one["attention"]) for one in alone["neighbors"]] == [3] * 4
+    body = {"queries": [{"item_id": ITEM}], "explain": True}
+    answers = client.post(f"/v1/galleries/{GALLERY}/search/batch", json=body).json()["answers"]
+    assert len(answers[0]["explanation"]["ranks"]) == 4
+
+
+def test_the_command_prints_and_draws(
+    settings: Settings, view: View, tmp_path: Path, run: Callable[..., Result]
+) -> None:
+    pytest.importorskip("matplotlib")
+    view(3, 9).save(tmp_path / "query.png")
+    options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
+    shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.png", *options).output
+    assert "attention by step" in shown
+    with Image.open(tmp_path / "way.png") as drawn:
+        assert (drawn.format, drawn.width > 1000) == ("PNG", True)
+        assert len(drawn.convert("RGB").getcolors(2**24)) > 50
+    printed = run("explain", tmp_path / "query.png", "--json", *options).output
+    assert len(json.loads(printed)["cosines"]) == 4
+
+
+def explanation_of(n_neighbors: int) -> Explanation:
+    neighbors = [
+        ExplainedNeighbor(f"{i}.png", f"label {i}", 0.5, [1.0 / n_neighbors] * 2, (0.1 * i, 0.2))
+        for i in range(n_neighbors)
+    ]
+    way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
+    return Explanation("abc", True, neighbors, [1.0, 0.9, 0.8], None, [None] * 3, way, (0.6, 0.3))
+
+
+@pytest.mark.parametrize("n_neighbors", [0, 1, 9])
+def test_a_query_with_few_or_many_neighbors_is_drawn(tmp_path: Path, n_neighbors: int) -> None:
+    pytest.importorskip("matplotlib")
+    draw_explanation(tmp_path / "way.png", explanation_of(n_neighbors), title="query")
+    assert (tmp_path / "way.png").stat().st_size > 10_000
+
+
+def test_without_matplotlib_the_figure_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'vicinal\[train\]'"):
+        draw_explanation(tmp_path / "way.png", explanation_of(1), title="query")

@@ -1,0 +1,260 @@
+"""The report page: self-contained, escaped, and true to the record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import Result
+
+from vicinal.calibration import Target
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.curves import Utilities
+from vicinal.service.http.app import create_app
+from vicinal.service.http.bodies.calibrations import ReportBody
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.charts import percent
+from vicinal.service.reports.figures import drift_figure, utility_figure
+from vicinal.service.reports.page import render_report
+from vicinal.service.reports.report import report_record
+from vicinal.service.reports.report_thumbnails import embed_thumbnails
+from vicinal.service.settings import Settings
+from vicinal.service.thresholds.drift import DriftState, read_drift
+
+SCRIPT = "<script>alert('x')</script>"
+REFERENCES = ("src", "href", "action", "srcset", "data", "poster", "xlink:href")
+
+
+class Page(HTMLParser):
+    """Tags, references and texts of a page, and whether what was opened was closed."""
+
+    VOID = frozenset({"meta", "img", "br", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.pictures: list[str] = []
+        self.handlers: list[str] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in REFERENCES]
+        self.pictures += [value or "" for name, value in attrs if (tag, name) == ("img", "src")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+@pytest.fixture
+def report(gallery: Gallery, embedder: Embedder) -> ReportBody:
+    snapshot = gallery.snapshot()
+    matcher = Matcher(gallery, embedder)
+    target = Target(rate="fpir", value=0.2)
+    found = Calibrator(snapshot, matcher.pipeline).measure(LabelledQueries.leave_one_out(snapshot), target)
+    record = matcher.calibrations.add(found.record, found.scores, found.details)
+    return report_record(matcher, record, read_drift(matcher.calibrations, record))
+
+
+def with_labels(report: ReportBody, label: str) -> ReportBody:
+    """The same report with all names of users replaced."""
+    details, record = report.details, report.record
+    names = {"query": label, "item": label, "query_label": label, "item_label": label}
+    utilities = {
+        space: one.model_copy(update={"labels": [label] * len(one.labels)})
+        for space, one in details.utilities.items()
+    }
+    details = details.model_copy(
+        update={
+            "false_accepts": [one.model_copy(update=names) for one in details.false_accepts],
+            "false_rejects": [one.model_copy(update=names) for one in details.false_rejects],
+            "utilities": utilities,
+        }
+    )
+    worst = tuple(one.model_copy(update={"label": label}) for one in record.evidence.worst_classes)
+    evidence = record.evidence.model_copy(update={"worst_classes": worst})
+    record = record.model_copy(update={"evidence": evidence, "warnings": (label,), "bundle": label})
+    return report.model_copy(update={"details": details, "record": record, "verdict": label, "reason": label})
+
+
+def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: Gallery) -> None:
+    text = render_report(report, gallery)
+    page = Page(text)
+    assert page.open == []
+    assert (page.tags.count("script"), page.tags.count("link"), page.handlers) == (0, 0, [])
+    assert all(one.startswith("data:image/jpeg;base64,") for one in page.references)
+    assert re.findall(r"https?:|url\(|@import", text) == []
+
+
+def test_the_verdict_stands_first_and_says_all_of_it(report: ReportBody, gallery: Gallery) -> None:
+    page = Page(render_report(report, gallery))
+    rate = report.record.evidence.rates["fpir"]
+    assert page.text.index(report.verdict) < page.text.index("Rates at the threshold")
+    for part in (
+        f"{report.record.threshold:.4f}",
+        "FPIR 20 %",
+        f"{percent(rate.rate)} (95 % interval {percent(rate.low)} to {percent(rate.high)})",
+        "10 labels",
+        "60 items",
+        "says nothing of",
+    ):
+        assert part in report.verdict
+
+
+def test_the_page_shows_every_section(report: ReportBody, gallery: Gallery) -> None:
+    page = Page(render_report(report, gallery))
+    for title in ("FAR and FRR over the threshold", "FPIR and FNIR over the threshold", "Scores of pairs"):
+        assert title in page.texts
+    for title in (
+        "Classes",
+        "What to expect",
+        "Drift since the activation",
+        "Worst false accepts",
+        "Warnings",
+    ):
+        assert title in page.texts
+    assert page.tags.count("svg") == 4 + len(report.details.utilities)
+    for one in report.record.evidence.worst_classes:
+        assert one.label in page.texts
+    for example in report.details.false_accepts[:8]:
+        assert f"score {example.score:.4f}" in page.texts
+
+
+def test_pictures_are_those_of_the_examples_and_fit(report: ReportBody, gallery: Gallery) -> None:
+    page = Page(render_report(report, gallery))
+    shown = report.details.false_accepts[:8] + report.details.false_rejects[:8]
+    assert len(page.pictures) == 2 * len(shown) > 0
+    assert sum(map(len, page.pictures)) <= 300_000
+    first = report.details.false_accepts[0]
+    expected = embed_thumbnails(gallery, report.record.version, [first.query, first.item])
+    assert page.pictures[:2] == expected
+
+
+def test_labels_of_users_never_become_markup(report: ReportBody, gallery: Gallery) -> None:
+    text = render_report(with_labels(report, SCRIPT), gallery)
+    page = Page(text)
+    assert (page.tags.count("script"), page.open, "<script" in text) == (0, [], False)
+    assert SCRIPT in page.texts
+
+
+def test_a_label_that_is_not_escaped_would_be_noticed(report: ReportBody, gallery: Gallery) -> None:
+    text = render_report(report, gallery).replace("Worst false accepts", SCRIPT)
+    assert Page(text).tags.count("script") == 1
+
+
+def test_thumbnails_stop_where_no_room_is_left(gallery: Gallery) -> None:
+    ids = [str(one) for one in gallery.snapshot().item_table["id"].to_pylist()[:6]]
+    version = gallery.snapshot().manifest.version
+    whole = embed_thumbnails(gallery, version, [*ids, ids[0]])
+    room = len(whole[0]) + len(whole[1])
+    cut = embed_thumbnails(gallery, version, [*ids, ids[0]], most_bytes=room)
+    assert cut[:2] == whole[:2]
+    assert sum(len(one or "") for one in cut) <= room
+    assert None not in whole
+
+
+def test_what_is_no_item_has_no_thumbnail(gallery: Gallery) -> None:
+    version = gallery.snapshot().manifest.version
+    assert embed_thumbnails(gallery, version, [None, "nowhere", "it's"]) == [None, None, None]
+    assert embed_thumbnails(gallery, 999, ["plain/view 0.png"]) == [None]
+
+
+def test_a_query_from_outside_never_gets_the_picture_of_an_item(report: ReportBody, gallery: Gallery) -> None:
+    record = report.record.model_copy(update={"source": "queries"})
+    page = Page(render_report(report.model_copy(update={"record": record}), gallery))
+    shown = report.details.false_accepts[:8] + report.details.false_rejects[:8]
+    assert (len(page.pictures), page.texts.count("no picture")) == (len(shown), len(shown))
+
+
+def test_a_threshold_set_by_hand_has_a_page_that_claims_nothing(
+    data_dir: Path, make_settings: Callable[..., Settings]
+) -> None:
+    client = TestClient(create_app(make_settings(data_dir)))
+    base = "/v1/admin/galleries/shoes"
+    record_id = client.put(f"{base}/threshold", json={"threshold": 0.3}).json()["record"]["id"]
+    page = Page(client.get(f"{base}/calibrations/{record_id}/report?format=html").text)
+    assert "no error rate is known" in page.text
+    assert ("svg" in page.tags, "95 %" in page.text) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "kind"),
+    [
+        ("", "*/*", "application/json"),
+        ("", "text/html,application/xml;q=0.9,*/*;q=0.8", "text/html"),
+        ("?format=html", "application/json", "text/html"),
+        ("?format=json", "text/html", "application/json"),
+    ],
+)
+def test_the_form_is_negotiated(calibrated_client: TestClient, query: str, accept: str, kind: str) -> None:
+    base = "/v1/admin/galleries/shoes/calibrations"
+    record_id = calibrated_client.get(base).json()["calibrations"][0]["id"]
+    answer = calibrated_client.get(f"{base}/{record_id}/report{query}", headers={"accept": accept})
+    assert answer.headers["content-type"].partition(";")[0] == kind
+    assert answer.headers["vary"] == "Accept"
+    assert ("content-security-policy" in answer.headers) == (kind == "text/html")
+
+
+def test_the_command_writes_the_same_page(
+    run: Callable[..., Result], report: ReportBody, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    result = run("calibration", "report", report.record.id, "-g", "shoes", "--output", path)
+    assert report.verdict in result.stdout
+    assert report.verdict in Page(path.read_text(encoding="utf-8")).texts
+
+
+def test_many_classes_are_drawn_in_part_and_the_worst_all() -> None:
+    n = 1000
+    values = np.linspace(0.1, 0.9, n)[:, None] * np.ones(100)
+    utilities = Utilities(
+        distances=np.linspace(0.5, 1.0, 100).tolist(),
+        labels=[f"label {i}" for i in range(n)],
+        values=values.tolist(),
+    )
+    figure = utility_figure("final scores", utilities)
+    kinds = [one.get("class") for one in figure.iter("path")]
+    assert (kinds.count("line worst"), kinds.count("line all")) == (10, 150)
+    names = [one.findtext("title") for one in figure.iter("path") if one.get("class") == "line worst"]
+    assert sorted(names) == sorted(f"label {i}" for i in range(10))
+    assert "160 of 1,000 classes" in "".join(figure.itertext())
+
+
+def test_drift_is_drawn_as_shares_of_each_kind() -> None:
+    drift = DriftState(
+        calibration="a",
+        pipeline="p",
+        since=None,
+        level="strong",
+        n_queries=40,
+        psi=0.5,
+        edges=(0.4, 0.6),
+        counts_then=(5, 10, 5),
+        counts_now=(40, 0, 0),
+    )
+    figure = drift_figure(drift)
+    heights = [float(one.get("height")) for one in figure.iter("rect")]
+    shares = [0.25, 1.0, 0.5, 0.0, 0.25, 0.0]
+    assert heights == pytest.approx([224 * share / 1.15 for share in shares], abs=0.06)
+    assert drift_figure(drift.model_copy(update={"psi": None})) is None

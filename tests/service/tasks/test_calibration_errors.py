@@ -1,0 +1,125 @@
+"""Calibrations that cannot be made: each says what is missing or what can be reached."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.service.conftest import LABELS, make_view
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.models.embedder import Embedder
+from vicinal.service.http.app import create_app
+from vicinal.service.jobs import JobWorker
+from vicinal.service.settings import Settings
+
+TYPE = "urn:vicinal:problem:"
+OFF = {"rerank": "off"}
+
+
+@pytest.fixture(scope="module")
+def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> Path:
+    """`bare` without labels, `alike` with one, `singles` with one image each, `copies` of one picture."""
+    root = tmp_path_factory.mktemp("errors")
+    folders = {
+        "bare": ["."] * 4,
+        "alike": ["only"] * 4,
+        "singles": list(LABELS),
+        "copies": ["a", "b", "c"] * 20,
+    }
+    for name, labels in folders.items():
+        for number, label in enumerate(labels):
+            folder = root / "sources" / name / label
+            folder.mkdir(parents=True, exist_ok=True)
+            make_view(0 if name == "copies" else number, 0).save(folder / f"{number}.png")
+        gallery = Gallery(root / "data" / "galleries" / name)
+        build_gallery(gallery, read_source(root / "sources" / name), embedder, workers=1)
+    return root / "data"
+
+
+@pytest.fixture
+def client(galleries: Path, tmp_path: Path, make_settings: Callable[..., Settings]) -> Iterator[TestClient]:
+    shutil.copytree(galleries, tmp_path / "data")
+    app = create_app(make_settings(tmp_path / "data"))
+    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+        yield TestClient(app)
+    app.state.jobs.queue.close()
+
+
+def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[str, Any]:
+    accepted = client.post(f"/v1/admin/galleries/{gallery}/calibrations", json=body)
+    assert accepted.status_code == 202, accepted.text
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        job: dict[str, Any] = client.get(accepted.headers["Location"]).json()
+        if job["state"] == "failed":
+            return job
+        time.sleep(0.1)
+    raise TimeoutError(job)
+
+
+@pytest.mark.parametrize(
+    ("gallery", "kind", "reason"),
+    [
+        ("bare", "calibration-unlabelled", "index it from class subfolders or a manifest"),
+        ("alike", "calibration-one-label", "no negative pairs: add images of other labels"),
+    ],
+)
+def test_what_the_labels_rule_out_is_refused_at_once(
+    client: TestClient, gallery: str, kind: str, reason: str
+) -> None:
+    answer = client.post(f"/v1/admin/galleries/{gallery}/calibrations", json={})
+    assert (answer.status_code, answer.json()["type"]) == (422, TYPE + kind)
+    assert reason in answer.json()["detail"]
+
+
+def test_queries_without_another_label_have_no_negatives(client: TestClient, embedder: Embedder) -> None:
+    body = {"embeddings": [[1.0] * embedder.bundle.dim], "labels": ["only"]}
+    answer = client.post("/v1/admin/galleries/alike/calibrations", json=body)
+    assert (answer.status_code, answer.json()["type"]) == (422, TYPE + "calibration-one-label")
+
+
+def test_an_unreachable_target_says_what_can_be_reached(client: TestClient) -> None:
+    """Every picture is the same, so that a query without a mate scores 1 with all of them."""
+    job = failed_job(client, "copies", {"target": "fpir=5%", **OFF})
+    assert job["problem_type"] == TYPE + "calibration-unreachable"
+    assert job["problem_members"] == {"target": "FPIR 5 %", "reachable": 1.0, "bound": "lowest"}
+    assert "the lowest that a threshold in [0, 1] reaches is 100 %" in job["problem"]
+
+
+def test_too_few_queries_say_how_many_are_needed(client: TestClient) -> None:
+    job = failed_job(client, "copies", {"target": "fpir=1%", **OFF})
+    assert job["problem_type"] == TYPE + "calibration-too-few-trials"
+    members = {"rate": 0.01, "n_trials": 60, "needed": 300, "trials": "queries without a mate"}
+    assert job["problem_members"] == members
+    assert "the lowest rate that 60 can show is 0.05" in job["problem"]
+
+
+def test_labels_without_a_second_image_have_no_mates(client: TestClient) -> None:
+    job = failed_job(client, "singles", {"target": "fnir=20%"})
+    assert job["problem_type"] == TYPE + "calibration-too-few-trials"
+    assert (job["problem_members"]["n_trials"], "queries with a mate" in job["problem"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("gallery", "target", "reason"),
+    [
+        ("bare", "fpir=5%", "no labels"),
+        ("alike", "fpir=5%", "no negative pairs"),
+        ("copies", "fpir=5%", "cannot be reached"),
+        ("copies", "fpir=1%", "needs at least 300 queries without a mate, this calibration has 60"),
+        ("singles", "fnir=20%", "needs at least 15 queries with a mate, this calibration has 0"),
+    ],
+)
+def test_the_command_says_it_in_one_line(
+    fail: Callable[..., str], galleries: Path, gallery: str, target: str, reason: str
+) -> None:
+    arguments = ("-g", gallery, "--target", target, "--rerank", "off", "--data-dir", galleries)
+    assert reason in fail("calibrate", *arguments)

@@ -1,0 +1,299 @@
+"""Calibrations over HTTP: jobs, history, activation, roll back, thresholds by hand and dry runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.embedder import Embedder
+from vicinal.service.http.app import create_app
+from vicinal.service.jobs import JobWorker
+from vicinal.service.settings import Settings
+from vicinal.service.thresholds.store import CalibrationStore
+
+MakeSettings = Callable[..., Settings]
+Calibrate = Callable[..., str]
+ADMIN = "/v1/admin/galleries/shoes"
+START = f"{ADMIN}/calibrations"
+SEARCH = "/v1/galleries/shoes/search"
+
+
+@pytest.fixture
+def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Path) -> FastAPI:
+    shutil.copytree(catalog, tmp_path / "sources" / "photos")
+    return create_app(make_settings(data_dir, sources_dir=tmp_path / "sources"))
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
+
+
+@pytest.fixture
+def worker(app: FastAPI) -> Iterator[None]:
+    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+        yield
+    app.state.jobs.queue.close()
+
+
+def finished(client: TestClient, answer: httpx.Response) -> dict[str, Any]:
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["Location"] == f"/v1/jobs/{answer.json()['id']}"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        job: dict[str, Any] = client.get(answer.headers["Location"]).json()
+        if job["state"] in ("succeeded", "failed", "cancelled"):
+            return job
+        time.sleep(0.1)
+    raise TimeoutError(answer.text)
+
+
+def threshold_of(client: TestClient) -> dict[str, Any]:
+    return client.post(SEARCH, json={"item_id": "plain/view 0.png"}).json()["threshold"]
+
+
+def problem_kind(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["type"].removeprefix("urn:vicinal:problem:")
+
+
+def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, worker: None) -> None:
+    job = finished(client, client.post(START, json={"target": "fpir=5%"}))
+    assert (job["state"], job["problem"], job["kind"]) == ("succeeded", None, "calibrate")
+    assert job["progress"]["stage"] == "keep"
+    record = client.get(f"{START}/{job['id']}").json()
+    assert (record["is_active"], record["state"], record["reason"]) == (True, "true", None)
+    assert record["record"]["source"] == "leave_one_out"
+    used = threshold_of(client)
+    assert (used["calibration"], used["target"], used["state"]) == (job["id"], "FPIR 5 %", "true")
+    assert used["value"] == job["result"]["threshold"] == record["record"]["threshold"]
+
+
+def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
+    job = finished(client, client.post(START))
+    text = client.get(f"/v1/jobs/{job['id']}/events").text
+    (event,) = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+    assert (event["state"], event["result"]["calibration"]) == ("succeeded", job["id"])
+
+
+def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None) -> None:
+    job = finished(client, client.post(START, json={"activate": False, "rerank": "off"}))
+    assert (job["result"]["is_active"], job["result"]["pipeline"]) == (False, "rerank=off")
+    assert threshold_of(client)["value"] is None
+    activated = client.post(f"{START}/{job['id']}/activate")
+    assert (activated.status_code, activated.json()["is_active"]) == (200, True)
+    off = client.post(SEARCH, json={"item_id": "plain/view 0.png", "rerank": "off"}).json()
+    assert off["threshold"]["calibration"] == job["id"]
+
+
+def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
+    broken = app.state.settings.sources_dir / "photos" / "plain" / "broken.png"
+    broken.write_text("no picture", encoding="utf-8")
+    job = finished(client, client.post(START, json={"queries": "photos"}))
+    assert (job["state"], job["progress"]["done"], job["progress"]["failed"]) == ("succeeded", 60, 1)
+    assert job["progress"]["failures"][0]["id"] == "plain/broken.png"
+    assert client.get(f"{START}/{job['id']}").json()["record"]["source"] == "queries"
+
+
+def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
+    client: TestClient, worker: None, app: FastAPI, gallery: Gallery
+) -> None:
+    snapshot = gallery.snapshot()
+    embeddings, labels = np.asarray(snapshot.embeddings), snapshot.labels.astype(str)
+    np.savez(app.state.settings.sources_dir / "queries.npz", embeddings=embeddings, labels=labels)
+    from_file = finished(client, client.post(START, json={"queries": "queries.npz"}))
+    body = {"embeddings": embeddings.tolist(), "labels": labels.tolist()}
+    from_request = finished(client, client.post(START, json=body))
+    assert from_request["request"]["is_upload"]
+    assert "embeddings" not in from_request["request"]
+    assert from_file["result"]["threshold"] == from_request["result"]["threshold"]
+    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
+
+
+def test_queries_as_uploaded_images(
+    client: TestClient,
+    worker: None,
+    view: Callable[[int, int], Image.Image],
+    encode: Callable[..., bytes],
+    gallery: Gallery,
+) -> None:
+    names = sorted(set(gallery.snapshot().labels))
+    files = [("image", ("same name.png", encode(view(i % 10, 7 + i // 10)), "image/png")) for i in range(70)]
+    data = {"label": [names[i % 10] for i in range(70)], "target": "fpir=10%", "activate": "false"}
+    job = finished(client, client.post(START, files=files, data=data))
+    assert (job["state"], job["progress"]["done"], job["request"]["activate"]) == ("succeeded", 70, False)
+    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
+
+
+def test_a_cancelled_calibration_leaves_nothing(client: TestClient, gallery: Gallery) -> None:
+    started = client.post(START, json={"embeddings": [[1.0] * 12], "labels": ["plain"]})
+    if started.status_code == 422:
+        dim = gallery.snapshot().manifest.dim
+        started = client.post(START, json={"embeddings": [[1.0] * dim], "labels": ["plain"]})
+    assert list((gallery.calibrations_path / "uploads").iterdir()) != []
+    client.delete(f"/v1/jobs/{started.json()['id']}")
+    assert client.get(f"/v1/jobs/{started.json()['id']}").json()["state"] == "cancelled"
+    assert client.get(START).json()["calibrations"] == []
+
+
+def test_history_activation_and_roll_back(client: TestClient, gallery: Gallery, calibrate: Calibrate) -> None:
+    first, second = calibrate(gallery), calibrate(gallery)
+    history = client.get(START).json()
+    assert [(one["id"], one["is_active"]) for one in history["calibrations"]] == [
+        (second, True),
+        (first, False),
+    ]
+    rolled_back = client.post(f"{START}/roll_back", json={})
+    assert (rolled_back.status_code, rolled_back.json()["record"]["id"]) == (200, first)
+    assert threshold_of(client)["calibration"] == first
+    assert [event["kind"] for event in client.get(START).json()["activations"]] == [
+        "activate",
+        "activate",
+        "roll_back",
+    ]
+    assert problem_kind(client.post(f"{START}/roll_back", json={})) == (422, "invalid-request")
+
+
+def test_a_threshold_set_by_hand_is_marked_and_claims_no_rate(client: TestClient) -> None:
+    answer = client.put(f"{ADMIN}/threshold", json={"threshold": 0.3})
+    assert answer.status_code == 200
+    record = answer.json()["record"]
+    assert (record["source"], record["rates"], record["evidence"]) == ("by_hand", None, None)
+    used = threshold_of(client)
+    assert (used["value"], used["source"], used["state"], used["target"]) == (0.3, "by_hand", "none", None)
+    assert "set by hand" in used["reason"]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5, "high", None])
+def test_what_is_no_score_is_not_set(client: TestClient, threshold: object) -> None:
+    answer = client.put(f"{ADMIN}/threshold", json={"threshold": threshold})
+    assert problem_kind(answer) == (422, "invalid-request")
+
+
+def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str, int]:
+    gained = sum(1 for one in scores if one < current and one >= candidate)
+    lost = sum(1 for one in scores if one >= current and one < candidate)
+    return {"n": len(scores), "to_match": gained, "to_no_match": lost}
+
+
+@pytest.mark.parametrize("shift", [-0.1, 0.0, 0.1])
+def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate, shift: float
+) -> None:
+    store = CalibrationStore(gallery.calibrations_path)
+    record = store.get(calibrate(gallery))
+    tried = record.threshold + shift
+    found = client.post(f"{START}/dry_run", json={"threshold": tried}).json()
+    scores = store.scores(record)
+    assert found["flips"]["searches"] == slow_flips(scores.top_scores, record.threshold, tried)
+    without = scores.trials["fpir"].scores
+    assert found["flips"]["without_mate"] == slow_flips(without, record.threshold, tried)
+    assert found["candidate"]["rates"]["fpir"]["rate"] == pytest.approx(np.mean(without >= tried))
+    assert found["current"]["rates"]["fpir"] == json.loads(record.evidence.rates["fpir"].model_dump_json())
+    assert (found["scores_of"], found["current"]["calibration"]) == (record.id, record.id)
+    assert threshold_of(client)["value"] == record.threshold
+
+
+def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
+    client: TestClient, worker: None, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    calibrate(gallery)
+    found = client.post(f"{START}/dry_run", json={"target": "fpir=20%"}).json()
+    job = finished(client, client.post(START, json={"target": "fpir=20%", "activate": False}))
+    assert found["candidate"]["threshold"] == job["result"]["threshold"]
+    again = client.post(f"{START}/dry_run", json={"calibration": job["id"]}).json()
+    assert again["candidate"] == {**found["candidate"], "calibration": job["id"]}
+    assert again["flips"] == found["flips"]
+
+
+def test_a_dry_run_beside_a_threshold_set_by_hand_uses_the_newest_scores(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    record_id = calibrate(gallery)
+    client.put(f"{ADMIN}/threshold", json={"threshold": 0.3})
+    found = client.post(f"{START}/dry_run", json={"calibration": record_id}).json()
+    assert (found["scores_of"], found["current"]["threshold"]) == (record_id, 0.3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"threshold": 0.5, "target": "fpir=5%"}, {"target": "speed=5%"}, {"threshold": 2.0}, {"x": 1}],
+)
+def test_a_dry_run_of_nothing_or_of_two_things_is_refused(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate, body: dict[str, Any]
+) -> None:
+    calibrate(gallery)
+    assert client.post(f"{START}/dry_run", json=body).status_code == 422
+
+
+def test_a_dry_run_without_stored_scores_says_so(client: TestClient) -> None:
+    answer = client.post(f"{START}/dry_run", json={"threshold": 0.5})
+    assert (answer.status_code, "has stored scores" in answer.json()["detail"]) == (422, True)
+
+
+def test_the_report_holds_the_record_and_its_curve(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    record_id = calibrate(gallery)
+    report = client.get(f"{START}/{record_id}/report").json()
+    record, curve = report["record"], report["curve"]
+    at = curve["thresholds"].index(record["threshold"])
+    for rate in ("far", "frr", "fpir", "fnir"):
+        assert curve[rate][at] == pytest.approx(record["evidence"]["rates"][rate]["rate"])
+    assert len(curve["thresholds"]) >= 201
+
+
+@pytest.mark.parametrize("call", ["GET {0}/nowhere", "GET {0}/nowhere/report", "POST {0}/nowhere/activate"])
+def test_what_is_not_there_is_not_found(client: TestClient, call: str) -> None:
+    method, url = call.format(START).split()
+    assert problem_kind(client.request(method, url)) == (404, "calibration-not-found")
+
+
+def test_a_record_of_another_bundle_is_not_activated(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    store = CalibrationStore(gallery.calibrations_path)
+    record = store.get(calibrate(gallery))
+    store.add(record.model_copy(update={"id": "other", "bundle": "0" * 16}), activate=False)
+    for call, body in ((f"{START}/other/activate", None), (f"{START}/dry_run", {"calibration": "other"})):
+        assert problem_kind(client.post(call, json=body)) == (409, "calibration-mismatch")
+
+
+def test_a_second_job_on_the_gallery_is_refused_and_keeps_no_queries(
+    client: TestClient, gallery: Gallery, embedder: Embedder
+) -> None:
+    first = client.post(START).json()["id"]
+    body = {"embeddings": [[1.0] * embedder.bundle.dim], "labels": ["plain"]}
+    second = client.post(START, json=body)
+    assert (*problem_kind(second), second.json()["job"]) == (409, "job-conflict", first)
+    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"target": "fpir=99%"},
+        {"queries": "../elsewhere"},
+        {"queries": "no such folder"},
+        {"rerank": "other"},
+        {"labels": ["plain"]},
+        {"embeddings": [[1.0]]},
+        {"embeddings": [[1.0, 2.0]], "labels": ["plain"]},
+        {"embeddings": [[1.0, 2.0]], "labels": ["plain"], "queries": "photos"},
+        {"is_upload": True},
+    ],
+)
+def test_what_cannot_work_never_waits(client: TestClient, body: dict[str, Any]) -> None:
+    assert client.post(START, json=body).status_code == 422
+    assert client.get("/v1/jobs").json()["jobs"] == []

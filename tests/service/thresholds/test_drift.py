@@ -1,0 +1,167 @@
+"""Drift monitor: counts every search that a calibration decided, over restarts and over all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.embedder import Embedder
+from vicinal.service.http.app import create_app
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.settings import Settings
+from vicinal.service.thresholds.drift import DriftMonitor, read_drift
+from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+
+Calibrate = Callable[..., str]
+
+
+@pytest.fixture
+def record(gallery: Gallery, calibrate: Calibrate) -> CalibrationRecord:
+    return CalibrationStore(gallery.calibrations_path).get(calibrate(gallery))
+
+
+@pytest.fixture
+def monitor(tmp_path: Path) -> DriftMonitor:
+    return DriftMonitor(tmp_path / "replicas", seconds=3600.0)
+
+
+def search(matcher: Matcher, monitor: DriftMonitor, n: int = 60, **options: object) -> list[float]:
+    """Search for the first items, and give their top scores."""
+    ids = [item["id"] for item in matcher.snapshot.items(range(n))]
+    answers = matcher.search(item_ids=ids, **options)
+    monitor.record(answers, matcher)
+    return [answer.top_score for answer in answers]
+
+
+def test_the_counts_are_those_of_counting_every_top_score(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    scores = np.array(search(matcher, monitor))
+    found = monitor.drift(matcher, record)
+    slow = [0] * (len(found.edges) + 1)
+    for score in scores:
+        slow[sum(1 for edge in found.edges if score >= edge)] += 1
+    assert (list(found.counts_now), found.n_queries) == (slow, 60)
+    assert found.no_match_now == np.mean(scores < record.threshold)
+
+
+def test_the_queries_of_the_calibration_show_no_drift_and_others_do(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    """Leave-one-out searched for these very items."""
+    search(matcher, monitor)
+    same = monitor.drift(matcher, record)
+    assert (same.level, same.counts_now) == ("none", same.counts_then)
+    rng = np.random.default_rng(1)
+    strangers = rng.normal(size=(60, matcher.embedder.bundle.dim))
+    for _ in range(5):
+        monitor.record(matcher.search(embeddings=strangers), matcher)
+    assert monitor.drift(matcher, record).level == "strong"
+
+
+def test_searches_that_another_threshold_or_a_filter_decided_are_not_counted(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    search(matcher, monitor, threshold=0.5)
+    search(matcher, monitor, filter="label <> 'plain'")
+    search(matcher, monitor, rerank="off")
+    found = monitor.drift(matcher, record)
+    assert (found.level, found.reason) == ("unknown", "no search was counted since")
+
+
+def test_a_restarted_process_goes_on_with_its_counts(
+    matcher: Matcher, record: CalibrationRecord, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with DriftMonitor(tmp_path / "replicas", seconds=3600.0) as monitor:
+            search(matcher, monitor, 10)
+    assert read_drift(matcher.calibrations, record).n_queries == 20
+    assert len(list((matcher.calibrations.path / "drift").iterdir())) == 1
+
+
+def test_the_counts_of_all_processes_are_added(
+    matcher: Matcher, record: CalibrationRecord, tmp_path: Path
+) -> None:
+    with (
+        DriftMonitor(tmp_path / "replicas", seconds=3600.0) as first,
+        DriftMonitor(tmp_path / "replicas", seconds=3600.0) as second,
+    ):
+        search(matcher, first, 10)
+        search(matcher, second, 5)
+        second.write()
+        assert first.drift(matcher, record).n_queries == 15
+        search(matcher, second, 5)
+        assert second.drift(matcher, record).n_queries == 10
+    assert read_drift(matcher.calibrations, record).n_queries == 20
+
+
+def test_counting_begins_anew_when_the_calibration_is_put_in_force_again(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate
+) -> None:
+    with monitor:
+        search(matcher, monitor, 10)
+        monitor.write()
+        other = matcher.calibrations.get(calibrate(matcher.gallery))
+        gone = monitor.drift(matcher, record)
+        assert (gone.level, "not in force" in gone.reason) == ("unknown", True)
+        search(matcher, monitor, 5)
+        assert monitor.drift(matcher, other).n_queries == 5
+        matcher.calibrations.activate(record)
+        search(matcher, monitor, 3)
+        assert monitor.drift(matcher, record).n_queries == 3
+
+
+def test_a_threshold_set_by_hand_has_nothing_to_drift_from(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    by_hand = {"id": "hand", "source": "by_hand", "target": None, "rates": None, "evidence": None}
+    kept = matcher.calibrations.add(record.model_copy(update={**by_hand, "scores_sha256": None}))
+    search(matcher, monitor)
+    assert monitor.drift(matcher, kept).reason == "the record has no scores to compare with"
+
+
+def test_damaged_counts_are_left_out_and_told(
+    matcher: Matcher, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = matcher.calibrations.path / "drift"
+    folder.mkdir()
+    (folder / f"{record.id}.7.json").write_text('{"since": null', encoding="utf-8")
+    with DriftMonitor(tmp_path / "replicas") as monitor:
+        search(matcher, monitor, 10)
+        assert monitor.drift(matcher, record).n_queries == 10
+    assert f"{record.id}.7.json" in caplog.text
+
+
+def test_a_deleted_gallery_is_not_written_to(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    with monitor:
+        search(matcher, monitor, 10)
+        matcher.gallery.delete()
+    assert not matcher.gallery.path.exists()
+
+
+def test_drift_is_served_and_among_the_metrics(
+    data_dir: Path,
+    record: CalibrationRecord,
+    make_settings: Callable[..., Settings],
+    view: Callable[[int, int], Image.Image],
+    embedder: Embedder,
+) -> None:
+    client = TestClient(create_app(make_settings(data_dir)))
+    for _ in range(40):
+        body = {"embedding": np.random.default_rng(3).normal(size=embedder.bundle.dim).tolist()}
+        client.post("/v1/galleries/shoes/search", json=body)
+    drift = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/drift").json()
+    assert (drift["n_queries"], drift["level"]) == (40, "strong")
+    report = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/report").json()
+    assert report["drift"] == drift
+    lines = client.get("/metrics").text.splitlines()
+    shown = [line for line in lines if line.startswith('vicinal_drift_level{gallery="shoes"')]
+    assert [line.rpartition(" ")[2] for line in shown] == ["2.0"]
