@@ -7,10 +7,6 @@ import sys
 import typer
 from pydantic import ValidationError
 
-from vicinal.calibration import CalibrationError
-from vicinal.indexer.errors import IndexerError
-from vicinal.models.errors import ModelsError
-from vicinal.refine.errors import RefineError
 from vicinal.service.cli import (
     calibrate,
     calibration,
@@ -28,7 +24,7 @@ from vicinal.service.cli import (
 from vicinal.service.cli import server as serve
 from vicinal.service.cli.console import errors
 from vicinal.service.cli.worker import worker
-from vicinal.service.errors import ServiceError
+from vicinal.service.problem_types import ERRORS
 
 __all__ = ["app", "main"]
 
@@ -54,22 +50,18 @@ app.command("openapi")(openapi.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")
 
-_EXPECTED = (CalibrationError, IndexerError, ModelsError, RefineError, ServiceError)
-
 
 def main() -> None:
     """Run the command line."""
     try:
         app()
-    except _EXPECTED as error:
+    except (*ERRORS, OSError) as error:
         _fail(str(error))
     except ValidationError as error:
         first = error.errors()[0]
         _fail(f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
-    except OSError as error:
-        _fail(str(error))
 
 
 def _fail(reason: str) -> None:

@@ -8,20 +8,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from vicinal.calibration import CalibrationError
-from vicinal.indexer.errors import IndexerError
-from vicinal.models.errors import ModelsError
-from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, ServiceError
-from vicinal.service.http.problems import problem_members, problem_type
+from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, RequestError
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.heartbeat import Heartbeat
 from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.store import JobStore
+from vicinal.service.problem_types import ERRORS, problem_members, problem_type
 
 __all__ = ["JobKind", "JobRunner"]
 
 logger = logging.getLogger(__name__)
-_EXPECTED = (CalibrationError, IndexerError, ModelsError, ServiceError, OSError)
 _SECONDS_BETWEEN_TRIES = 1.0
 
 
@@ -113,7 +109,7 @@ class JobRunner:
             self._end(context.job, {"state": "succeeded", "result": result, "problem": None})
         except JobStoppedError as stop:
             self._stopped(context.job, stop)
-        except _EXPECTED as error:
+        except (*ERRORS, OSError) as error:
             self._end(
                 context.job,
                 {
@@ -157,4 +153,4 @@ class JobRunner:
         try:
             return self.kinds[job.kind]
         except KeyError as error:
-            raise ServiceError(f"this worker knows no jobs of kind '{job.kind}'") from error
+            raise RequestError(f"this worker knows no jobs of kind '{job.kind}'") from error

@@ -27,8 +27,8 @@ from vicinal.service.http.bodies.items import (
     ItemPatch,
     RefusedImageBody,
 )
-from vicinal.service.http.problems import problem_type
 from vicinal.service.http.requests import GalleriesDependency, SettingsDependency
+from vicinal.service.problem_types import problem_type
 
 __all__ = ["router", "writing_router"]
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.service.jobs.conftest import Steps
 from vicinal.indexer.errors import BuildError
+from vicinal.models.errors import BundleError
+from vicinal.refine.errors import RefinementError
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.jobs import Job, JobRunner, JobStore, new_job
 
@@ -41,11 +43,22 @@ def test_a_ticket_is_not_honored_while_the_job_runs(job: Job, make_runner: MakeR
 
 
 @pytest.mark.parametrize(
-    ("error", "problem"),
-    [(BuildError("12 images\ncould not be used"), "12 images could not be used"), (KeyError("x"), "log")],
+    ("error", "problem", "kind"),
+    [
+        (BuildError("12 images\ncould not be used"), "12 images could not be used", "build-failed"),
+        (BundleError("the bundle is damaged"), "the bundle is damaged", "bundle-unusable"),
+        (RefinementError("the refiner has 2 steps"), "the refiner has 2 steps", "invalid-refinement"),
+        (KeyError("x"), "log", "internal-error"),
+    ],
 )
 def test_a_failure_ends_the_job_with_its_reason(
-    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps, error: Exception, problem: str
+    store: JobStore,
+    job: Job,
+    make_runner: MakeRunner,
+    steps: Steps,
+    error: Exception,
+    problem: str,
+    kind: str,
 ) -> None:
     def break_down(number: int) -> None:
         raise error
@@ -54,6 +67,7 @@ def test_a_failure_ends_the_job_with_its_reason(
     make_runner().run(job.id, 1)
     ended = store.get(job.id)
     assert (ended.state, problem in str(ended.problem), steps.cleaned) == ("failed", True, [job.id])
+    assert ended.problem_type == f"urn:vicinal:problem:{kind}"
 
 
 def test_a_cancelled_job_stops_after_the_batch_under_way(

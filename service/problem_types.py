@@ -1,0 +1,134 @@
+"""Problem types: the stable name and the HTTP status of every error that the project raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vicinal.calibration import (
+    CalibrationError,
+    NotEnoughTrialsError,
+    OneLabelError,
+    UnlabelledGalleryError,
+    UnreachableTargetError,
+)
+from vicinal.indexer.errors import (
+    BuildError,
+    BundleMismatchError,
+    FilterError,
+    GalleryBusyError,
+    GalleryError,
+    GalleryNotFoundError,
+    GalleryNotRefinedError,
+    IndexerError,
+    ItemNotFoundError,
+    SourceError,
+    StorageError,
+    VersionNotFoundError,
+)
+from vicinal.models.errors import (
+    BundleError,
+    ConfigError,
+    DatasetError,
+    EmbeddingError,
+    EvaluationError,
+    ImageError,
+    ImageTooLargeError,
+    ImageTooSmallError,
+    MissingPackageError,
+    ModelsError,
+    NotAnImageError,
+    TrainingStoppedError,
+    UnsupportedFormatError,
+)
+from vicinal.refine.errors import (
+    RefineError,
+    RefinementError,
+    RefinerConfigError,
+    RefinerMismatchError,
+    RefinerNotFoundError,
+    RefinerTrainingError,
+)
+from vicinal.service.errors import (
+    CalibrationMismatchError,
+    CalibrationNotFoundError,
+    CalibrationRecordError,
+    ComparisonNotFoundError,
+    ComparisonRecordError,
+    JobConflictError,
+    JobNotFoundError,
+    JobStoppedError,
+    JobsUnavailableError,
+    NothingAddedError,
+    RedisAwayError,
+    RequestError,
+    ServiceError,
+    TooManyRequestsError,
+)
+
+__all__ = ["ERRORS", "PREFIX", "PROBLEMS", "problem_members", "problem_type"]
+
+PREFIX = "urn:vicinal:problem:"
+
+# Roots of what the project raises on purpose: each error of them explains itself in one sentence.
+ERRORS = (CalibrationError, IndexerError, ModelsError, RefineError, ServiceError)
+
+# HTTP status and last part of the type; an error without an entry of its own has that of its base.
+PROBLEMS: dict[type[Exception], tuple[int, str]] = {
+    NotAnImageError: (400, "not-an-image"),
+    UnsupportedFormatError: (415, "unsupported-format"),
+    ImageTooLargeError: (413, "image-too-large"),
+    ImageTooSmallError: (422, "image-too-small"),
+    ImageError: (400, "not-an-image"),
+    EmbeddingError: (422, "invalid-embedding"),
+    BundleError: (500, "bundle-unusable"),
+    ConfigError: (422, "invalid-configuration"),
+    DatasetError: (422, "dataset-unusable"),
+    EvaluationError: (422, "evaluation-impossible"),
+    TrainingStoppedError: (409, "training-stopped"),
+    MissingPackageError: (501, "package-missing"),
+    NothingAddedError: (422, "nothing-added"),
+    RequestError: (422, "invalid-request"),
+    FilterError: (422, "invalid-filter"),
+    ItemNotFoundError: (404, "item-not-found"),
+    VersionNotFoundError: (404, "version-not-found"),
+    GalleryNotFoundError: (404, "gallery-not-found"),
+    BundleMismatchError: (409, "bundle-mismatch"),
+    GalleryNotRefinedError: (409, "gallery-not-refined"),
+    RefinerNotFoundError: (422, "refiner-not-found"),
+    RefinerMismatchError: (409, "refiner-mismatch"),
+    RefinementError: (422, "invalid-refinement"),
+    RefinerConfigError: (422, "invalid-configuration"),
+    RefinerTrainingError: (422, "refiner-untrainable"),
+    GalleryBusyError: (409, "gallery-busy"),
+    UnlabelledGalleryError: (422, "calibration-unlabelled"),
+    OneLabelError: (422, "calibration-one-label"),
+    NotEnoughTrialsError: (422, "calibration-too-few-trials"),
+    UnreachableTargetError: (422, "calibration-unreachable"),
+    CalibrationError: (422, "calibration-impossible"),
+    CalibrationMismatchError: (409, "calibration-mismatch"),
+    CalibrationNotFoundError: (404, "calibration-not-found"),
+    CalibrationRecordError: (500, "calibration-damaged"),
+    ComparisonNotFoundError: (404, "comparison-not-found"),
+    ComparisonRecordError: (500, "comparison-damaged"),
+    RedisAwayError: (503, "redis-away"),
+    TooManyRequestsError: (429, "too-many-requests"),
+    JobNotFoundError: (404, "job-not-found"),
+    JobConflictError: (409, "job-conflict"),
+    JobStoppedError: (409, "job-stopped"),
+    JobsUnavailableError: (503, "jobs-unavailable"),
+    SourceError: (422, "source-unusable"),
+    StorageError: (507, "storage-failed"),
+    BuildError: (422, "build-failed"),
+    GalleryError: (500, "gallery-damaged"),
+}
+
+
+def problem_type(error: Exception) -> str:
+    """Problem type of an error that is told beside others, or in a job."""
+    known = (PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS)
+    return PREFIX + next(known, (500, "internal-error"))[1]
+
+
+def problem_members(error: Exception) -> dict[str, Any]:
+    """Members of a problem document beyond the standard ones."""
+    return dict(getattr(error, "members", {}))
