@@ -214,7 +214,7 @@ def main() -> None:
         "dim": manifest.dim,
         "index": manifest.index,
         "live_changes": {"added": N_ADDED, "removed": N_REMOVED},
-        "neighbor_graph": "cell by cell, see benchmarks/speed/cell_graph.py; an index job makes the exact one",
+        "neighbor_graph": "cell by cell, see benchmarks/speed/cell_graph.py; index jobs make exact ones",
         "build_seconds": build_seconds,
         "derived_bytes": {
             file.name: file.stat().st_size
