@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.curves import Example
-from vicinal.service.http.bodies.calibrations import ReportBody
 from vicinal.service.reports.markup import Element, element
+from vicinal.service.reports.report import ReportBody
 from vicinal.service.reports.report_parts import section_head
 from vicinal.service.reports.report_thumbnails import embed_thumbnails
 

@@ -6,7 +6,6 @@ from importlib.resources import files
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.evidence import RateEvidence
-from vicinal.service.http.bodies.calibrations import ReportBody
 from vicinal.service.reports.charts import percent
 from vicinal.service.reports.examples import examples_section
 from vicinal.service.reports.figures import (
@@ -17,6 +16,7 @@ from vicinal.service.reports.figures import (
     utility_figure,
 )
 from vicinal.service.reports.markup import Child, Element, element, to_html
+from vicinal.service.reports.report import ReportBody
 from vicinal.service.reports.report_parts import card, note, rate_name, section_head, table
 from vicinal.service.thresholds.store import CalibrationRecord
 

@@ -2,23 +2,84 @@
 
 from __future__ import annotations
 
-import numpy as np
+from datetime import datetime
+from typing import Literal
 
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.service.calibrator.curves import CalibrationDetails
 from vicinal.service.calibrator.stored_scores import StoredScores
-from vicinal.service.http.bodies.calibrations import (
-    CalibrationHistoryBody,
-    CalibrationStateBody,
-    CalibrationSummaryBody,
-    ReportBody,
-)
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.verdict import describe_verdict
+from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore, Rates
 
-__all__ = ["describe_history", "describe_record", "report_record"]
+__all__ = [
+    "CalibrationHistoryBody",
+    "CalibrationStateBody",
+    "CalibrationSummaryBody",
+    "ReportBody",
+    "describe_history",
+    "describe_record",
+    "report_record",
+]
 
 _N_THRESHOLDS = 200
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class CalibrationSummaryBody(_Response):
+    """One record of the history."""
+
+    id: str
+    created_at: datetime
+    source: Literal["leave_one_out", "queries", "by_hand"]
+    target: str | None
+    threshold: float
+    rates: Rates | None = Field(description="Null for a threshold set by hand.")
+    pipeline: str
+    version: int
+    n_items: int
+    is_active: bool = Field(description="Whether searches with its pipeline use it.")
+
+
+class CalibrationHistoryBody(_Response):
+    """Records of a gallery, newest first, and what was in force when."""
+
+    calibrations: list[CalibrationSummaryBody]
+    activations: list[ActivationEvent] = Field(description="Oldest first.")
+
+
+class CalibrationStateBody(_Response):
+    """One record, and how it stands to the gallery as it is."""
+
+    record: CalibrationRecord
+    is_active: bool = Field(description="Whether searches with its pipeline use it.")
+    active_since: datetime | None
+    state: Literal["true", "stale", "none"] = Field(
+        description="What answers decided by it say; `none`: set by hand, or of another bundle or gallery."
+    )
+    reason: str | None = Field(description="Why the state is not `true`.")
+
+
+class ReportBody(CalibrationStateBody):
+    """All that is known of one calibration."""
+
+    verdict: str = Field(description="What it promises, on how little, and what it says nothing of.")
+    drift: DriftState
+    details: CalibrationDetails | None = Field(
+        description="Curves, histograms, utilities of all classes and the worst examples; null where "
+        "none are kept."
+    )
+    curve: dict[str, list[float | None]] = Field(
+        description="Rates over thresholds, from the stored scores; empty where there are none. Null where a "
+        "rate was not measured, or its scores were not kept."
+    )
 
 
 def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:

@@ -15,21 +15,21 @@ from starlette.datastructures import UploadFile
 
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import RequestError
-from vicinal.service.http.bodies.calibrations import (
-    CalibrationHistoryBody,
-    CalibrationStart,
-    CalibrationStateBody,
-    DryRun,
-    ReportBody,
-    ThresholdByHand,
-)
+from vicinal.service.http.bodies.calibrations import CalibrationStart, DryRun, ThresholdByHand
 from vicinal.service.http.media_types import preferred_media_type
 from vicinal.service.http.requests import CalibrationJobDependency, GalleriesDependency, JobsDependency
 from vicinal.service.http.routes.pipelines import router as pipelines_router
 from vicinal.service.jobs import Job, JobStore, new_job
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import PAGE_POLICY, render_report
-from vicinal.service.reports.report import describe_history, describe_record, report_record
+from vicinal.service.reports.report import (
+    CalibrationHistoryBody,
+    CalibrationStateBody,
+    ReportBody,
+    describe_history,
+    describe_record,
+    report_record,
+)
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import PipelineChoice, chosen_pipeline
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest

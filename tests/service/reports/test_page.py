@@ -18,12 +18,11 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
 from vicinal.service.calibrator.curves import Utilities
 from vicinal.service.http.app import create_app
-from vicinal.service.http.bodies.calibrations import ReportBody
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.charts import percent
 from vicinal.service.reports.figures import drift_figure, utility_figure
 from vicinal.service.reports.page import render_report
-from vicinal.service.reports.report import report_record
+from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.reports.report_thumbnails import embed_thumbnails
 from vicinal.service.settings import Settings
 from vicinal.service.thresholds.drift import DriftState, read_drift
