@@ -39,7 +39,7 @@ def running_server(
     """
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port), "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(data_dir)]
     variables = {**os.environ, **(environment or {})}
     with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables) as server:
         try:

@@ -3,6 +3,10 @@
 For each image set: index the gallery of its calibration classes, calibrate for an FPIR on the labelled
 queries of these classes, then search a gallery of the test classes, which share no label with them, by
 HTTP and count. Everything is done with the commands a user would type.
+
+With `--leave-one-out` the gallery of the test classes is calibrated by leaving out its own items, the default
+of `vicinal calibrate`, and searched for the protocol's queries, which were taken on other occasions:
+what does the default promise, and what is measured afterwards?
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ REFINE = ("off", "both")
 
 def vicinal(*arguments: object) -> dict:
     """Run a command and read its JSON."""
-    command = [sys.executable, "-m", "service", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "vicinal", *map(str, arguments), "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
@@ -92,18 +96,19 @@ def with_interval(rows: list[dict], counts) -> dict[str, float]:
     return {"value": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
 
 
-def coarse_options(part: Part) -> tuple[str, ...]:
-    """The option that tells near from far labels, where the set has coarse labels."""
+def queried(part: Part) -> tuple[object, ...]:
+    """The options that name the queries and, where the set has them, the coarse labels."""
     with part.queries.open(newline="", encoding="utf-8") as stream:
         has_coarse = any(row["coarse"] for row in csv.DictReader(stream))
-    return ("--coarse-by", "coarse") if has_coarse else ()
+    return ("--queries", part.queries, *(("--coarse-by", "coarse") if has_coarse else ()))
 
 
-def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
+def run_set(root: Path, folder: Path, bundle: Path, target: str, *, leave_one_out: bool = False) -> dict:
     """All steps for one image set."""
     data_dir = folder / "data"
     options = ("--data-dir", data_dir, "--bundle", bundle)
-    parts = {split: extract_part(root, split, folder / split) for split in ("calibration", "test")}
+    calibrated = "test" if leave_one_out else "calibration"
+    parts = {split: extract_part(root, split, folder / split) for split in {calibrated, "test"}}
     indexed = {
         split: vicinal("index", part.gallery, "--gallery", split, *options) for split, part in parts.items()
     }
@@ -112,9 +117,9 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str) -> dict:
     with serving(Settings(data_dir=data_dir, bundle=bundle)) as url:
         for refine, rerank in itertools.product(REFINE if has_refiner else REFINE[:1], RERANK):
             calibration = vicinal(
-                *("calibrate", "--gallery", "calibration", "--queries", parts["calibration"].queries),
-                *("--target", target, "--refine", refine, "--rerank", rerank),
-                *(*coarse_options(parts["calibration"]), *options),
+                *("calibrate", "--gallery", calibrated, "--target", target),
+                *(() if leave_one_out else queried(parts[calibrated])),
+                *("--refine", refine, "--rerank", rerank, *options),
             )
             pipeline = {"refine": refine, "rerank": rerank}
             rows = search_all(url, "test", parts["test"], pipeline, calibration["threshold"])
@@ -151,6 +156,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--target", default="fpir=5%")
     parser.add_argument("--suffix", default="", help="added to the names of the raw results")
+    parser.add_argument("--leave-one-out", action="store_true", help="calibrate as `vicinal calibrate` does")
     arguments = parser.parse_args()
     for name in arguments.sets:
         root = arguments.data / name
@@ -158,7 +164,13 @@ def main() -> None:
             print(f"{name}: not found in {arguments.data}, left out")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            result = run_set(root, Path(folder), arguments.bundle, arguments.target)
+            result = run_set(
+                root,
+                Path(folder),
+                arguments.bundle,
+                arguments.target,
+                leave_one_out=arguments.leave_one_out,
+            )
         found = {"set": name, "target": arguments.target, "bundle": arguments.bundle.name, **result}
         print(save_result(f"protocol_{name}{arguments.suffix}", found))
 
