@@ -25,7 +25,7 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.index_recall
 	$(BIN)/python -m benchmarks.speed.loss_costs
 	$(BIN)/python -m benchmarks.speed.query_stages
-	$(BIN)/python -m benchmarks.refiner.refiner_costs
+	$(BIN)/python -m benchmarks.refiner.costs
 	$(BIN)/python -m benchmarks.speed.start_up --folder build/start-up
 	$(BIN)/python -m benchmarks.speed.crash_run
 	$(BIN)/python -m benchmarks.speed.swap_under_load

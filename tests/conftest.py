@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.refiner_weights import parameter_shapes, save_weights
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -127,3 +128,18 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"image sets not found at {path} (VICINAL_TEST_DATA)")
     return path
+
+
+@pytest.fixture(scope="session")
+def make_contexts() -> Callable[..., tuple[FloatArray, FloatArray, np.ndarray]]:
+    """Queries with neighbors near them; the mask hides some, and all of the last query's."""
+
+    def make(n: int, k: int = 5, dim: int = 24, seed: int = 0) -> tuple[FloatArray, FloatArray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        queries = normalize(rng.normal(size=(n, dim)))
+        near = queries[:, None] + 0.2 * rng.normal(size=(n, k, dim))
+        mask = rng.random((n, k)) < 0.7
+        mask[:, 0], mask[-1] = True, False
+        return queries, normalize(near.reshape(-1, dim)).reshape(n, k, dim), mask
+
+    return make

@@ -22,16 +22,15 @@ FLOORS = {
     "indexer": {"refine", "models"},
     "service": {"indexer", "refine", "models", "calibration"},
 }
-# What of `refine` needs torch to be imported; nothing of `indexer` and `service` does.
-TORCH_IN_REFINE = {
-    "batches.py",
-    "export.py",
-    "gate_network.py",
-    "network.py",
-    "search_batches.py",
-    "search_loss.py",
-    "training.py",
-}
+# Where modules may need the `train` extra to be imported.
+FOR_TRAINING = (
+    "models/backbone.py",
+    "models/export.py",
+    "models/losses/",
+    "models/plain_conv_net.py",
+    "models/training/",
+    "refine/training/",
+)
 TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
 
 WITHOUT_TRAINING_PACKAGES = f"""
@@ -98,12 +97,14 @@ def test_the_check_of_the_floors_sees_an_import_inside_a_function() -> None:
     assert set(ours_imported_by(source)) == {"service", "indexer"}
 
 
-@pytest.mark.parametrize(
-    ("package", "expected"), [("refine", TORCH_IN_REFINE), ("indexer", set()), ("service", set())]
-)
-def test_only_training_files_import_torch(package: str, expected: set[str]) -> None:
-    sources = {path.name: path.read_text(encoding="utf-8") for path in modules_of(package)}
-    assert {name for name, text in sources.items() if training_packages_imported_by(text)} == expected
+@pytest.mark.parametrize("package", FLOORS)
+def test_only_training_folders_import_torch(package: str) -> None:
+    importing = [
+        path.relative_to(ROOT).as_posix()
+        for path in modules_of(package)
+        if training_packages_imported_by(path.read_text(encoding="utf-8"))
+    ]
+    assert [path for path in importing if not path.startswith(FOR_TRAINING)] == []
 
 
 def test_the_check_for_torch_sees_an_import_from_it() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common.record import save_result
-from benchmarks.losses.study_images import load_parts
+from benchmarks.losses.images import load_parts
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.evaluation import auroc

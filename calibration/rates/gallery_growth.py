@@ -16,7 +16,7 @@ The first is an upper end. The second is a lower one where the temptation has an
 log-normal in place of the gamma it comes out a quarter too low at ten times the size, and half too low at a
 hundred times. Neither knows of labels unlike the present ones, such as near duplicates of the query's. From
 a tenth of the labels of two real image sets, an FPIR of 0.20 of the whole is predicted as 0.21 and 0.22
-by the second, and 0.25 and 0.27 by the first (`benchmarks/gallery_growth.py`, means of 100 draws).
+by the second, and 0.25 and 0.27 by the first (`benchmarks/quality/gallery_growth.py`, means of 100 draws).
 """
 
 from __future__ import annotations

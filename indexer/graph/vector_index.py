@@ -54,7 +54,7 @@ def choose_factory(n_items: int, dim: int) -> str:
     """The `faiss.index_factory` string that `auto` stands for.
 
     Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization, two
-    dimensions a code: see benchmarks/index_recall.py. Candidates are re-scored exactly, so only
+    dimensions a code: see benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only
     which items become candidates is approximate.
     """
     if n_items <= FLAT_LIMIT:
@@ -163,7 +163,7 @@ class FaissIndex:
         n_lists = self._n_lists
         if n_lists is None:
             return None if selector is None else self._faiss.SearchParameters(sel=selector)
-        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/index_recall.py.
+        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/speed/index_recall.py.
         n_probed = max(32, min(256, n_lists // 8))
         if among is not None:
             # The fewer items may be found, the further away they lie: as many of them are compared as of all.

@@ -22,7 +22,7 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
 from vicinal.refine.training.export import export_refiner
-from vicinal.refine.training.training import RefinerTrainer, RefinerTrainingResult
+from vicinal.refine.training.trainer import RefinerTrainer, RefinerTrainingResult
 
 __all__ = ["TrainedRefiner", "embed_datasets", "train_refiner"]
 

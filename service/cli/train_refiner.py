@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vicinal.models.configs.datasets import DatasetConfig
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
-    from vicinal.refine.training.training import RefinerRecord
+    from vicinal.refine.training.trainer import RefinerRecord
 
 __all__ = ["train_refiner"]
 
@@ -60,7 +60,7 @@ def train_refiner(
     require_train_extra("training a refiner")
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.recipe import train_refiner as run
-    from vicinal.refine.training.training import RefinerTrainer
+    from vicinal.refine.training.trainer import RefinerTrainer
 
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=settings or ())
     opened = ModelBundle.open(bundle)

@@ -67,8 +67,8 @@ class Refine(BaseModel):
 class Rerank(BaseModel):
     """Re-ranking of the candidates.
 
-    The defaults of `contextual` are chosen by `benchmarks/rerank_settings.py`, those of `k_reciprocal` are
-    the paper's; `benchmarks/k_reciprocal_settings.py` says what others do.
+    The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`, those of
+    `k_reciprocal` are the paper's; `benchmarks/quality/k_reciprocal_settings.py` says what others do.
 
     Attributes:
         method: `contextual` (CSO, appendix I.5), `k_reciprocal` (Zhong et al., CVPR 2017, see

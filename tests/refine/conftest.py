@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import FloatArray
 from vicinal.refine.training.config import RefinerConfig
 
 DIM = 24  # that of the tiny bundle
@@ -76,21 +76,6 @@ def make_network() -> Callable[..., Any]:
             for parameter in (one for one in network.parameters() if one.requires_grad):
                 parameter += 0.15 * torch.randn(parameter.shape, generator=generator)
         return network
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def make_contexts() -> Callable[..., tuple[FloatArray, FloatArray, np.ndarray]]:
-    """Queries with neighbors near them; the mask hides some, and all of the last query's."""
-
-    def make(n: int, k: int = 5, dim: int = DIM, seed: int = 0) -> tuple[FloatArray, FloatArray, np.ndarray]:
-        rng = np.random.default_rng(seed)
-        queries = normalize(rng.normal(size=(n, dim)))
-        near = queries[:, None] + 0.2 * rng.normal(size=(n, k, dim))
-        mask = rng.random((n, k)) < 0.7
-        mask[:, 0], mask[-1] = True, False
-        return queries, normalize(near.reshape(-1, dim)).reshape(n, k, dim), mask
 
     return make
 

@@ -18,7 +18,7 @@ from vicinal.refine.training.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
 from vicinal.refine.training.search_batches import Neighborhood, SearchBatch, SearchBatches  # noqa: E402
 from vicinal.refine.training.search_loss import mate_loss, rank_loss, search_loss  # noqa: E402
-from vicinal.refine.training.training import RefinerTrainer, _build_optimizer, _SearchObjective  # noqa: E402
+from vicinal.refine.training.trainer import RefinerTrainer, _build_optimizer, _SearchObjective  # noqa: E402
 
 CPU = torch.device("cpu")
 SHARP = 1e6

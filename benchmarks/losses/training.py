@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from benchmarks.losses.study_images import IMAGE_SIZE, Parts, augment, standardize
+from benchmarks.losses.images import IMAGE_SIZE, Parts, augment, standardize
 from vicinal.models.backbone import EmbeddingNetwork
 from vicinal.models.configs.training import BackboneConfig, LossConfig
 from vicinal.models.losses import build_loss

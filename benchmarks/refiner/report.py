@@ -13,11 +13,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.common.record import RESULTS, save_result
-from benchmarks.losses.study_images import IMAGE_SIZE, load_parts
-from benchmarks.losses.study_report import replace_tables
-from benchmarks.losses.study_runs import SEEDS, SETS
-from benchmarks.refiner.refiner_bases import BASES
-from benchmarks.refiner.refiner_methods import LADDER, SWEPT_NEIGHBORS, SWEPT_STEPS
+from benchmarks.losses.images import IMAGE_SIZE, load_parts
+from benchmarks.losses.report import replace_tables
+from benchmarks.losses.runs import SEEDS, SETS
+from benchmarks.refiner.bases import BASES
+from benchmarks.refiner.methods import LADDER, SWEPT_NEIGHBORS, SWEPT_STEPS
 
 __all__ = ["differences", "report", "tables"]
 

@@ -1,7 +1,7 @@
 """The refiner study: what neighbors add to embeddings, on characters and photos.
 
 Three stages, each of which goes on where it stopped:
-    train    base embeddings (`refiner_bases.py`; about an hour on two cores) go to the work folder
+    train    base embeddings (`bases.py`; about an hour on two cores) go to the work folder
     measure  controls, refiners, sweeps; what every query got goes to the work folder, and figures to
              benchmarks/results/refiner_study.json
     report   tables and plots of docs/RESULTS.md
@@ -32,12 +32,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.losses.loss_study import train_all
-from benchmarks.losses.study_images import load_parts
-from benchmarks.losses.study_runs import SEEDS, SETS
-from benchmarks.losses.study_training import load_embeddings
-from benchmarks.refiner.refiner_bases import BASES, N_FOLDS, base_run, base_runs, fold_runs
-from benchmarks.refiner.refiner_methods import (
+from benchmarks.losses.images import load_parts
+from benchmarks.losses.runs import SEEDS, SETS
+from benchmarks.losses.study import train_all
+from benchmarks.losses.training import load_embeddings
+from benchmarks.refiner.bases import BASES, N_FOLDS, base_run, base_runs, fold_runs
+from benchmarks.refiner.methods import (
     BASE,
     LADDER,
     SWEPT_NEIGHBORS,
@@ -46,7 +46,7 @@ from benchmarks.refiner.refiner_methods import (
     gated,
     paper,
 )
-from benchmarks.refiner.refiner_searches import (
+from benchmarks.refiner.searches import (
     SIDES,
     Embeddings,
     Method,
@@ -63,7 +63,7 @@ from benchmarks.refiner.refiner_searches import (
 )
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.training import RefinerTrainer, refine_with
+from vicinal.refine.training.trainer import RefinerTrainer, refine_with
 
 __all__: list[str] = []
 
@@ -399,7 +399,7 @@ def main() -> None:
     elif arguments.stage == "measure":
         measure_all(arguments.data, arguments.work, arguments.jobs)
     else:
-        from benchmarks.refiner.refiner_report import report
+        from benchmarks.refiner.report import report
 
         report(arguments.data, arguments.work)
 

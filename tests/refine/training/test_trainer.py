@@ -15,7 +15,7 @@ from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
 from vicinal.refine.training.batches import RefinerBatch, RefinerBatches  # noqa: E402
 from vicinal.refine.training.config import RefinerRecipe  # noqa: E402
 from vicinal.refine.training.embedding_set import EmbeddingSet  # noqa: E402
-from vicinal.refine.training.training import RefinerTrainer, absent_loss  # noqa: E402
+from vicinal.refine.training.trainer import RefinerTrainer, absent_loss  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -194,7 +194,7 @@ def test_too_few_classes_for_a_batch_are_refused(items: EmbeddingSet) -> None:
 def test_a_loss_that_is_no_number_stops_the_training(
     items: EmbeddingSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.refine.training.training.build_loss", lambda *_, **__: _NotANumber())
+    monkeypatch.setattr("vicinal.refine.training.trainer.build_loss", lambda *_, **__: _NotANumber())
     with pytest.raises(RefinerTrainingError, match=r"the loss is nan at step 3: lower"):
         RefinerTrainer(recipe()).run(items)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.losses.study_runs import SEEDS, SETS, with_tcm
-from benchmarks.losses.study_training import Run
+from benchmarks.losses.runs import SEEDS, SETS, with_tcm
+from benchmarks.losses.training import Run
 
 __all__ = ["BASES", "N_FOLDS", "Base", "base_run", "base_runs", "fold_runs"]
 
@@ -24,7 +24,7 @@ class Base:
     Attributes:
         name: What distinguishes it.
         loss: Loss configuration, as in a recipe.
-        backbone: Name of the network; see `study_training`.
+        backbone: Name of the network; see `benchmarks.losses.training`.
     """
 
     name: str

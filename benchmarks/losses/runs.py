@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from benchmarks.losses.study_training import Run
+from benchmarks.losses.training import Run
 
 __all__ = ["BASE_LOSSES", "DESIGNS", "SEEDS", "SETS", "base_runs", "dependent_runs", "with_tcm"]
 

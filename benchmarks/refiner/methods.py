@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.refiner.controls import alpha_query_expansion, mean_of_neighbors, softmax_query_expansion
-from benchmarks.refiner.refiner_searches import Embeddings, Method
+from benchmarks.refiner.searches import Embeddings, Method
 from vicinal.refine.training.validation import Neighbors
 
 __all__ = ["LADDER", "SWEPT_NEIGHBORS", "SWEPT_STEPS", "BASE", "control_grid", "gated", "paper"]

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.losses.study_runs import BASE_LOSSES, SETS
+from benchmarks.losses.runs import BASE_LOSSES, SETS
 
 __all__ = ["replace_tables", "tables", "write_plots"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.losses.study_images import Parts
+from benchmarks.losses.images import Parts
 from vicinal.calibration import opis, opis_floor
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.evaluation import auroc, retrieval_metrics

@@ -1,7 +1,7 @@
 """The loss study: every loss on characters and photos, from the first step to the tables.
 
 Three stages, each of which goes on where it stopped:
-    train    every run of `study_runs.py`; embeddings go to the work folder (about two hours on two cores)
+    train    every run of `runs.py`; embeddings go to the work folder (about two hours on two cores)
     measure  metrics of every run from its embeddings; raw results go to benchmarks/results/loss_study.json
     report   tables and plots of docs/RESULTS.md
 Settings are chosen on held-out training classes; the test classes are only reported.
@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from benchmarks.common.record import RESULTS, save_result
-from benchmarks.losses.study_images import IMAGE_SIZE, load_parts
-from benchmarks.losses.study_measures import measure_parts
-from benchmarks.losses.study_report import replace_tables, tables, write_plots
-from benchmarks.losses.study_runs import base_runs, dependent_runs
-from benchmarks.losses.study_training import Run, is_done, load_embeddings, load_record, train
+from benchmarks.losses.images import IMAGE_SIZE, load_parts
+from benchmarks.losses.measures import measure_parts
+from benchmarks.losses.report import replace_tables, tables, write_plots
+from benchmarks.losses.runs import base_runs, dependent_runs
+from benchmarks.losses.training import Run, is_done, load_embeddings, load_record, train
 from vicinal.calibration import opis
 
 __all__: list[str] = []
