@@ -1,4 +1,4 @@
-"""Architecture: floors, public names, and what a base installation needs."""
+"""Architecture: floors, folders, public names, and what a base installation needs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.source_tree import (
+    PACKAGES,
+    ROOT,
+    circles,
+    import_graph,
+    imported_names,
+    package_sources,
+    repeated_runs,
+    sources_of,
+    upward_imports,
+)
 from vicinal.models.bundle import ModelBundle
 
-ROOT = Path(__file__).resolve().parents[1]
 # For each package the others of ours that it may import.
 FLOORS = {
     "calibration": set(),
@@ -22,7 +32,44 @@ FLOORS = {
     "indexer": {"refine", "models"},
     "service": {"indexer", "refine", "models", "calibration"},
 }
-# Where modules may need the `train` extra to be imported.
+# Inside of two packages, lowest first: a folder or module imports itself and what stands before it.
+INNER_FLOORS = {
+    "indexer": ("errors", "sources", "hygiene", "graph", "storage", "views", "gallery", "reader", "jobs"),
+    "service": (
+        "errors",
+        "problem_types",
+        "redis_link",
+        "scoring",
+        "settings",
+        "calibrator",
+        "thresholds",
+        "matcher",
+        "galleries",
+        "comparisons",
+        "jobs",
+        "tasks",
+        "reports",
+        "http",
+        "cli",
+    ),
+}
+# Imports upward that still stand; the list may only shrink.
+UPWARD = {
+    "indexer": {("storage.staging", "gallery")},
+    "service": {
+        ("calibrator.calibrator", "thresholds.store"),
+        ("reports.text", "cli.console"),
+        ("thresholds.drift", "matcher.answers"),
+        ("thresholds.drift", "matcher.matcher"),
+        ("thresholds.dry_run", "matcher.matcher"),
+    },
+}
+MOST_MODULES = 15
+# Folders that are still larger; the list may only shrink.
+LARGER_FOLDERS = {"models/datasets": 17, "service/cli": 22}
+
+TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
+# Where training is, and with it torch: folders, and the modules that training and export begin with.
 FOR_TRAINING = (
     "models/backbone.py",
     "models/export.py",
@@ -31,7 +78,7 @@ FOR_TRAINING = (
     "models/training/",
     "refine/training/",
 )
-TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxscript", "torchvision")
+HEAVY = ("faiss", "fastapi", "lance", "numpy", "onnxruntime", "pydantic", *TRAINING_PACKAGES)
 
 WITHOUT_TRAINING_PACKAGES = f"""
 import sys
@@ -44,30 +91,14 @@ print(len(app.routes))
 """
 
 
-def modules_of(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
-
-
-def ours_imported_by(source: str) -> Iterator[str]:
-    """Our packages that a module imports, also inside of functions."""
-    for node in ast.walk(ast.parse(source)):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        yield from (name.split(".")[1] for name in names if name.startswith("vicinal."))
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    return import_graph(package_sources())
 
 
 def training_packages_imported_by(source: str) -> set[str]:
-    """Packages of the `train` extra that importing a module imports, apart from what it imports in turn."""
-    names: list[str] = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
-    return {name.partition(".")[0] for name in names} & set(TRAINING_PACKAGES)
+    """Packages of the `train` extra that a module imports, also inside of functions."""
+    return {name.partition(".")[0] for name in imported_names(source)} & set(TRAINING_PACKAGES)
 
 
 def asserts_in(source: str) -> list[int]:
@@ -80,42 +111,94 @@ def packages_with_public_names() -> list[str]:
     return sorted(".".join(("vicinal", *path.parent.relative_to(ROOT).parts)) for path in with_names)
 
 
+def modules_loaded_by(code: str) -> set[str]:
+    """Top-level modules that a new process has loaded after some code."""
+    command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "src", timeout=120, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
 @pytest.mark.parametrize("package", FLOORS)
-def test_imports_go_down_the_floors_only(package: str) -> None:
+def test_imports_go_down_the_floors_only(package: str, graph: dict[str, set[str]]) -> None:
     upward = {
-        (path.name, imported)
-        for path in modules_of(package)
-        for imported in ours_imported_by(path.read_text(encoding="utf-8"))
-        if imported not in FLOORS[package] | {package}
+        (module, other)
+        for module, others in graph.items()
+        for other in others
+        if module.startswith(f"vicinal.{package}")
+        and (other == "vicinal" or other.split(".")[1] not in FLOORS[package] | {package})
     }
     assert upward == set()
 
 
+@pytest.mark.parametrize("package", INNER_FLOORS)
+def test_imports_inside_a_package_go_down_its_floors(package: str, graph: dict[str, set[str]]) -> None:
+    assert upward_imports(graph, f"vicinal.{package}", INNER_FLOORS[package]) - UPWARD[package] == set()
+
+
 def test_the_check_of_the_floors_sees_an_import_inside_a_function() -> None:
     """Negative control."""
-    source = "def run():\n    from vicinal.service.matcher import Matcher\n    import vicinal.indexer as b\n"
-    assert set(ours_imported_by(source)) == {"service", "indexer"}
+    sources = {
+        "vicinal.service.scoring": "",
+        "vicinal.service.scoring.scorer": "def run():\n    from vicinal.service.http import app\n",
+        "vicinal.service.http": "",
+        "vicinal.service.http.app": "from ..scoring.scorer import run\n",
+    }
+    graph = import_graph(sources)
+    upward = upward_imports(graph, "vicinal.service", INNER_FLOORS["service"])
+    assert upward == {("scoring.scorer", "http.app")}
+    assert circles(graph) == [["vicinal.service.http.app", "vicinal.service.scoring.scorer"]]
 
 
-@pytest.mark.parametrize("package", FLOORS)
-def test_only_training_folders_import_torch(package: str) -> None:
-    importing = [
-        path.relative_to(ROOT).as_posix()
-        for path in modules_of(package)
-        if training_packages_imported_by(path.read_text(encoding="utf-8"))
-    ]
-    assert [path for path in importing if not path.startswith(FOR_TRAINING)] == []
+def test_a_folder_without_a_floor_is_refused() -> None:
+    """Negative control: a new folder cannot stand outside of the table."""
+    with pytest.raises(ValueError, match="'attic'"):
+        upward_imports({"vicinal.service.attic.box": set()}, "vicinal.service", INNER_FLOORS["service"])
+
+
+def test_no_modules_import_each_other_in_a_circle(graph: dict[str, set[str]]) -> None:
+    assert circles(graph) == []
+
+
+def test_folders_stay_small() -> None:
+    paths = [Path(path) for package in PACKAGES for path in sources_of(package)]
+    sizes = Counter(path.parent.as_posix() for path in paths if path.name != "__init__.py")
+    assert {folder: n for folder, n in sizes.items() if n > LARGER_FOLDERS.get(folder, MOST_MODULES)} == {}
+
+
+def test_no_ten_lines_stand_twice() -> None:
+    sources = {
+        path: text
+        for folder in (*PACKAGES, "src", "benchmarks", "docs")
+        for path, text in sources_of(folder).items()
+    }
+    assert repeated_runs(sources, 10) == []
+
+
+def test_the_check_for_repetition_sees_lines_that_moved() -> None:
+    """Negative control: other indents, comments and imports hide nothing, and a longer run counts once."""
+    lines = [f"x{i} = {i}" for i in range(12)]
+    moved = ["def f():", "    import os", *(f"    {line}\n    # why" for line in lines)]
+    found = repeated_runs({"a.py": "\n".join(lines), "b.py": "\n".join(moved)}, 10)
+    assert found == [("a.py:1", "b.py:3")]
+    assert repeated_runs({"a.py": "\n".join(lines[:9]), "b.py": "\n".join(moved)}, 10) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_only_training_files_import_torch(package: str) -> None:
+    with_torch = {path for path, text in sources_of(package).items() if training_packages_imported_by(text)}
+    assert {path for path in with_torch if not path.startswith(FOR_TRAINING)} == set()
 
 
 def test_the_check_for_torch_sees_an_import_from_it() -> None:
     """Negative control."""
-    assert training_packages_imported_by("import numpy\nfrom torch.nn import Linear\n") == {"torch"}
+    source = "import numpy\ndef f():\n    from torch.nn import Linear\n"
+    assert training_packages_imported_by(source) == {"torch"}
 
 
 def test_serving_and_indexing_need_no_training_package(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
     """In a process where torch and its company cannot be imported."""
     command = [sys.executable, "-c", WITHOUT_TRAINING_PACKAGES, str(tmp_path), str(tiny_bundle.path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "src", timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 5
 
@@ -126,6 +209,16 @@ def test_a_blocked_package_cannot_be_imported(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; import {package}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
     assert b"ModuleNotFoundError" in done.stderr
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert modules_loaded_by("import vicinal; dir(vicinal)") & set(HEAVY) == set()
+
+
+def test_searching_from_a_program_loads_no_training_package() -> None:
+    loaded = modules_loaded_by("from vicinal import Matcher")
+    assert loaded & set(TRAINING_PACKAGES) == set()
+    assert "numpy" in loaded
 
 
 @pytest.mark.parametrize("package", packages_with_public_names())
@@ -142,8 +235,8 @@ def test_every_floor_names_its_public_api() -> None:
 @pytest.mark.parametrize("package", FLOORS)
 def test_no_shipped_module_asserts(package: str) -> None:
     """`python -O` drops them, and a user would see a traceback without a reason."""
-    found = {path.name: asserts_in(path.read_text(encoding="utf-8")) for path in modules_of(package)}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    found = {path: asserts_in(text) for path, text in sources_of(package).items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 def test_the_check_for_asserts_sees_one() -> None:
