@@ -24,7 +24,7 @@ from vicinal.service.calibrator.curves import CalibrationDetails, gather_details
 from vicinal.service.calibrator.evidence import gather_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.leave_one_out_checks import measure_optimism
-from vicinal.service.calibrator.opis_evidence import measure_opis
+from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
@@ -56,12 +56,14 @@ class Calibration:
         scores: What other thresholds can be tried on.
         details: What a report is drawn from.
         measured: What both follow from; large, and not kept.
+        opis: OPIS by space, with the utilities behind it; not kept either.
     """
 
     record: CalibrationRecord
     scores: StoredScores
     details: CalibrationDetails
     measured: Measurement
+    opis: dict[str, SpaceOpis]
 
 
 class Calibrator:
@@ -144,10 +146,40 @@ class Calibrator:
         self._check(queries)
         sampled = queries.sample(self.max_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=1 if self.groups is None else 2)
-        gallery_labels = frozenset(self._labels[self._is_labelled])
-        names = sorted(gallery_labels | set(sampled.labels))
-        scoring = TrialScoring(self.snapshot, self.scorer, names, groups=self.groups)
-        measured = scoring.measure(sampled, progress)
+        measured = self.score(sampled, progress)
+        return self.calibration(sampled, measured, target, coarse_labels=coarse_labels, on_progress=progress)
+
+    def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score all queries as a calibration does; nothing is chosen.
+
+        Args:
+            queries: Leave-one-out queries, or labelled ones from outside.
+            on_progress: Called with finished and all queries.
+        """
+        return self._scoring(queries, self.groups).measure(queries, on_progress)
+
+    def calibration(
+        self,
+        queries: LabelledQueries,
+        measured: Measurement,
+        target: Target,
+        *,
+        coarse_labels: Mapping[str, str] | None = None,
+        on_progress: OnProgress,
+    ) -> Calibration:
+        """Choose the best threshold that holds the target.
+
+        Args:
+            queries: What was scored.
+            measured: Its scores; see `score`.
+            target: What to hold.
+            coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            on_progress: Called with finished and all queries when they are scored again without groups.
+
+        Raises:
+            CalibrationError: As `measure`.
+        """
+        self._check(queries)
         trials = measured.trials
         threshold = choose_threshold(trials, target)
         opis = measure_opis(measured)
@@ -155,16 +187,16 @@ class Calibrator:
             measured,
             target,
             threshold,
-            gallery_labels=gallery_labels,
+            gallery_labels=frozenset(self._labels[self._is_labelled]),
             coarse_labels=coarse_labels,
             opis=opis,
         )
         if self.groups is not None:
-            ungrouped = TrialScoring(self.snapshot, self.scorer, names).measure(sampled, progress)
+            ungrouped = self._scoring(queries, None).measure(queries, on_progress)
             evidence = evidence.model_copy(
                 update={"grouping": measure_optimism(self.groups, measured, ungrouped, target)}
             )
-        near_duplicates = self._near_duplicates(measured, sampled)
+        near_duplicates = self._near_duplicates(measured, queries)
         evidence = evidence.model_copy(update={"near_duplicates": near_duplicates})
         manifest = self.snapshot.manifest
         record = CalibrationRecord(
@@ -184,13 +216,17 @@ class Calibrator:
             n_positive_pairs=len(trials.mate_scores),
             n_with_mate=len(trials.best_mate_scores),
             n_without_mate=len(trials.best_scores_without_mate),
-            n_labels=len(set(sampled.labels)),
+            n_labels=len(set(queries.labels)),
             n_labels_without_mate=len(np.unique(measured.labels_without_mate)),
             seed=self.seed,
-            warnings=self._warnings(sampled, measured, near_duplicates),
+            warnings=self._warnings(queries, measured, near_duplicates),
         )
-        details = gather_details(measured, threshold, snapshot=self.snapshot, queries=sampled, opis=opis)
-        return Calibration(record, StoredScores.of(trials, measured.top_scores), details, measured)
+        details = gather_details(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        return Calibration(record, StoredScores.of(trials, measured.top_scores), details, measured, opis)
+
+    def _scoring(self, queries: LabelledQueries, groups: PhotoGroups | None) -> TrialScoring:
+        names = sorted(set(self._labels[self._is_labelled]) | set(queries.labels))
+        return TrialScoring(self.snapshot, self.scorer, names, groups=groups)
 
     def _check(self, queries: LabelledQueries) -> None:
         if not self._is_labelled.any():

@@ -57,7 +57,10 @@ class LabelledQueries:
         """At most n of the queries, drawn without replacement."""
         if n >= len(self.labels):
             return self
-        chosen = np.sort(np.random.default_rng(seed).choice(len(self.labels), n, replace=False))
-        positions = None if self.positions is None else self.positions[chosen]
-        ids, groups = (None if one is None else one[chosen] for one in (self.ids, self.groups))
-        return LabelledQueries(self.embeddings[chosen], self.labels[chosen], positions, ids, groups)
+        return self.take(np.sort(np.random.default_rng(seed).choice(len(self.labels), n, replace=False)))
+
+    def take(self, rows: Positions) -> LabelledQueries:
+        """Some of the queries, in the order of their rows."""
+        positions = None if self.positions is None else self.positions[rows]
+        ids, groups = (None if one is None else one[rows] for one in (self.ids, self.groups))
+        return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, groups)

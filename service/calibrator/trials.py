@@ -81,6 +81,7 @@ class Measurement:
         trials: All scores, with labels.
         hit_rate_1: Share of queries with a mate whose best candidate is one; None without such queries.
         top_scores: (n,) best score of each query, its own label in the gallery where it has one.
+        best_items: (n,) position of the best candidate of each query, -1 without candidates.
         impostors: Candidates of the queries without a mate.
         margins: Margins on the cosine similarity that the negative pairs imply; None without such pairs.
         pairs: Scores of all pairs, in every space.
@@ -94,6 +95,7 @@ class Measurement:
     trials: Trials
     hit_rate_1: float | None
     top_scores: Floats
+    best_items: Positions
     impostors: Impostors
     margins: Margins | None
     pairs: PairScores
@@ -233,6 +235,7 @@ class TrialScoring:
             trials=self._trials(codes, collected, mates, answers, impostors),
             hit_rate_1=float(hits.mean()) if len(hits) else None,
             top_scores=np.maximum(np.concatenate([one.best for one in first]), 0.0),
+            best_items=np.concatenate([one.best_items for one in first]),
             impostors=impostors,
             margins=collected.margins,
             pairs=collected,
