@@ -20,7 +20,8 @@ from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
 TARGET = Target(rate="fpir", value=0.05)

@@ -35,7 +35,7 @@ from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.training.config import RefinerConfig
 from vicinal.refine.training.export import export_refiner
 from vicinal.refine.training.network import ContextRefinerNetwork
-from vicinal.service.scoring.opened_refiner import open_refinement
+from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine
 from vicinal.service.scoring.scorer import Scorer
 
@@ -128,7 +128,7 @@ def query_costs(folder: Path, repetitions: int) -> dict[str, Any]:
         write_refined(snapshot, refiner, refiner.n_steps)
         refine = Refine(sides="both", steps=refiner.n_steps, refiner=refiner.fingerprint)
         pipeline = Pipeline(refine=refine)
-        scorers[name] = Scorer(snapshot, pipeline, open_refinement(pipeline, refiner, "g", snapshot))
+        scorers[name] = Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, "g", snapshot))
     scorers["not refined"] = Scorer(snapshot, Pipeline())
     session = _resnet50(folder)
     images = {n: np.random.default_rng(0).normal(size=(n, 3, 224, 224)).astype(np.float32) for n in (1, 32)}

@@ -20,18 +20,18 @@ from vicinal.calibration import (
 )
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.calibrator.curves import CalibrationDetails, gather_details
+from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
 from vicinal.service.calibrator.evidence import gather_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.leave_one_out_checks import measure_optimism
 from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
-from vicinal.service.scoring.opened_refiner import Refinement
+from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
-from vicinal.service.thresholds.store import CalibrationRecord, Rates, new_calibration_id
 
 __all__ = ["Calibration", "Calibrator", "LabelledQueries"]
 
@@ -54,14 +54,14 @@ class Calibration:
     Attributes:
         record: What is kept for good.
         scores: What other thresholds can be tried on.
-        details: What a report is drawn from.
+        curves: What a report is drawn from.
         measured: What both follow from; large, and not kept.
         opis: OPIS by space, with the utilities behind it; not kept either.
     """
 
     record: CalibrationRecord
     scores: StoredScores
-    details: CalibrationDetails
+    curves: CalibrationCurves
     measured: Measurement
     opis: dict[str, SpaceOpis]
 
@@ -87,7 +87,7 @@ class Calibrator:
         *,
         max_queries: int = 2000,
         seed: int = 0,
-        refinement: Refinement | None = None,
+        refinement: OpenedRefiner | None = None,
         groups: PhotoGroups | None = None,
         same_pictures: SamePictures | None = None,
     ) -> None:
@@ -221,8 +221,8 @@ class Calibrator:
             seed=self.seed,
             warnings=self._warnings(queries, measured, near_duplicates),
         )
-        details = gather_details(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        return Calibration(record, StoredScores.of(trials, measured.top_scores), details, measured, opis)
+        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        return Calibration(record, StoredScores.of(trials, measured.top_scores), curves, measured, opis)
 
     def _scoring(self, queries: LabelledQueries, groups: PhotoGroups | None) -> TrialScoring:
         names = sorted(set(self._labels[self._is_labelled]) | set(queries.labels))

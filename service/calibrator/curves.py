@@ -1,4 +1,4 @@
-"""Details of a calibration: curves, histograms, utilities and examples, for whoever draws or reads them.
+"""Curves of a calibration: rates, histograms, utilities and examples, for whoever draws or reads them.
 
 Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form (version 1):
 
@@ -41,7 +41,7 @@ from vicinal.service.calibrator.opis_evidence import SpaceOpis
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.trials import Measurement
 
-__all__ = ["CalibrationDetails", "Curves", "Example", "Histograms", "Utilities", "gather_details"]
+__all__ = ["CalibrationCurves", "Curves", "Example", "Histograms", "Utilities", "gather_curves"]
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -93,8 +93,8 @@ class Example(_Frozen):
     score: float
 
 
-class CalibrationDetails(_Frozen):
-    """All details; see the module."""
+class CalibrationCurves(_Frozen):
+    """All of them; see the module."""
 
     format_version: int = 1
     curves: Curves
@@ -104,11 +104,11 @@ class CalibrationDetails(_Frozen):
     false_rejects: list[Example]
 
     def to_bytes(self) -> bytes:
-        """As compressed JSON; equal details give equal bytes."""
+        """As compressed JSON; equal ones give equal bytes."""
         return gzip.compress(self.model_dump_json().encode(), mtime=0)
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> CalibrationDetails:
+    def from_bytes(cls, stored: bytes) -> CalibrationCurves:
         """Read what `to_bytes` gave.
 
         Raises:
@@ -118,15 +118,15 @@ class CalibrationDetails(_Frozen):
         return cls.model_validate_json(gzip.decompress(stored))
 
 
-def gather_details(
+def gather_curves(
     measured: Measurement,
     threshold: float,
     *,
     snapshot: Snapshot,
     queries: LabelledQueries,
     opis: dict[str, SpaceOpis],
-) -> CalibrationDetails:
-    """Details of what was measured.
+) -> CalibrationCurves:
+    """Curves of what was measured.
 
     Args:
         measured: Scores of all trials.
@@ -136,7 +136,7 @@ def gather_details(
         opis: OPIS by space.
     """
     naming = _Naming(snapshot, queries)
-    return CalibrationDetails(
+    return CalibrationCurves(
         curves=_curves(measured.trials),
         histograms=_histograms(measured.trials),
         utilities={space: _utilities(space, one.utilities) for space, one in opis.items()},

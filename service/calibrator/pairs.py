@@ -24,12 +24,12 @@ from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score
 
 __all__ = [
     "GalleryLabels",
-    "InitialSpace",
-    "MatchedSpace",
+    "InitialSimilarities",
+    "MatchedSimilarities",
     "PairScores",
     "PairScoring",
     "QueryMates",
-    "Space",
+    "PairSimilarities",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ class GalleryLabels:
         return np.dtype(np.min_scalar_type(self.n_labels))
 
 
-class Space(Protocol):
+class PairSimilarities(Protocol):
     """A space that pairs are compared in."""
 
     @property
@@ -77,7 +77,7 @@ class Space(Protocol):
 
 
 @dataclass(frozen=True)
-class InitialSpace:
+class InitialSimilarities:
     """The embeddings as the backbone gave them.
 
     Attributes:
@@ -90,12 +90,12 @@ class InitialSpace:
     name: str = "initial"
 
     def similarities(self, rows: slice, columns: slice) -> Floats:
-        """See `Space`; float64."""
+        """See `PairSimilarities`; float64."""
         wide = self.queries[rows].astype(np.float64) @ self.items[columns].astype(np.float64).T
         return np.clip(wide, -1.0, 1.0)
 
 
-class MatchedSpace:
+class MatchedSimilarities:
     """The embeddings that are matched where a pipeline refines: of query, of items, or of both.
 
     Refined items differ from query to query, by what is left out of the gallery, so that the similarities of
@@ -112,7 +112,7 @@ class MatchedSpace:
         self._similarities = similarities
 
     def similarities(self, rows: slice, columns: slice) -> Floats:
-        """See `Space`."""
+        """See `PairSimilarities`."""
         del rows
         return self._similarities[:, columns].astype(np.float64)
 
@@ -165,7 +165,12 @@ class PairScoring:
     """
 
     def __init__(
-        self, labels: GalleryLabels, codes: Codes, spaces: Sequence[Space], *, context_weight: float
+        self,
+        labels: GalleryLabels,
+        codes: Codes,
+        spaces: Sequence[PairSimilarities],
+        *,
+        context_weight: float,
     ) -> None:
         self._labels = labels
         self._is_labelled = labels.is_labelled

@@ -1,19 +1,42 @@
-"""Labelled queries: what a calibration searches for, with the right answers."""
+"""Labelled queries: what a calibration searches for, with the right answers, and reading them.
+
+They come from the gallery itself (leave-one-out), from a folder or a manifest of images, or as embeddings.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration import CalibrationError
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray
-from vicinal.service.calibrator.item_groups import PhotoGroups
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import EmbeddingError, ImageError
+from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
 
-__all__ = ["LabelledQueries"]
+__all__ = [
+    "LabelledQueries",
+    "QueryReading",
+    "RefusedQuery",
+    "read_queries",
+    "write_embeddings",
+    "write_images",
+]
 
 Positions = npt.NDArray[np.int64]
+Refuse = Callable[[Path], str | None]
+OnProgress = Callable[["QueryReading"], None]
 
 
 @dataclass(frozen=True)
@@ -25,7 +48,7 @@ class LabelledQueries:
         labels: n labels; one that the gallery lacks makes a query without a mate.
         positions: Position of each query in the gallery, or None when they come from outside.
         ids: n ids, to name examples by; None where they have none.
-        groups: n names of the groups that the photos were taken in (`service.photo_groups`), None for a
+        groups: n names of the groups that the photos were taken in (see `PhotoGroups`), None for a
             query that is a group of its own; None when nothing is grouped.
     """
 
@@ -64,3 +87,166 @@ class LabelledQueries:
         positions = None if self.positions is None else self.positions[rows]
         ids, groups = (None if one is None else one[rows] for one in (self.ids, self.groups))
         return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, groups)
+
+
+@dataclass(frozen=True)
+class RefusedQuery:
+    """A query image that could not be used, and why."""
+
+    id: str
+    path: str
+    reason: str
+
+
+@dataclass
+class QueryReading:
+    """Labelled queries, and how far they are read.
+
+    Attributes:
+        total: All of them.
+        failures: Those that cannot be used.
+        rows: (1, d) or (n, d) embeddings of those that are read, L2-normalized.
+        items: Id, label and metadata of each that is read.
+        group_by: Metadata column that names the group of each; None when nothing is grouped.
+    """
+
+    total: int
+    failures: list[RefusedQuery] = field(default_factory=list)
+    rows: list[FloatArray] = field(default_factory=list)
+    items: list[SourceItem] = field(default_factory=list)
+    group_by: str | None = None
+
+    @property
+    def metadata(self) -> list[tuple[str, dict[str, Any]]]:
+        """Label and metadata of each."""
+        return [(item.label, item.metadata) for item in self.items if item.label is not None]
+
+    def labelled(self) -> LabelledQueries:
+        """The queries.
+
+        Raises:
+            CalibrationError: None can be used.
+        """
+        if not self.rows:
+            first = f"; the first: {self.failures[0].reason}" if self.failures else ""
+            raise CalibrationError(f"none of {self.total} queries can be used{first}")
+        groups = [group_name(item.metadata.get(self.group_by)) for item in self.items if self.group_by]
+        return LabelledQueries(
+            np.concatenate(self.rows),
+            np.array([item.label for item in self.items], dtype=object),
+            ids=np.array([item.id for item in self.items], dtype=object),
+            groups=np.array(groups, dtype=object) if self.group_by else None,
+        )
+
+
+def read_queries(
+    source: Path,
+    embedder: Embedder,
+    *,
+    group_by: str | None = None,
+    refuse: Refuse | None = None,
+    on_progress: OnProgress | None = None,
+    needs_labels: bool = True,
+) -> QueryReading:
+    """Read labelled queries; images that cannot be used are left out and listed.
+
+    Args:
+        source: Folder of class folders; `.csv` or `.parquet` manifest with the columns `path` and `label`; or
+            `.npz` file with the arrays `embeddings` (n, d) and `labels` (n,).
+        embedder: Embedder of the gallery's bundle.
+        group_by: Column of the manifest that names the group of each.
+        refuse: Says why a file must not be read, or None.
+        on_progress: Called after every batch.
+        needs_labels: Refuse queries without a label.
+
+    Raises:
+        SourceError: The source is missing or of another kind.
+        EmbeddingError: The embeddings have another length than the bundle's.
+        CalibrationError: A query has no label.
+    """
+    if source.suffix.lower() == ".npz":
+        return _read_embeddings(source, embedder.bundle.dim)
+    items = read_source(source)
+    unlabelled = sum(not item.label for item in items)
+    if unlabelled and needs_labels:
+        raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label")
+    reading = QueryReading(len(items), group_by=group_by)
+    for start in range(0, len(items), embedder.batch_size):
+        batch = items[start : start + embedder.batch_size]
+        _embed([item for item in batch if not _is_refused(item, refuse, reading)], embedder, reading)
+        if on_progress:
+            on_progress(reading)
+    return reading
+
+
+def write_embeddings(folder: Path, embeddings: npt.ArrayLike, labels: Sequence[str]) -> Path:
+    """Keep ready embeddings for `read_queries`.
+
+    Raises:
+        EmbeddingError: They are no (n, d) numbers.
+    """
+    try:
+        array = np.asarray(embeddings, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise EmbeddingError(f"the embeddings are no rows of numbers of one length: {error}") from error
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, embeddings=array, labels=np.array(labels, dtype=np.str_))
+    return _write(folder, "queries.npz", stream.getvalue())
+
+
+def write_images(folder: Path, images: Sequence[bytes], labels: Sequence[str]) -> Path:
+    """Keep encoded images and their labels for `read_queries`."""
+    text = io.StringIO(newline="")
+    rows = csv.writer(text)
+    rows.writerow(["path", "label"])
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        rows.writerow([_write(folder, f"image-{number:06}", image).name, label])
+    return _write(folder, "queries.csv", text.getvalue().encode())
+
+
+def _write(folder: Path, name: str, content: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def _is_refused(item: SourceItem, refuse: Refuse | None, reading: QueryReading) -> bool:
+    reason = refuse(item.path) if refuse else None
+    if reason:
+        reading.failures.append(RefusedQuery(item.id, str(item.path), reason))
+    return reason is not None
+
+
+def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> None:
+    """Embed the usable ones; one that cannot be used takes no other with it."""
+    if not items:
+        return
+    try:
+        rows = embedder.embed([item.path for item in items])
+    except (ImageError, EmbeddingError, OSError) as error:
+        if len(items) == 1:
+            reading.failures.append(RefusedQuery(items[0].id, str(items[0].path), str(error)))
+            return
+        for item in items:
+            _embed([item], embedder, reading)
+        return
+    reading.rows += [rows[i : i + 1] for i in range(len(items))]
+    reading.items += items
+
+
+def _read_embeddings(path: Path, dim: int) -> QueryReading:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            embeddings, labels = arrays["embeddings"], arrays["labels"]
+    except FileNotFoundError as error:
+        raise SourceError(f"there is no source '{path.name}'") from error
+    except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
+        raise SourceError(f"'{path.name}' holds no arrays embeddings and labels: {error}") from error
+    if len(embeddings) != len(labels) or not len(labels):
+        raise CalibrationError(f"{len(labels)} labels for {len(embeddings)} embeddings: give one each")
+    names = [str(label) for label in labels]
+    if not all(names):
+        raise CalibrationError(f"{sum(not name for name in names)} of {len(names)} queries have no label")
+    items = [SourceItem(f"{path.name} {number}", path, name) for number, name in enumerate(names)]
+    return QueryReading(len(names), rows=[as_embeddings(embeddings, dim)], items=items)

@@ -1,7 +1,7 @@
 """Trial scoring: the scores that the matcher gives to labelled queries, with the labels behind them.
 
 What counts: every pair of a query and a labelled item, but for the query's own item and, with groups, the
-items of its group (`service.pair_scoring`); among all items as neighbors and candidates, those without a
+items of its group (`service.calibrator.pairs`); among all items as neighbors and candidates, those without a
 label included. In leave-one-out a pair counts once in each direction, because its scores differ.
 """
 
@@ -22,12 +22,12 @@ from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.pairs import (
     GalleryLabels,
-    InitialSpace,
-    MatchedSpace,
+    InitialSimilarities,
+    MatchedSimilarities,
     PairScores,
     PairScoring,
+    PairSimilarities,
     QueryMates,
-    Space,
 )
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
@@ -199,8 +199,8 @@ class TrialScoring:
             on_progress: Called with finished and all queries.
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
-        spaces: list[Space] = [InitialSpace(queries.embeddings, self.snapshot.embeddings)]
-        matched = MatchedSpace()
+        spaces: list[PairSimilarities] = [InitialSimilarities(queries.embeddings, self.snapshot.embeddings)]
+        matched = MatchedSimilarities()
         if self._refines:
             spaces.append(matched)
         weight = self.scorer.pipeline.rerank.context_weight

@@ -15,10 +15,15 @@ from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
-from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column, read_coarse_labels
-from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
-from vicinal.service.calibrator.near_duplicates import picture_comparison
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.item_groups import (
+    PhotoGroups,
+    coarse_labels_by_column,
+    group_name,
+    read_coarse_labels,
+)
+from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.cli.console import print_json, progress_bar
 from vicinal.service.cli.options import (
     BundleOption,
@@ -102,7 +107,7 @@ def calibrate(
             coarse_labels=coarse,
             on_progress=lambda done, total: update("Scoring", done, total),
         )
-    record = matcher.calibrations.add(found.record, found.scores, found.details, activate=activate)
+    record = matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
     else:

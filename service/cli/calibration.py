@@ -1,4 +1,4 @@
-"""`vicinal calibration`: look at the thresholds of a gallery, compare them, and say which is in force."""
+"""`vicinal calibration`: look at the thresholds of a gallery, try others, and say which is in force."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from vicinal.service.calibrator.options import PipelineChoice
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.cli.console import console, print_json
 from vicinal.service.cli.options import (
     BundleOption,
@@ -25,21 +27,15 @@ from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import describe_history, describe_record, report_record
 from vicinal.service.reports.text import print_calibration
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
-from vicinal.service.tasks.calibrate import PipelineChoice, chosen_pipeline
+from vicinal.service.tasks.calibrate import chosen_pipeline
+from vicinal.service.thresholds.decision import require_score
 from vicinal.service.thresholds.drift import read_drift
-from vicinal.service.thresholds.dry_run import (
-    Candidate,
-    Comparison,
-    activate_record,
-    compare_thresholds,
-    set_threshold,
-)
-from vicinal.service.thresholds.store import CalibrationRecord
+from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold, dry_run
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="List, show, report, compare, activate and set the thresholds of a gallery.", no_args_is_help=True
+    help="List, show, report, try, activate and set the thresholds of a gallery.", no_args_is_help=True
 )
 
 app.command("compare-pipelines")(compare_pipelines_of)
@@ -127,7 +123,7 @@ def activate(
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
     matcher = _matcher(gallery, data_dir, bundle)
-    _print_record(matcher, activate_record(matcher, calibration), json_output=json_output)
+    _print_record(matcher, matcher.thresholds.activate(calibration), json_output=json_output)
 
 
 @app.command("rollback")
@@ -157,13 +153,13 @@ def set_by_hand(
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
     matcher = _matcher(gallery, data_dir, bundle)
-    record = set_threshold(matcher, chosen_pipeline(matcher, _choice(refine, rerank)), threshold)
+    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, _choice(refine, rerank)), threshold)
     _print_record(matcher, record, json_output=json_output)
 
 
-@app.command("compare")
-def compare(
-    candidate: Annotated[
+@app.command("dry-run")
+def try_threshold(
+    tried: Annotated[
         str,
         typer.Argument(help="A score such as 0.35, a target such as fpir=1%, or the id of a calibration."),
     ],
@@ -174,14 +170,14 @@ def compare(
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Compare a threshold with the one in force, on stored scores; nothing is changed."""
+    """Try a threshold beside the one in force, on stored scores; nothing is changed."""
     matcher = _matcher(gallery, data_dir, bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
-    found = compare_thresholds(matcher, pipeline, _candidate(candidate))
+    found = dry_run(matcher.thresholds, pipeline, _tried(tried))
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        _print_comparison(found)
+        _print_dry_run(found)
 
 
 @app.command("drift")
@@ -223,16 +219,15 @@ def _choice(refine: RefineChoice, rerank: RerankChoice) -> PipelineChoice:
     return PipelineChoice(refine=refine, rerank=rerank)
 
 
-def _candidate(text: str) -> Candidate:
+def _tried(text: str) -> TriedThreshold:
     if "=" in text:
-        return Candidate(target=text)
+        return TriedThreshold(target=text)
     try:
         threshold = float(text)
     except ValueError:
-        return Candidate(calibration=text)
-    if not 0.0 <= threshold <= 1.0:
-        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
-    return Candidate(threshold=threshold)
+        return TriedThreshold(calibration=text)
+    require_score(threshold)
+    return TriedThreshold(threshold=threshold)
 
 
 def _print_record(matcher: Matcher, record: CalibrationRecord, *, json_output: bool) -> None:
@@ -245,15 +240,15 @@ def _print_record(matcher: Matcher, record: CalibrationRecord, *, json_output: b
     console.print(f"  {state}" + (f"; {found.reason}" if found.reason else ""), markup=False, soft_wrap=True)
 
 
-def _print_comparison(found: Comparison) -> None:
+def _print_dry_run(found: DryRunResult) -> None:
     now = "none" if found.current is None else f"{found.current.threshold:.4f}"
     console.print(
-        f"Threshold {now} -> [bold]{found.candidate.threshold:.4f}[/] ({found.pipeline}), on the scores of "
+        f"Threshold {now} -> [bold]{found.tried.threshold:.4f}[/] ({found.pipeline}), on the scores of "
         f"calibration {found.scores_of}",
         soft_wrap=True,
     )
     table = Table("rate", "now", "then", box=None)
-    sides = [{} if found.current is None else found.current.rates, found.candidate.rates]
+    sides = [{} if found.current is None else found.current.rates, found.tried.rates]
     for name in dict.fromkeys(name for side in sides for name in side):
         cells = [
             f"{_percent(one.rate)} [{_percent(one.low)} to {_percent(one.high)}]" if one else "not known"

@@ -19,11 +19,13 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["GALLERY", "TARGET", "CheckResult", "PreparedDemo", "check_demo", "prepare_demo"]
 

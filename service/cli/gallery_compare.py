@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from vicinal.service.calibrator.record import new_calibration_id
 from vicinal.service.cli.console import console, print_json, progress_bar
 from vicinal.service.cli.options import (
     BundleOption,
@@ -28,7 +29,6 @@ from vicinal.service.comparisons.version_record import (
     VersionComparison,
 )
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.thresholds.store import new_calibration_id
 
 __all__ = ["compare"]
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.calibrator.query_sources import read_queries
+from vicinal.service.calibrator.queries import read_queries
+from vicinal.service.calibrator.record import new_calibration_id
 from vicinal.service.cli.console import console, print_json, progress_bar
 from vicinal.service.cli.options import (
     BundleOption,
@@ -29,7 +30,6 @@ from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, 
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.charts import percent
-from vicinal.service.thresholds.store import new_calibration_id
 
 __all__ = ["compare_pipelines_of", "use_pipeline"]
 
@@ -88,7 +88,7 @@ def use_pipeline(
         activate_pipeline(matcher, PipelineComparisonStore(matcher.calibrations).find(comparison), pipeline)
     elif reset:
         matcher.pipeline_file.clear()
-    found = matcher.gallery_pipeline
+    found = matcher.active_pipeline
     threshold = matcher.threshold(found.pipeline)
     if json_output:
         print_json(

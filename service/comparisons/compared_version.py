@@ -15,13 +15,14 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.item_groups import PhotoGroups
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
-from vicinal.service.scoring.active_pipeline import PipelineFile
-from vicinal.service.scoring.opened_refiner import Refinement, open_refinement
+from vicinal.service.scoring.active_pipeline import ActivePipelineFile
+from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["ComparedVersion", "QueryOutcomes", "average_precisions", "open_version"]
 
@@ -88,7 +89,7 @@ class ComparedVersion:
     snapshot: Snapshot
     served: ServedBundle | None
     pipeline: Pipeline
-    refinement: Refinement | None
+    refinement: OpenedRefiner | None
     record: CalibrationRecord | None
     problem: str | None
     is_searchable: bool = True
@@ -222,9 +223,9 @@ def open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Comp
     served, refinement, problem, is_searchable = None, None, None, True
     try:
         served = bundles.of(gallery.name, snapshot.manifest.bundle)
-        chosen = PipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+        chosen = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
         pipeline = chosen.pipeline
-        refinement = open_refinement(pipeline, served.refiner, gallery.name, snapshot)
+        refinement = open_refiner(pipeline, served.refiner, gallery.name, snapshot)
     except BundleMismatchError as error:
         problem = f"the bundle of version {version} is not here: {error}"
     except GalleryNotRefinedError as error:

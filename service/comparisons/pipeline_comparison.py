@@ -18,12 +18,13 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, LabelCounts, Target
 from vicinal.calibration.rates.paired_bootstrap import paired_difference, paired_variance_difference
 from vicinal.calibration.rates.pipeline_choice import SearchScores, draw_labels, selection_split, split_labels
-from vicinal.service.calibrator.calibrator import Calibration, Calibrator, LabelledQueries
-from vicinal.service.calibrator.curves import CalibrationDetails, Utilities
+from vicinal.service.calibrator.calibrator import Calibration, Calibrator
+from vicinal.service.calibrator.curves import CalibrationCurves, Utilities
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.near_duplicates import picture_comparison
-from vicinal.service.calibrator.query_sources import QueryReading
+from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
+from vicinal.service.calibrator.queries import LabelledQueries, QueryReading
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement
 from vicinal.service.comparisons.pipeline_record import (
@@ -38,7 +39,6 @@ from vicinal.service.comparisons.pipeline_variants import variant_pipelines
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = ["ComparedPipelines", "KeptCalibration", "compare_pipelines"]
 
@@ -71,7 +71,7 @@ class KeptCalibration:
 
     record: CalibrationRecord
     scores: StoredScores
-    details: CalibrationDetails
+    curves: CalibrationCurves
 
 
 @dataclass(frozen=True)
@@ -225,12 +225,12 @@ class _Comparison:
         )
         precisions, hits = _ranked(measured)
         return _Tried(
-            calibration=KeptCalibration(found.record, found.scores, found.details),
+            calibration=KeptCalibration(found.record, found.scores, found.curves),
             scores=scores,
             precisions=precisions,
             hits=hits,
             labels=scores.mate_labels,
-            utilities=found.details.utilities.get("final"),
+            utilities=found.curves.utilities.get("final"),
             figures=_figures(found, scores, (precisions, hits), self.asked),
         )
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vicinal.calibration import CalibrationError, Target
 from vicinal.service.calibrator.evidence import RateEvidence
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.comparisons.pipeline_variants import VariantOptions
 from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = [
     "FigureDifference",

@@ -12,17 +12,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vicinal.indexer.storage.files import write_atomically
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.comparisons.pipeline_comparison import ComparedPipelines
 from vicinal.service.comparisons.pipeline_record import PipelineComparison
 from vicinal.service.errors import (
-    CalibrationMismatchError,
     CalibrationNotFoundError,
     CalibrationRecordError,
     RequestError,
 )
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ChosenPipeline, GalleryPipeline
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.scoring.active_pipeline import ActivePipeline, ChosenPipeline
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["PipelineComparisonStore", "activate_pipeline"]
 
@@ -53,7 +53,7 @@ class PipelineComparisonStore:
                 f"comparison '{comparison.id}' exists: comparisons are never changed"
             )
         kept = found.recommended
-        self.calibrations.add(kept.record, kept.scores, kept.details, activate=False)
+        self.calibrations.add(kept.record, kept.scores, kept.curves, activate=False)
         file.parent.mkdir(parents=True, exist_ok=True)
         # Last, so that a comparison that is there is complete.
         write_atomically(file, comparison.model_dump_json(indent=1) + "\n")
@@ -89,7 +89,7 @@ class PipelineComparisonStore:
 
 def activate_pipeline(
     matcher: Matcher, comparison: PipelineComparison, key: str | None = None
-) -> GalleryPipeline:
+) -> ActivePipeline:
     """Let searches use a compared pipeline and its threshold, both from one moment on.
 
     Args:
@@ -107,9 +107,7 @@ def activate_pipeline(
         raise RequestError(f"comparison '{comparison.id}' has no pipeline '{key}': name one of its keys")
     if variant.record is None:
         raise RequestError(f"pipeline '{variant.key}' has no threshold: {variant.problem}")
-    found = matcher.threshold_of(variant.record)
-    if found.value is None:
-        raise CalibrationMismatchError(found.reason or "it cannot be used")
+    matcher.thresholds.require_usable(variant.record)
     matcher.refinement(variant.pipeline)
     record = _kept(matcher.calibrations, variant.record)
     # In this order: the threshold of a pipeline that no search uses yet decides nothing.
@@ -123,7 +121,7 @@ def activate_pipeline(
             at=datetime.now(UTC),
         )
     )
-    return matcher.gallery_pipeline
+    return matcher.active_pipeline
 
 
 def _kept(store: CalibrationStore, record: CalibrationRecord) -> CalibrationRecord:

@@ -23,10 +23,10 @@ from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.near_duplicates import picture_comparison
+from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
 from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
-from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.calibrator.query_sources import QueryReading, Refuse, read_queries
+from vicinal.service.calibrator.queries import LabelledQueries, QueryReading, Refuse, read_queries
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.trials import TrialScoring
 from vicinal.service.comparisons.activation_conditions import decide
 from vicinal.service.comparisons.compared_version import ComparedVersion, QueryOutcomes, open_version
@@ -50,7 +50,7 @@ from vicinal.service.comparisons.version_sample import ComparisonSample, count_i
 from vicinal.service.comparisons.version_store import comparison_summary, read_comparison, save_comparison
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["ComparisonPlan", "OnStage", "compare_versions"]
 
@@ -232,7 +232,7 @@ class _Comparison:
                 on_progress=partial(self.plan.on_stage, "calibrate"),
             )
             record = found.record.model_copy(update={"id": name})
-            kept = store.add(record, found.scores, found.details, activate=False)
+            kept = store.add(record, found.scores, found.curves, activate=False)
         store.prepare(kept, self.new.version)
         return kept
 

@@ -16,11 +16,11 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.maintenance import Upkeep
+from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.matcher.query_embedder import CachingEmbedder
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.drift import DriftMonitor
 
 __all__ = ["GalleryState", "OpenGalleries"]
 

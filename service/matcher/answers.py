@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from vicinal.service.matcher.explanation import Explanation
+from vicinal.service.thresholds.decision import Threshold
 
-__all__ = ["Answer", "Candidate", "Threshold"]
-
-CalibrationState = Literal["true", "stale", "none"]
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """The threshold of one answer.
-
-    Attributes:
-        value: Lowest accepted score; None when there is no calibration and none was given.
-        source: Where it comes from.
-        target: The rate it holds, such as `FPIR 5 %`.
-        calibration: Id of the calibration record.
-        state: `true`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
-            has changed; `none`: given by hand, or not there.
-        reason: Why the state is not `true`.
-        since: When the calibration was put in force; None where that is not known.
-    """
-
-    value: float | None = None
-    source: Literal["calibration", "by_hand", "request", "none"] = "none"
-    target: str | None = None
-    calibration: str | None = None
-    state: CalibrationState = "none"
-    reason: str | None = None
-    since: datetime | None = None
+__all__ = ["Answer", "Candidate"]
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from vicinal.models.similarity import FloatArray, as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.answers import Answer, Candidate, Threshold
+from vicinal.service.matcher.answers import Answer, Candidate
 from vicinal.service.matcher.explanation import Explainer
-from vicinal.service.scoring.active_pipeline import GalleryPipeline, PipelineFile
-from vicinal.service.scoring.opened_refiner import Refinement, open_refinement
+from vicinal.service.scoring.active_pipeline import ActivePipeline, ActivePipelineFile
+from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
 from vicinal.service.scoring.pipeline import (
     Pipeline,
     RefineChoice,
@@ -34,14 +34,13 @@ from vicinal.service.scoring.pipeline import (
     service_pipeline,
 )
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.decision import GalleryThresholds, Threshold, require_score
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["Matcher"]
 
 # Matches are counted among this many candidates, whatever the limit of the answer.
 _N_CANDIDATES = 100
-# A calibration is stale when more than this share of the items has changed since.
-_STALE_SHARE = 0.2
 # Filters whose selections are kept while the view lasts.
 _MOST_SELECTIONS = 8
 _NOBODY: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -87,12 +86,11 @@ class Matcher:
         self.gallery = gallery
         self.embedder = embedder
         self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
-        self.pipeline_file = PipelineFile(gallery.calibrations_path)
+        self.pipeline_file = ActivePipelineFile(gallery.calibrations_path)
         self._refiner = refiner
-        self._refinements: dict[tuple[bool, int], Refinement | None] = {}
+        self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
-        self.calibrations = CalibrationStore(gallery.calibrations_path, calibrated_as=self.view.calibrated_as)
-        self._n_common: dict[int, tuple[int, int] | None] = {}
+        self.thresholds = GalleryThresholds(gallery, self.view)
         self._selections: dict[str, Selection] = {}
         expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
         if expected != actual:
@@ -104,7 +102,12 @@ class Matcher:
         return self.view.snapshot
 
     @property
-    def gallery_pipeline(self) -> GalleryPipeline:
+    def calibrations(self) -> CalibrationStore:
+        """Calibrations of the gallery."""
+        return self.thresholds.records
+
+    @property
+    def active_pipeline(self) -> ActivePipeline:
         """What `auto` stands for, and why.
 
         Raises:
@@ -115,14 +118,14 @@ class Matcher:
     @property
     def pipeline(self) -> Pipeline:
         """What `auto` stands for."""
-        return self.gallery_pipeline.pipeline
+        return self.active_pipeline.pipeline
 
     def at(self, view: GalleryView) -> Matcher:
         """A matcher for another state of the gallery, which keeps what the built version is known for."""
         matcher = Matcher(self.gallery, self.embedder, self._default, view=view, refiner=self._refiner)
         matcher.pipeline_file = self.pipeline_file
+        matcher.thresholds = self.thresholds.at(view)
         if view.snapshot is self.snapshot:
-            matcher._n_common = self._n_common
             matcher._refinements = self._refinements
         return matcher
 
@@ -133,7 +136,7 @@ class Matcher:
             self._refiner = ContextRefiner(self.embedder.bundle)
         return self._refiner
 
-    def refinement(self, pipeline: Pipeline) -> Refinement | None:
+    def refinement(self, pipeline: Pipeline) -> OpenedRefiner | None:
         """What a pipeline refines with on this version, None when it refines nothing.
 
         Raises:
@@ -144,7 +147,7 @@ class Matcher:
             return None
         key = refine.of_gallery, refine.steps
         if key not in self._refinements:
-            opened = open_refinement(pipeline, self.refiner, self.gallery.name, self.snapshot)
+            opened = open_refiner(pipeline, self.refiner, self.gallery.name, self.snapshot)
             self._refinements[key] = opened
         return self._refinements[key]
 
@@ -206,7 +209,7 @@ class Matcher:
         _check_options(limit, threshold, [images, embeddings, item_ids])
         milliseconds: dict[str, float] = {}
         bundle = self.embedder.bundle
-        default = self.gallery_pipeline
+        default = self.active_pipeline
         pipeline = choose_pipeline(default.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
         named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
@@ -219,7 +222,10 @@ class Matcher:
         )
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
-        decided_by = self._threshold(scorer.pipeline, threshold, selection)
+        if threshold is None:
+            decided_by = self.thresholds.in_force(scorer.pipeline, selection)
+        else:
+            decided_by = Threshold(threshold, "request", reason="the threshold was given with the request")
         n_searched = len(self.view if selection is None else selection)
         call = _Call(
             scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by
@@ -282,84 +288,7 @@ class Matcher:
         Raises:
             CalibrationRecordError: The calibration in force is missing or damaged.
         """
-        return self._threshold(pipeline or self.pipeline, None, None)
-
-    def threshold_of(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
-        """What a search is decided by when a record is in force; no value when it must not be used."""
-        bundle = self.snapshot.manifest.bundle
-        if record.gallery not in (None, self.gallery.name):
-            return Threshold(
-                reason=f"calibration {record.id} was made for gallery '{record.gallery}': calibrate this one"
-            )
-        if record.bundle != bundle:
-            return Threshold(
-                reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
-                f"{bundle}: calibrate again"
-            )
-        stale = self._staleness(record, selection)
-        if record.source == "by_hand":
-            by_hand = "the threshold was set by hand"
-            reason = f"{by_hand}; {stale}" if stale else by_hand
-            return Threshold(record.threshold, "by_hand", calibration=record.id, reason=reason)
-        return Threshold(
-            value=record.threshold,
-            source="calibration",
-            target=str(record.target) if record.target else None,
-            calibration=record.id,
-            state="stale" if stale else "true",
-            reason=stale,
-        )
-
-    def _threshold(self, pipeline: Pipeline, given: float | None, selection: Selection | None) -> Threshold:
-        if given is not None:
-            return Threshold(given, "request", reason="the threshold was given with the request")
-        activation = self.calibrations.activation(pipeline.key)
-        if activation is None:
-            return self._no_calibration(pipeline)
-        found = self.threshold_of(self.calibrations.get(activation.calibration), selection)
-        return replace(found, since=activation.at)
-
-    def _no_calibration(self, pipeline: Pipeline) -> Threshold:
-        other = self.calibrations.active_with_other_refiner(pipeline)
-        if other is None:
-            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
-        return Threshold(
-            calibration=other.id,
-            state="stale",
-            reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
-            f"this is refiner {pipeline.refine.refiner}: calibrate again",
-        )
-
-    def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
-        share = self._share_changed_since(record.version)
-        if share > _STALE_SHARE:
-            return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
-        if selection is not None and len(selection) < (1.0 - _STALE_SHARE) * len(self.view):
-            # Scores do not depend on the filter, so no query gets a match that it would not get without.
-            return (
-                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
-                "was made for all: a query without a mate gets a match at most as often as without the filter"
-            )
-        return None
-
-    def _share_changed_since(self, version: int) -> float:
-        """Share of the items that were added, removed or replaced since a version was built."""
-        known = self._n_common_with(version)
-        if known is None:
-            return 1.0
-        n_common, n_before = known
-        # Items that were added and removed since the view's own version are counted exactly only there;
-        # for an older one, as if all that is gone had been in both.
-        n_kept = max(0, n_common - (len(self.snapshot) - self.view.n_kept))
-        return 1.0 - n_kept / max(n_before, len(self.view), 1)
-
-    def _n_common_with(self, version: int) -> tuple[int, int] | None:
-        """Items that a version shares with the one under the view, and its size; None when it is gone."""
-        if version == self.snapshot.manifest.version:
-            return len(self.snapshot), len(self.snapshot)
-        if version not in self._n_common:
-            self._n_common[version] = self.gallery.n_common(version, self.snapshot.manifest.version)
-        return self._n_common[version]
+        return self.thresholds.in_force(pipeline or self.pipeline)
 
     def _answer(self, scored: ScoredCandidates, row: int, call: _Call) -> Answer:
         threshold = call.threshold.value
@@ -433,5 +362,5 @@ def _check_options(limit: int, threshold: float | None, kinds: Sequence[object])
         raise RequestError("give exactly one of image, embedding and item_id")
     if limit < 1:
         raise RequestError(f"limit is {limit}, expected at least 1")
-    if threshold is not None and not 0.0 <= threshold <= 1.0:
-        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
+    if threshold is not None:
+        require_score(threshold)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vicinal.service.calibrator.curves import CalibrationDetails, Utilities
+from vicinal.service.calibrator.curves import CalibrationCurves, Utilities
 from vicinal.service.calibrator.evidence import RateEvidence
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.reports.charts import Axis, Chart, Values, percent
 from vicinal.service.reports.markup import Element, element
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = ["RateCurves", "drift_figure", "histogram_figure", "rate_figure", "utility_figure"]
 
@@ -35,7 +35,7 @@ class RateCurves:
     rates: dict[str, Values]
 
     @classmethod
-    def of(cls, details: CalibrationDetails | None, curve: dict[str, list[float | None]]) -> RateCurves:
+    def of(cls, details: CalibrationCurves | None, curve: dict[str, list[float | None]]) -> RateCurves:
         """The curves of a record's details, or else those that its stored scores give."""
         if details is not None:
             found = details.curves

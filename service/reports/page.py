@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.evidence import RateEvidence
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.reports.charts import percent
 from vicinal.service.reports.examples import examples_section
 from vicinal.service.reports.figures import (
@@ -18,7 +19,6 @@ from vicinal.service.reports.figures import (
 from vicinal.service.reports.markup import Child, Element, element, to_html
 from vicinal.service.reports.report import ReportBody
 from vicinal.service.reports.report_parts import card, note, rate_name, section_head, table
-from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = ["PAGE_POLICY", "render_report"]
 
@@ -76,8 +76,8 @@ def _state(report: ReportBody) -> Element:
         in_force = "Not in force"
     elif report.active_since is not None:
         in_force += f" since {report.active_since:%Y-%m-%d %H:%M} UTC"
-    holds = "it still holds" if report.state == "true" else report.reason or "no rate is known for it"
-    kind = "state" if report.state == "true" else "state stale"
+    holds = "it still holds" if report.state == "current" else report.reason or "no rate is known for it"
+    kind = "state" if report.state == "current" else "state stale"
     return element("p", element("b", in_force), f"; {holds}.", class_=kind)
 
 

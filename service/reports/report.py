@@ -8,13 +8,15 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.service.calibrator.curves import CalibrationDetails
+from vicinal.service.calibrator.curves import CalibrationCurves
+from vicinal.service.calibrator.record import CalibrationRecord, Rates
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.verdict import describe_verdict
 from vicinal.service.thresholds.activations import ActivationEvent
+from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore, Rates
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = [
     "CalibrationHistoryBody",
@@ -61,10 +63,10 @@ class CalibrationStateBody(_Response):
     record: CalibrationRecord
     is_active: bool = Field(description="Whether searches with its pipeline use it.")
     active_since: datetime | None
-    state: Literal["true", "stale", "none"] = Field(
+    state: CalibrationState = Field(
         description="What answers decided by it say; `none`: set by hand, or of another bundle or gallery."
     )
-    reason: str | None = Field(description="Why the state is not `true`.")
+    reason: str | None = Field(description="Why the state is not `current`.")
 
 
 class ReportBody(CalibrationStateBody):
@@ -72,7 +74,7 @@ class ReportBody(CalibrationStateBody):
 
     verdict: str = Field(description="What it promises, on how little, and what it says nothing of.")
     drift: DriftState
-    details: CalibrationDetails | None = Field(
+    details: CalibrationCurves | None = Field(
         description="Curves, histograms, utilities of all classes and the worst examples; null where "
         "none are kept."
     )
@@ -113,7 +115,7 @@ def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationS
     """A record, and how it stands to the gallery as it is."""
     activation = matcher.calibrations.activation(record.pipeline.key)
     is_active = activation is not None and activation.calibration == record.id
-    standing = matcher.threshold_of(record)
+    standing = matcher.thresholds.of_record(record)
     return CalibrationStateBody(
         record=record,
         is_active=is_active,
@@ -132,14 +134,14 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
         drift: How far searches have drifted from it.
 
     Raises:
-        CalibrationRecordError: Its scores or details are damaged.
+        CalibrationRecordError: Its scores or curves are damaged.
     """
     scores = matcher.calibrations.scores(record)
     return ReportBody(
         **dict(describe_record(matcher, record)),
         verdict=describe_verdict(record),
         drift=drift,
-        details=matcher.calibrations.details(record),
+        details=matcher.calibrations.curves(record),
         curve={} if scores is None else _curve(scores, record),
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vicinal.service.calibrator.evidence import Evidence, RateEvidence
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.cli.console import console
-from vicinal.service.thresholds.store import CalibrationRecord
 
 __all__ = ["print_calibration"]
 

@@ -1,4 +1,4 @@
-"""Gallery pipeline: what `auto` stands for in the searches of one gallery.
+"""Active pipeline: what `auto` stands for in the searches of one gallery.
 
 That is the service's pipeline, from its settings, until a comparison is put in force for the gallery:
 
@@ -23,7 +23,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
 
-__all__ = ["ChosenPipeline", "GalleryPipeline", "PipelineFile"]
+__all__ = ["ChosenPipeline", "ActivePipeline", "ActivePipelineFile"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class ChosenPipeline(BaseModel):
 
 
 @dataclass(frozen=True)
-class GalleryPipeline:
+class ActivePipeline:
     """What `auto` stands for.
 
     Attributes:
@@ -64,7 +64,7 @@ class GalleryPipeline:
     reason: str | None = None
 
 
-class PipelineFile:
+class ActivePipelineFile:
     """The chosen pipeline of one gallery, on the disk.
 
     Args:
@@ -94,7 +94,7 @@ class PipelineFile:
                 raise CalibrationRecordError(f"'{self.path}' is damaged") from error
         return self._read[1]
 
-    def resolve(self, default: Pipeline, bundle: ModelBundle) -> GalleryPipeline:
+    def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
         """What `auto` stands for.
 
         Args:
@@ -106,14 +106,14 @@ class PipelineFile:
         """
         chosen = self.chosen()
         if chosen is None:
-            return GalleryPipeline(default)
+            return ActivePipeline(default)
         reason = _mismatch(chosen, bundle)
         if reason is None:
-            return GalleryPipeline(chosen.pipeline, "comparison", chosen)
+            return ActivePipeline(chosen.pipeline, "comparison", chosen)
         if reason != self._told:
             self._told = reason
             logger.warning("%s", reason)
-        return GalleryPipeline(default, reason=reason)
+        return ActivePipeline(default, reason=reason)
 
     def put_in_force(self, chosen: ChosenPipeline) -> None:
         """Let searches that ask for nothing else use a pipeline from their next request on."""

@@ -1,4 +1,4 @@
-"""Refinement: what a pipeline refines with, opened for one version of a gallery."""
+"""Opened refiner: what a pipeline refines with, opened for one version of a gallery."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 
-__all__ = ["Refinement", "open_refinement", "refinement_plan"]
+__all__ = ["OpenedRefiner", "open_refiner", "refinement_plan"]
 
 
 @dataclass(frozen=True)
-class Refinement:
+class OpenedRefiner:
     """What a pipeline refines with.
 
     Attributes:
@@ -41,9 +41,9 @@ def refinement_plan(pipeline: Pipeline, bundle: ModelBundle) -> RefinementPlan |
     return RefinementPlan(refiner, refine.steps or refiner.n_steps, by_default=refine.of_gallery)
 
 
-def open_refinement(
+def open_refiner(
     pipeline: Pipeline, refiner: ContextRefiner | None, gallery: str, snapshot: Snapshot
-) -> Refinement | None:
+) -> OpenedRefiner | None:
     """Open what a pipeline needs.
 
     Args:
@@ -65,5 +65,5 @@ def open_refinement(
     if refiner.bundle.fingerprint != snapshot.manifest.bundle:
         raise BundleMismatchError(gallery, refiner.bundle.fingerprint, snapshot.manifest.bundle)
     if not refine.of_gallery:
-        return Refinement(refiner, None)
-    return Refinement(refiner, open_refined(gallery, snapshot, RefinementPlan(refiner, refine.steps)))
+        return OpenedRefiner(refiner, None)
+    return OpenedRefiner(refiner, open_refined(gallery, snapshot, RefinementPlan(refiner, refine.steps)))

@@ -22,7 +22,7 @@ from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood_radius
 from vicinal.service.scoring.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace
-from vicinal.service.scoring.opened_refiner import Refinement
+from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 
 __all__ = ["ScoredCandidates", "Scorer", "similarity_score"]
@@ -111,7 +111,7 @@ class Scorer:
     """
 
     def __init__(
-        self, gallery: GalleryView | Snapshot, pipeline: Pipeline, refinement: Refinement | None = None
+        self, gallery: GalleryView | Snapshot, pipeline: Pipeline, refinement: OpenedRefiner | None = None
     ) -> None:
         self.view = gallery if isinstance(gallery, GalleryView) else GalleryView.of(gallery)
         self.pipeline = pipeline

@@ -14,21 +14,18 @@ from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import as_embeddings
-from vicinal.service.calibrator.query_sources import (
-    QueryReading,
-    read_queries,
-    write_embeddings,
-    write_images,
-)
+from vicinal.service.calibrator.options import CalibrationOptions
+from vicinal.service.calibrator.queries import QueryReading, read_queries, write_embeddings, write_images
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibrate import CalibrationOptions, chosen_pipeline, run_calibration
+from vicinal.service.tasks.calibrate import chosen_pipeline, run_calibration
 from vicinal.service.tasks.readable_sources import JobSources
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest", "QueryRequest"]
 
@@ -194,7 +191,7 @@ class CalibrationJob:
         context.report(_progress("keep", 0, 1, reading))
         own = found.record.model_copy(update={"id": context.job.id})
         return _kept(matcher.calibrations, context.job) or matcher.calibrations.add(
-            own, found.scores, found.details, activate=False
+            own, found.scores, found.curves, activate=False
         )
 
     def _reading(self, context: JobContext, matcher: Matcher, request: QueryRequest) -> QueryReading | None:

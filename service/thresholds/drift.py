@@ -1,43 +1,27 @@
-"""Drift monitor: counts what the searches of a gallery look like since its calibration was put in force.
+"""Drift: how far the searches have moved from those of the calibration in force, by their counts.
 
-Each process counts for itself, in memory, and writes its counts now and then beside the calibrations:
+    <gallery>/calibrations/drift/<calibration>.<replica>.json     counts that one process has written
 
-    <gallery>/calibrations/drift/<calibration>.<replica>.json
-    <data_dir>/replicas/<replica>.lock     held while a process of that number runs
-
-so that a restarted process goes on where it was, and whoever asks gets the sum of all. Only counts are kept.
+`service.galleries.search_counts` counts and writes; whoever asks gets the sum of all.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vicinal.calibration import TopScoreCounts, measure_drift
-from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.storage.files import write_atomically
-from vicinal.indexer.storage.locks import file_lock
-from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["DriftMonitor", "DriftState", "read_drift"]
+__all__ = ["DriftState", "SearchCounts", "counts_file", "read_counts", "read_drift"]
 
 logger = logging.getLogger(__name__)
-_SECONDS_BETWEEN_WRITES = 30.0
-_MOST_REPLICAS = 1024
-_LEVELS = ("none", "moderate", "strong")
 
 
 class DriftState(BaseModel):
@@ -76,8 +60,8 @@ class DriftState(BaseModel):
     counts_now: tuple[int, ...] = ()
 
 
-class _Kept(BaseModel):
-    """Counts of one process, as they are written."""
+class SearchCounts(BaseModel):
+    """Counts of one process since a calibration was put in force, as they are written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,213 +69,11 @@ class _Kept(BaseModel):
     counts: TopScoreCounts
 
 
-class _Tally:
-    """Counts of this process for one activation of a calibration."""
-
-    def __init__(self, store: CalibrationStore, record: CalibrationRecord, kept: _Kept) -> None:
-        self.store = store
-        self.record = record
-        self.since = kept.since
-        self._edges = kept.counts.edges
-        self._counts = list(kept.counts.counts)
-        self._n_no_match = kept.counts.n_no_match
-        self._lock = threading.Lock()
-        self._n_written = kept.counts.n
-
-    def count(self, score: float) -> None:
-        """One more search with this top score."""
-        place = bisect_right(self._edges, score)
-        is_no_match = score < self.record.threshold
-        with self._lock:
-            self._counts[place] += 1
-            self._n_no_match += is_no_match
-
-    def kept(self) -> _Kept:
-        """The counts so far."""
-        with self._lock:
-            counts = TopScoreCounts(self._edges, tuple(self._counts), self._n_no_match)
-        return _Kept(since=self.since, counts=counts)
-
-    def write(self, replica: str) -> None:
-        """Bring the counts to the disk, if there are new ones and the gallery is still there."""
-        kept = self.kept()
-        if kept.counts.n == self._n_written or not self.store.path.is_dir():
-            return
-        path = _file(self.store, self.record, replica)
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, kept.model_dump_json() + "\n")
-        self._n_written = kept.counts.n
-
-
-class DriftMonitor:
-    """Counts the searches of one process; as a context it also writes the counts.
-
-    Args:
-        replicas: Folder of the locks that number the processes.
-        seconds: Between two writes.
-    """
-
-    def __init__(self, replicas: Path, *, seconds: float = _SECONDS_BETWEEN_WRITES) -> None:
-        self._replicas = replicas
-        self._seconds = seconds
-        self._replica: str | None = None
-        self._lock = threading.Lock()
-        # By gallery and pipeline; None where a calibration has nothing to compare with.
-        self._tallies: dict[tuple[str, str], _Tally | None] = {}
-        self._keys: dict[tuple[str, str], tuple[str, datetime | None]] = {}
-        self._held = ExitStack()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def record(self, answers: Sequence[Answer], matcher: Matcher) -> None:
-        """Count the answers of one call that the calibration in force decided, without a filter."""
-        if not answers or answers[0].threshold.source != "calibration":
-            return
-        if answers[0].n_searched != len(matcher.view):
-            return
-        tally = self._tally(answers[0], matcher)
-        if tally is None:
-            return
-        for answer in answers:
-            tally.count(-1.0 if answer.top_score is None else answer.top_score)
-
-    def drift(self, matcher: Matcher, record: CalibrationRecord) -> DriftState:
-        """Drift since a record was put in force, over all processes.
-
-        Raises:
-            CalibrationRecordError: What is in force is damaged.
-        """
-        tally = self._tallies.get((matcher.gallery.name, record.pipeline.key))
-        is_own = tally is not None and tally.record.id == record.id
-        return read_drift(
-            matcher.calibrations,
-            record,
-            own=tally.kept() if tally is not None and is_own else None,
-            replica=self._replica,
-        )
-
-    def write(self) -> None:
-        """Bring all counts to the disk."""
-        if self._replica is None:
-            return
-        for tally in list(self._tallies.values()):
-            if tally is not None:
-                tally.write(self._replica)
-
-    def register(self, registry: CollectorRegistry) -> None:
-        """Show the drift of the searched galleries among the metrics."""
-        registry.register(_Collector(self))
-
-    def states(self) -> list[tuple[str, DriftState]]:
-        """Gallery and drift of everything that this process has searched with a calibration."""
-        tallies = [(gallery, tally) for (gallery, _), tally in list(self._tallies.items()) if tally]
-        return [
-            (
-                gallery,
-                read_drift(tally.store, tally.record, own=tally.kept(), replica=self._replica),
-            )
-            for gallery, tally in tallies
-        ]
-
-    def __enter__(self) -> Self:
-        try:
-            self._replica = self._claimed()
-        except OSError as error:
-            logger.warning("counts of searches are kept in memory only: %s", error)
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._keep_writing, name="drift counts", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._write_or_say_why()
-        self._held.close()
-        self._replica = None
-
-    def _tally(self, answer: Answer, matcher: Matcher) -> _Tally | None:
-        threshold = answer.threshold
-        place, key = (answer.gallery, answer.pipeline), (threshold.calibration or "", threshold.since)
-        if self._keys.get(place) == key:
-            return self._tallies[place]
-        with self._lock:
-            if self._keys.get(place) != key:
-                self._tallies[place] = self._opened(matcher.calibrations, *key)
-                self._keys[place] = key
-            return self._tallies[place]
-
-    def _opened(self, store: CalibrationStore, calibration: str, since: datetime | None) -> _Tally | None:
-        """Go on with what this process, or the one before of its number, has counted."""
-        record = store.get(calibration)
-        if record.evidence is None:
-            return None
-        empty = _Kept(since=since, counts=record.evidence.top_scores.emptied())
-        known = None if self._replica is None else _read(_file(store, record, self._replica))
-        fits = known is not None and known.since == since and known.counts.edges == empty.counts.edges
-        return _Tally(store, record, known if known is not None and fits else empty)
-
-    def _claimed(self) -> str:
-        """The lowest number that no other running process has."""
-        self._replicas.mkdir(parents=True, exist_ok=True)
-        for number in range(_MOST_REPLICAS):
-            try:
-                self._held.enter_context(file_lock(self._replicas / f"{number}.lock", "another process"))
-            except GalleryBusyError:
-                continue
-            return str(number)
-        raise OSError(f"more than {_MOST_REPLICAS} processes count searches")
-
-    def _keep_writing(self) -> None:
-        while not self._stopping.wait(self._seconds):
-            self._write_or_say_why()
-
-    def _write_or_say_why(self) -> None:
-        try:
-            self.write()
-        except OSError as error:
-            # They are still in memory, and the next write tries again.
-            logger.warning("counts of searches cannot be written: %s", error)
-
-
-class _Collector:
-    """Drift as Prometheus metrics, computed when they are asked for."""
-
-    def __init__(self, monitor: DriftMonitor) -> None:
-        self._monitor = monitor
-
-    def collect(self) -> list[GaugeMetricFamily]:
-        """All series."""
-        names = ["gallery", "pipeline"]
-        psi = GaugeMetricFamily(
-            "vicinal_drift_psi",
-            "Population stability index of top scores since the calibration",
-            labels=names,
-        )
-        level = GaugeMetricFamily("vicinal_drift_level", "0 none, 1 moderate, 2 strong", labels=names)
-        change = GaugeMetricFamily(
-            "vicinal_drift_no_match_change", "Share of searches without a match, now minus then", labels=names
-        )
-        queries = GaugeMetricFamily("vicinal_drift_queries", "Searches counted since", labels=names)
-        for gallery, state in self._monitor.states():
-            labels = [gallery, state.pipeline]
-            queries.add_metric(labels, state.n_queries)
-            if state.level == "unknown":
-                continue
-            level.add_metric(labels, _LEVELS.index(state.level))
-            psi.add_metric(labels, state.psi or 0.0)
-            change.add_metric(labels, (state.no_match_now or 0.0) - (state.no_match_then or 0.0))
-        return [psi, level, change, queries]
-
-
 def read_drift(
     store: CalibrationStore,
     record: CalibrationRecord,
     *,
-    own: _Kept | None = None,
+    own: SearchCounts | None = None,
     replica: str | None = None,
 ) -> DriftState:
     """Drift since a record was put in force, over what all processes have written.
@@ -316,7 +98,7 @@ def read_drift(
     parts = [] if own is None else [own]
     for path in sorted((store.path / "drift").glob(f"{record.id}.*.json")):
         if own is None or path.name != f"{record.id}.{replica}.json":
-            parts += [kept for kept in [_read(path)] if kept is not None]
+            parts += [kept for kept in [read_counts(path)] if kept is not None]
     fitting = [
         one.counts for one in parts if one.since == activation.at and one.counts.edges == reference.edges
     ]
@@ -346,10 +128,10 @@ def _summed(start: TopScoreCounts, parts: Sequence[TopScoreCounts]) -> TopScoreC
     return TopScoreCounts(start.edges, tuple(map(sum, columns)), n_no_match)
 
 
-def _read(path: Path) -> _Kept | None:
+def read_counts(path: Path) -> SearchCounts | None:
     """Counts on the disk; None where there are none. Damaged ones are told, and counting begins anew."""
     try:
-        return _Kept.model_validate_json(path.read_bytes())
+        return SearchCounts.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -357,5 +139,6 @@ def _read(path: Path) -> _Kept | None:
         return None
 
 
-def _file(store: CalibrationStore, record: CalibrationRecord, replica: str) -> Path:
+def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str) -> Path:
+    """Where the process of a number writes its counts."""
     return store.path / "drift" / f"{record.id}.{replica}.json"

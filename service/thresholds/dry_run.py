@@ -1,9 +1,8 @@
-"""Calibration control: puts thresholds in force, sets them by hand, and tries others before that."""
+"""Dry run: what another threshold would change, on the scores that a calibration has stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,21 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.calibration import Target
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.stored_scores import StoredScores
-from vicinal.service.errors import CalibrationMismatchError, RequestError
-from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.errors import RequestError
 from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.thresholds.store import CalibrationRecord, new_calibration_id
+from vicinal.service.thresholds.decision import GalleryThresholds
 
-__all__ = [
-    "Candidate",
-    "Comparison",
-    "Flips",
-    "RatesAt",
-    "activate_record",
-    "compare_thresholds",
-    "set_threshold",
-]
+__all__ = ["DryRunResult", "Flips", "RatesAt", "TriedThreshold", "dry_run"]
 
 SearchKind = Literal["searches", "with_mate", "without_mate"]
 
@@ -35,7 +26,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Candidate(_Frozen):
+class TriedThreshold(_Frozen):
     """A threshold to try: exactly one of the three."""
 
     threshold: float | None = Field(None, ge=0.0, le=1.0, description="A score.")
@@ -43,7 +34,7 @@ class Candidate(_Frozen):
     target: str | None = Field(None, description="A target, such as `fpir=1%`.")
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Candidate:
+    def _exactly_one(self) -> TriedThreshold:
         given = (self.threshold, self.calibration, self.target)
         if sum(one is not None for one in given) != 1:
             raise ValueError("give exactly one of threshold, calibration and target")
@@ -80,15 +71,16 @@ class Flips(_Frozen):
     to_no_match: int
 
 
-class Comparison(_Frozen):
-    """A candidate threshold beside the one in force, on the same scores.
+class DryRunResult(_Frozen):
+    """A tried threshold beside the one in force, on the same scores.
 
     Attributes:
         scores_of: The calibration whose stored scores were counted.
         current: The threshold in force; None when there is none.
+        tried: The other one.
         flips: Of all `searches`, by any match; of those `with_mate`, by a match with a mate; of those
             `without_mate`, by any match. Empty when there is no threshold in force.
-        warnings: What makes the comparison worth less.
+        warnings: What makes the result worth less.
     """
 
     pipeline: str
@@ -96,59 +88,18 @@ class Comparison(_Frozen):
     version: int
     n_items: int
     current: RatesAt | None
-    candidate: RatesAt
+    tried: RatesAt
     flips: dict[SearchKind, Flips]
     warnings: tuple[str, ...]
 
 
-def activate_record(matcher: Matcher, record_id: str) -> CalibrationRecord:
-    """Let searches with the record's pipeline use it from their next request on.
-
-    Raises:
-        CalibrationNotFoundError: There is none of this id.
-        CalibrationMismatchError: It was made for another bundle or gallery, so that no search could use it.
-    """
-    record = matcher.calibrations.find(record_id)
-    found = matcher.threshold_of(record)
-    if found.value is None:
-        raise CalibrationMismatchError(found.reason or "it cannot be used")
-    matcher.calibrations.activate(record)
-    return record
-
-
-def set_threshold(matcher: Matcher, pipeline: Pipeline, threshold: float) -> CalibrationRecord:
-    """Put a threshold in force that somebody chose; no rate is claimed for it.
-
-    Raises:
-        RequestError: It is no score.
-    """
-    if not 0.0 <= threshold <= 1.0:
-        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
-    manifest = matcher.snapshot.manifest
-    record = CalibrationRecord(
-        format_version=2,
-        id=new_calibration_id(),
-        created_at=datetime.now(UTC),
-        source="by_hand",
-        target=None,
-        threshold=threshold,
-        rates=None,
-        pipeline=pipeline,
-        bundle=manifest.bundle,
-        version=manifest.version,
-        n_items=manifest.n_items,
-        warnings=("set by hand: no rate was measured",),
-    )
-    return matcher.calibrations.add(record)
-
-
-def compare_thresholds(matcher: Matcher, pipeline: Pipeline, candidate: Candidate) -> Comparison:
-    """Compare a candidate with the threshold in force; nothing is changed.
+def dry_run(thresholds: GalleryThresholds, pipeline: Pipeline, tried: TriedThreshold) -> DryRunResult:
+    """Try a threshold beside the one in force; nothing is changed.
 
     Args:
-        matcher: The gallery as it is.
-        pipeline: The pipeline whose threshold it is about; a candidate's calibration names its own.
-        candidate: What to try.
+        thresholds: Those of the gallery as it is.
+        pipeline: The pipeline whose threshold it is about; a tried calibration names its own.
+        tried: What to try.
 
     Raises:
         CalibrationNotFoundError: There is no such calibration.
@@ -156,50 +107,49 @@ def compare_thresholds(matcher: Matcher, pipeline: Pipeline, candidate: Candidat
         CalibrationError: The target cannot be reached.
         RequestError: No calibration of the pipeline has stored scores.
     """
-    store = matcher.calibrations
-    record = None if candidate.calibration is None else store.find(candidate.calibration)
+    record = None if tried.calibration is None else thresholds.records.find(tried.calibration)
     if record is not None:
+        thresholds.require_usable(record)
         pipeline = record.pipeline
-        if (refusal := matcher.threshold_of(record)).value is None:
-            raise CalibrationMismatchError(refusal.reason or "it cannot be used")
-    in_force = store.active(pipeline)
-    if in_force is not None and matcher.threshold_of(in_force).value is None:
+    in_force = thresholds.records.active(pipeline)
+    if in_force is not None and thresholds.of_record(in_force).value is None:
         in_force = None
-    source, scores = _with_scores(matcher, pipeline, [in_force, record])
-    threshold, target = candidate.threshold, None
+    source, scores = _with_scores(thresholds, pipeline, [in_force, record])
+    threshold, target = tried.threshold, None
     if record is not None:
         threshold, target = record.threshold, record.target
-    elif candidate.target is not None:
-        target = Target.parse(candidate.target)
+    elif tried.target is not None:
+        target = Target.parse(tried.target)
         threshold = scores.choose_threshold(target)
     if threshold is None:
         raise RequestError("give exactly one of threshold, calibration and target")
     current = None if in_force is None else _rates_at(scores, in_force.threshold, in_force, in_force.target)
-    return Comparison(
+    stale = thresholds.of_record(source).reason
+    return DryRunResult(
         pipeline=pipeline.key,
         scores_of=source.id,
         version=source.version,
         n_items=source.n_items,
         current=current,
-        candidate=_rates_at(scores, threshold, record, target),
+        tried=_rates_at(scores, threshold, record, target),
         flips={} if current is None else _flips(scores, current.threshold, threshold),
-        warnings=_warnings(matcher, source),
+        warnings=(*([stale] if stale else []), *source.warnings),
     )
 
 
 def _with_scores(
-    matcher: Matcher, pipeline: Pipeline, preferred: list[CalibrationRecord | None]
+    thresholds: GalleryThresholds, pipeline: Pipeline, preferred: list[CalibrationRecord | None]
 ) -> tuple[CalibrationRecord, StoredScores]:
     """The first of these records with scores, or else the newest of the pipeline."""
-    newest = (one for one in matcher.calibrations.history() if one.pipeline.key == pipeline.key)
+    newest = (one for one in thresholds.records.history() if one.pipeline.key == pipeline.key)
     for record in (*preferred, *newest):
-        if record is None or matcher.threshold_of(record).value is None:
+        if record is None or thresholds.of_record(record).value is None:
             continue
-        scores = matcher.calibrations.scores(record)
+        scores = thresholds.records.scores(record)
         if scores is not None:
             return record, scores
     raise RequestError(
-        f"no calibration of gallery '{matcher.gallery.name}' for '{pipeline.key}' has stored scores: "
+        f"no calibration of gallery '{thresholds.gallery.name}' for '{pipeline.key}' has stored scores: "
         "calibrate first"
     )
 
@@ -218,7 +168,7 @@ def _rates_at(
     )
 
 
-def _flips(scores: StoredScores, current: float, candidate: float) -> dict[SearchKind, Flips]:
+def _flips(scores: StoredScores, current: float, tried: float) -> dict[SearchKind, Flips]:
     kinds: Mapping[SearchKind, np.ndarray] = {
         "searches": scores.top_scores,
         "with_mate": scores.trials["fnir"].scores,
@@ -227,13 +177,8 @@ def _flips(scores: StoredScores, current: float, candidate: float) -> dict[Searc
     return {
         kind: Flips(
             n=len(found),
-            to_match=int(((found < current) & (found >= candidate)).sum()),
-            to_no_match=int(((found >= current) & (found < candidate)).sum()),
+            to_match=int(((found < current) & (found >= tried)).sum()),
+            to_no_match=int(((found >= current) & (found < tried)).sum()),
         )
         for kind, found in kinds.items()
     }
-
-
-def _warnings(matcher: Matcher, source: CalibrationRecord) -> tuple[str, ...]:
-    stale = matcher.threshold_of(source).reason
-    return (*([stale] if stale else []), *source.warnings)

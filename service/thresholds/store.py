@@ -1,112 +1,33 @@
 """Calibration records of a gallery: immutable files, and which one is active for which pipeline.
 
 <gallery>/calibrations/<id>.json         one record each, never changed
-<gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.stored_scores`)
-<gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`service.calibration_details`)
-<gallery>/calibrations/active.json       what is in force (`service.calibration_activations`)
+<gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.calibrator.stored_scores`)
+<gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`service.calibrator.curves`)
+<gallery>/calibrations/active.json       what is in force (`service.thresholds.activations`)
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 import zlib
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from vicinal.calibration import Target
 from vicinal.indexer.storage.files import write_atomically
-from vicinal.service.calibrator.curves import CalibrationDetails
-from vicinal.service.calibrator.evidence import Evidence
+from vicinal.service.calibrator.curves import CalibrationCurves
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.activations import ACTIVATION_FILES, Activation, Activations
 
-__all__ = ["CalibrationRecord", "CalibrationStore", "Rates", "new_calibration_id"]
+__all__ = ["CalibrationStore"]
 
 _ID = re.compile(r"[\w.-]{1,64}")
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
-
-
-class Rates(BaseModel):
-    """Error rates at the threshold; None where there was nothing to measure it on.
-
-    Attributes:
-        far: Share of negative pairs accepted.
-        frr: Share of positive pairs rejected.
-        fpir: Share of queries without a mate that get any match.
-        fnir: Share of queries with a mate that get none of their mates.
-        hit_rate_1: Share of queries with a mate whose best candidate is one; no threshold involved.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    far: float | None
-    frr: float | None
-    fpir: float | None
-    fnir: float | None
-    hit_rate_1: float | None
-
-
-class CalibrationRecord(BaseModel):
-    """One threshold, what it was measured on, and what it holds for.
-
-    Attributes:
-        source: `leave_one_out` over the gallery, labelled `queries`, or set `by_hand`.
-        target: The rate that was asked for; None when set by hand.
-        threshold: Lowest accepted final score, in full precision.
-        pipeline: The pipeline whose scores were measured; the threshold means nothing for another.
-        bundle: Fingerprint of the bundle.
-        version: Gallery version that was searched.
-        n_items: Its size; FPIR grows with the gallery.
-        n_negative_pairs: Pairs of different labels that were scored.
-        n_positive_pairs: Pairs of one label.
-        n_with_mate: Queries with a mate.
-        n_without_mate: Queries without; in leave-one-out each query again, with its label taken out.
-        n_labels: Labels among the queries.
-        n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
-        warnings: What could make the rates too good.
-        evidence: Intervals and predictions; None when set by hand, and in records of format 1.
-        gallery: Name of the gallery; None in records of earlier releases, which are taken at their place.
-        scores_sha256: Checksum of the stored scores; None where there are none.
-        format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format_version: Literal[1, 2] = 1
-    id: str
-    created_at: datetime
-    source: Literal["leave_one_out", "queries", "by_hand"]
-    target: Target | None
-    threshold: float
-    rates: Rates | None
-    pipeline: Pipeline
-    bundle: str
-    version: int
-    n_items: int
-    n_negative_pairs: int = 0
-    n_positive_pairs: int = 0
-    n_with_mate: int = 0
-    n_without_mate: int = 0
-    n_labels: int = 0
-    n_labels_without_mate: int = 0
-    seed: int = 0
-    warnings: tuple[str, ...] = ()
-    evidence: Evidence | None = None
-    gallery: str | None = None
-    scores_sha256: str | None = None
-
-
-def new_calibration_id() -> str:
-    """An id that sorts by time and cannot collide by accident."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class CalibrationStore:
@@ -128,7 +49,7 @@ class CalibrationStore:
         self,
         record: CalibrationRecord,
         scores: StoredScores | None = None,
-        details: CalibrationDetails | None = None,
+        curves: CalibrationCurves | None = None,
         *,
         activate: bool = True,
     ) -> CalibrationRecord:
@@ -137,7 +58,7 @@ class CalibrationStore:
         Args:
             record: A record with an id of its own.
             scores: What it was made from, to try other thresholds on.
-            details: What a report is drawn from.
+            curves: What a report is drawn from.
             activate: Whether it is used from the next search on.
 
         Returns:
@@ -155,8 +76,8 @@ class CalibrationStore:
             stored = scores.to_bytes()
             write_atomically(self._scores_file(record.id), stored)
             bound["scores_sha256"] = hashlib.sha256(stored).hexdigest()
-        if details is not None:
-            write_atomically(self._details_file(record.id), details.to_bytes())
+        if curves is not None:
+            write_atomically(self._curves_file(record.id), curves.to_bytes())
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
         write_atomically(file, kept.model_dump_json(indent=2) + "\n")
@@ -279,19 +200,19 @@ class CalibrationStore:
             )
         return StoredScores.from_bytes(stored)
 
-    def details(self, record: CalibrationRecord) -> CalibrationDetails | None:
-        """The details of a record; None where there are none.
+    def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
+        """The curves and examples of a record; None where there are none.
 
         Raises:
             CalibrationRecordError: They are damaged.
         """
         try:
-            return CalibrationDetails.from_bytes(self._details_file(record.id).read_bytes())
+            return CalibrationCurves.from_bytes(self._curves_file(record.id).read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, EOFError, zlib.error, ValidationError) as error:
             raise CalibrationRecordError(
-                f"the details of calibration '{record.id}' are damaged: calibrate again"
+                f"the curves of calibration '{record.id}' are damaged: calibrate again"
             ) from error
 
     def history(self) -> list[CalibrationRecord]:
@@ -307,7 +228,7 @@ class CalibrationStore:
     def _file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.json"
 
-    def _details_file(self, record_id: str) -> Path:
+    def _curves_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.evidence.json.gz"
 
     def _scores_file(self, record_id: str) -> Path:

@@ -28,7 +28,8 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapsho
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from vicinal.service.tasks.calibrate import CalibrationOptions, PipelineChoice
-from vicinal.service.thresholds.dry_run import Candidate
+from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
+from vicinal.service.thresholds.dry_run import TriedThreshold
 
 __all__ = ["CalibrationStart", "DryRun", "ThresholdByHand"]
 
@@ -31,5 +31,5 @@ class ThresholdByHand(PipelineChoice):
     threshold: float = Field(ge=0.0, le=1.0, description="Lowest accepted score.")
 
 
-class DryRun(PipelineChoice, Candidate):
+class DryRun(PipelineChoice, TriedThreshold):
     """A threshold to try on stored scores, by exactly one of threshold, calibration and target."""

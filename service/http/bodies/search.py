@@ -145,8 +145,8 @@ class ThresholdBody(_Response):
     source: Literal["calibration", "by_hand", "request", "none"]
     target: str | None = Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
     calibration: str | None
-    state: Literal["true", "stale", "none"] = Field(description="Whether the threshold is calibrated.")
-    reason: str | None = Field(description="Why the state is not `true`.")
+    state: Literal["current", "stale", "none"] = Field(description="Whether the threshold is calibrated.")
+    reason: str | None = Field(description="Why the state is not `current`.")
 
 
 class ExplainedNeighborBody(_Response):
@@ -256,10 +256,10 @@ class GalleryStateBody(_Response):
         "settings", description="What chose it: the settings, or a comparison of pipelines."
     )
     pipeline_reason: str | None = Field(None, description="Why a pipeline that was chosen is not used.")
-    calibration: Literal["true", "stale", "none"] = Field(
+    calibration: Literal["current", "stale", "none"] = Field(
         "none", description="Whether the threshold of searches without further options is calibrated."
     )
-    calibration_reason: str | None = Field(None, description="Why it is not `true`.")
+    calibration_reason: str | None = Field(None, description="Why it is not `current`.")
 
 
 class RedisBody(_Response):

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
 from vicinal.models.errors import UnsupportedFormatError
+from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.calibrations import CalibrationStart, DryRun, ThresholdByHand
 from vicinal.service.http.media_types import preferred_media_type
@@ -31,10 +32,11 @@ from vicinal.service.reports.report import (
     report_record,
 )
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
-from vicinal.service.tasks.calibrate import PipelineChoice, chosen_pipeline
+from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.dry_run import Comparison, activate_record, compare_thresholds, set_threshold
+from vicinal.service.thresholds.dry_run import DryRunResult
+from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
 
 __all__ = ["router"]
 
@@ -103,10 +105,10 @@ def list_calibrations(gallery: str, galleries: GalleriesDependency) -> Calibrati
 
 
 @router.post("/calibrations/dry_run")
-def dry_run(gallery: str, body: DryRun, galleries: GalleriesDependency) -> Comparison:
-    """Compare a threshold with the one in force, on stored scores: rates, and how many answers change."""
+def dry_run(gallery: str, body: DryRun, galleries: GalleriesDependency) -> DryRunResult:
+    """Try a threshold beside the one in force, on stored scores: rates, and how many answers change."""
     matcher = galleries.matcher(gallery)
-    return compare_thresholds(matcher, chosen_pipeline(matcher, body), body)
+    return dry_run_of(matcher.thresholds, chosen_pipeline(matcher, body), body)
 
 
 @router.post("/calibrations/roll_back")
@@ -164,7 +166,7 @@ def activate_calibration(
 ) -> CalibrationStateBody:
     """Use a calibration from the next search with its pipeline on."""
     matcher = galleries.matcher(gallery)
-    return describe_record(matcher, activate_record(matcher, calibration))
+    return describe_record(matcher, matcher.thresholds.activate(calibration))
 
 
 @router.put("/threshold")
@@ -173,7 +175,7 @@ def put_threshold(
 ) -> CalibrationStateBody:
     """Use a threshold that was chosen by hand; every answer says so, and no rate is claimed."""
     matcher = galleries.matcher(gallery)
-    record = set_threshold(matcher, chosen_pipeline(matcher, body), body.threshold)
+    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, body), body.threshold)
     return describe_record(matcher, record)
 
 

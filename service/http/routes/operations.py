@@ -60,7 +60,7 @@ def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
         return GalleryStateBody(name=state.name, problem=state.problem)
     try:
         matcher = galleries.matcher(state.name)
-        chosen = matcher.gallery_pipeline
+        chosen = matcher.active_pipeline
         threshold = matcher.threshold(chosen.pipeline)
     except (IndexerError, CalibrationRecordError) as error:
         # A damaged calibration fails every search of its gallery.

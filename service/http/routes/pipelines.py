@@ -15,7 +15,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.requests import GalleriesDependency, JobsDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import GalleryPipeline
+from vicinal.service.scoring.active_pipeline import ActivePipeline
 from vicinal.service.tasks.pipeline_comparison_job import (
     COMPARE_PIPELINES,
     PipelineComparisonJob,
@@ -53,7 +53,7 @@ class PipelineActivation(BaseModel):
     pipeline: str | None = Field(None, description="Its key; the recommended one when null.")
 
 
-class GalleryPipelineBody(BaseModel):
+class ActivePipelineBody(BaseModel):
     """What `auto` stands for in the searches of a gallery."""
 
     model_config = ConfigDict(frozen=True)
@@ -64,7 +64,7 @@ class GalleryPipelineBody(BaseModel):
     calibration: str | None = Field(description="The calibration that was put in force with it.")
     since: datetime | None
     threshold: float | None = Field(description="What decides its searches.")
-    state: Literal["true", "stale", "none"]
+    state: Literal["current", "stale", "none"]
     reason: str | None = Field(description="Why a pipeline that was chosen is not used.")
 
 
@@ -114,7 +114,7 @@ def get_comparison(gallery: str, comparison: str, galleries: GalleriesDependency
 @router.post("/calibrations/pipelines/{comparison}/activate")
 def activate_comparison(
     gallery: str, comparison: str, body: PipelineActivation, galleries: GalleriesDependency
-) -> GalleryPipelineBody:
+) -> ActivePipelineBody:
     """Use a compared pipeline and its threshold, both from the next search on."""
     matcher = galleries.matcher(gallery)
     found = PipelineComparisonStore(matcher.calibrations).find(comparison)
@@ -122,24 +122,24 @@ def activate_comparison(
 
 
 @router.get("/pipeline")
-def get_pipeline(gallery: str, galleries: GalleriesDependency) -> GalleryPipelineBody:
+def get_pipeline(gallery: str, galleries: GalleriesDependency) -> ActivePipelineBody:
     """What searches without further options are made with."""
     matcher = galleries.matcher(gallery)
-    return _described(matcher, matcher.gallery_pipeline)
+    return _described(matcher, matcher.active_pipeline)
 
 
 @router.delete("/pipeline")
-def reset_pipeline(gallery: str, galleries: GalleriesDependency) -> GalleryPipelineBody:
+def reset_pipeline(gallery: str, galleries: GalleriesDependency) -> ActivePipelineBody:
     """Let the settings of the service choose the pipeline again; its own threshold decides then."""
     matcher = galleries.matcher(gallery)
     matcher.pipeline_file.clear()
-    return _described(matcher, matcher.gallery_pipeline)
+    return _described(matcher, matcher.active_pipeline)
 
 
-def _described(matcher: Matcher, found: GalleryPipeline) -> GalleryPipelineBody:
+def _described(matcher: Matcher, found: ActivePipeline) -> ActivePipelineBody:
     threshold = matcher.threshold(found.pipeline)
     chosen = found.chosen
-    return GalleryPipelineBody(
+    return ActivePipelineBody(
         pipeline=found.pipeline.key,
         source=found.source,
         comparison=None if chosen is None else chosen.comparison,

@@ -15,11 +15,12 @@ from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray, normalize
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
-from vicinal.service.thresholds.store import CalibrationRecord
 
 WriteGallery = Callable[..., Snapshot]
 FPIR = Target(rate="fpir", value=0.1)

@@ -13,8 +13,9 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.service.calibrator.calibrator import Calibration, Calibrator, LabelledQueries
-from vicinal.service.scoring.opened_refiner import open_refinement
+from vicinal.service.calibrator.calibrator import Calibration, Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
@@ -43,7 +44,7 @@ def snapshot(write_gallery: WriteGallery, refiner: ContextRefiner) -> Snapshot:
 
 
 def measure(snapshot: Snapshot, refiner: ContextRefiner, pipeline: Pipeline) -> Calibration:
-    refinement = open_refinement(pipeline, refiner, "shoes", snapshot)
+    refinement = open_refiner(pipeline, refiner, "shoes", snapshot)
     calibrator = Calibrator(snapshot, pipeline, refinement=refinement)
     target = Target(rate="far", value=0.2)
     return calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
@@ -56,7 +57,7 @@ def test_rates_are_those_of_searching_for_every_item(
 ) -> None:
     pipeline = Pipeline(refine=Refine(sides=sides, steps=3, refiner=refiner.fingerprint), rerank=rerank)
     found = measure(snapshot, refiner, pipeline)
-    scorer = Scorer(snapshot, pipeline, open_refinement(pipeline, refiner, "shoes", snapshot))
+    scorer = Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, "shoes", snapshot))
     negative, best = [], []
     for item in range(N):
         one = slice(item, item + 1)

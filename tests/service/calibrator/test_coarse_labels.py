@@ -10,8 +10,9 @@ import pytest
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
-from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.item_groups import coarse_labels_by_column
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline
 
 WriteGallery = Callable[..., Snapshot]

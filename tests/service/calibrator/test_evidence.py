@@ -11,9 +11,11 @@ import pytest
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 WriteGallery = Callable[..., Snapshot]
 N_LABELS, PER_LABEL = 24, 5

@@ -10,11 +10,12 @@ import pytest
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
+from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
-from vicinal.service.thresholds.store import CalibrationRecord
 
 WriteGallery = Callable[..., Snapshot]
 N_LABELS, N_VISITS, PER_VISIT = 20, 4, 4

@@ -16,8 +16,9 @@ from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.datasets.protocol import open_archives, read_protocol
 from vicinal.models.similarity import FloatArray, normalize
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.item_groups import PhotoGroups
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
 WriteGallery = Callable[..., Snapshot]

@@ -46,7 +46,11 @@ def test_rollback_and_activate_change_what_is_in_force(
 ) -> None:
     assert call("rollback")["record"]["id"] == two[0]
     activated = call("activate", two[1])
-    assert (activated["record"]["id"], activated["is_active"], activated["state"]) == (two[1], True, "true")
+    assert (activated["record"]["id"], activated["is_active"], activated["state"]) == (
+        two[1],
+        True,
+        "current",
+    )
 
 
 def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: tuple[str, str]) -> None:
@@ -62,14 +66,14 @@ def test_a_threshold_set_by_hand_is_called_so(
     assert "set by hand" in run("calibration", "list", "-g", "shoes").stdout
 
 
-@pytest.mark.parametrize("candidate", ["0.2", "fpir=20%", "first"])
-def test_compare_takes_a_score_a_target_or_an_id(
-    run: Run, call: Callable[..., Any], two: tuple[str, str], candidate: str
+@pytest.mark.parametrize("tried", ["0.2", "fpir=20%", "first"])
+def test_a_dry_run_takes_a_score_a_target_or_an_id(
+    run: Run, call: Callable[..., Any], two: tuple[str, str], tried: str
 ) -> None:
-    found = call("compare", two[0] if candidate == "first" else candidate)
+    found = call("dry-run", two[0] if tried == "first" else tried)
     assert found["current"]["calibration"] == two[1]
     assert found["flips"]["searches"]["n"] == 60
-    text = run("calibration", "compare", "0.2", "-g", "shoes").stdout
+    text = run("calibration", "dry-run", "0.2", "-g", "shoes").stdout
     assert ("would get a match" in text, "FPIR" in text) == (True, True)
     assert call("list")["calibrations"][0]["is_active"]
 

@@ -107,7 +107,7 @@ def test_a_candidate_is_compared_activated_and_rolled_back(
     assert client.post(f"{SHOES}/versions/{version}/activate").status_code == 200
     after = search(client, picture)
     assert (after["bundle"], after["threshold"]["calibration"]) == (comparison["new"]["bundle"], job["id"])
-    assert (after["threshold"]["state"], after["threshold"]["target"]) == ("true", "FPIR 5 %")
+    assert (after["threshold"]["state"], after["threshold"]["target"]) == ("current", "FPIR 5 %")
     assert client.post(f"{SHOES}/versions/{first}/activate").status_code == 200
     back = search(client, picture)
     assert (back["bundle"], back["matches"]) == (before["bundle"], before["matches"])

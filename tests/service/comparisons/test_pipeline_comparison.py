@@ -19,7 +19,8 @@ from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation import auroc
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.comparisons.pipeline_comparison import ComparedPipelines, _recommend, compare_pipelines
 from vicinal.service.comparisons.pipeline_record import (
     FigureDifference,
@@ -32,7 +33,7 @@ from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.jobs import JobWorker
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import PipelineFile
+from vicinal.service.scoring.active_pipeline import ActivePipelineFile
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.settings import Settings
@@ -182,10 +183,10 @@ def test_a_choice_does_not_hold_for_another_bundle(
     matcher = Matcher(Gallery.open(data_dir / "galleries" / "shoes"), embedder)
     comparison = PipelineComparisonStore(matcher.calibrations).add(found)
     assert activate_pipeline(matcher, comparison, OFF.key).source == "comparison"
-    file = PipelineFile(matcher.calibrations.path)
+    file = ActivePipelineFile(matcher.calibrations.path)
     file.put_in_force(file.chosen().model_copy(update={"bundle": "0" * 16}))
-    assert (matcher.pipeline, matcher.gallery_pipeline.source) == (Pipeline(), "settings")
-    assert "compare again" in matcher.gallery_pipeline.reason
+    assert (matcher.pipeline, matcher.active_pipeline.source) == (Pipeline(), "settings")
+    assert "compare again" in matcher.active_pipeline.reason
     file.path.write_text("{}", encoding="utf-8")
     with pytest.raises(CalibrationRecordError, match="damaged"):
         matcher.search(item_ids=["plain/view 0.png"])
@@ -254,7 +255,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
     assert [ready[name] for name in ("pipeline", "pipeline_source", "calibration")] == [
         FOUR.key,
         "comparison",
-        "true",
+        "current",
     ]
     assert client.get(f"{ADMIN}/calibrations/{variant['record']['id']}/report").status_code == 200
     assert client.delete(f"{ADMIN}/pipeline").json()["source"] == "settings"

@@ -13,7 +13,8 @@ from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.comparisons.pipeline_comparison import compare_pipelines
 from vicinal.service.comparisons.pipeline_record import PipelineComparisonOptions
 from vicinal.service.comparisons.pipeline_store import activate_pipeline

@@ -13,11 +13,11 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.maintenance import prune_gallery
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.dry_run import set_threshold
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.store import CalibrationStore
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def open_matcher(gallery: Gallery, embedder: Embedder) -> Callable[[], Matcher]:
 @pytest.fixture
 def old(matcher: Matcher) -> CalibrationRecord:
     """The gallery's threshold, in force."""
-    return set_threshold(matcher, matcher.pipeline, 0.5)
+    return matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_threshold_set_meanwhile_belongs_to_the_version(
     old_version = gallery.active_version
     gallery.activate(candidate, calibrated_as=candidate)
     matcher = open_matcher()
-    set_threshold(matcher, matcher.pipeline, 0.9)
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.9)
     assert open_matcher().threshold().value == 0.9
     assert matcher.calibrations.roll_back(matcher.pipeline).threshold == 0.75
     gallery.activate(old_version)

@@ -28,10 +28,9 @@ from vicinal.service.comparisons.version_store import latest_comparison, read_co
 from vicinal.service.errors import ComparisonNotFoundError, ComparisonRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ChosenPipeline, PipelineFile
+from vicinal.service.scoring.active_pipeline import ActivePipelineFile, ChosenPipeline
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.dry_run import set_threshold
 from vicinal.service.thresholds.store import CalibrationStore
 
 MakeSettings = Callable[..., Settings]
@@ -140,7 +139,7 @@ def test_without_labels_decisions_are_all_that_is_left(
     embedder: Embedder,
     catalog: Path,
 ) -> None:
-    set_threshold(matcher, matcher.pipeline, 0.5)
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
     bare = [replace(item, label=None) for item in read_source(catalog)]
     options = ComparisonOptions(target="fpir=5%")
     found = compare_versions(replace(plan, options=options), make_candidate(embedder, bare), "one")
@@ -163,7 +162,7 @@ def test_a_target_is_never_guessed(
     said: str,
 ) -> None:
     if by_hand:
-        set_threshold(matcher, matcher.pipeline, 0.5)
+        matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
     conditions = ActivationConditions(needs_calibration=True)
     found = compare_versions(replace(plan, conditions=conditions), make_candidate(embedder), "one")
     assert said in found.calibration.problem
@@ -192,7 +191,7 @@ def test_the_gallery_s_own_pipeline_is_compared_as_far_as_it_holds(
     plan: ComparisonPlan, gallery: Gallery, make_candidate: Callable[..., int], other: Embedder
 ) -> None:
     """A pipeline that was chosen with the old bundle says nothing of the candidate's."""
-    PipelineFile(gallery.calibrations_path).put_in_force(
+    ActivePipelineFile(gallery.calibrations_path).put_in_force(
         ChosenPipeline(
             pipeline=Pipeline(rerank=Rerank(method="off")),
             bundle=gallery.snapshot().manifest.bundle,

@@ -108,7 +108,7 @@ def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
         upkeep.wait()
     assert first not in gallery.versions()
     answer = Matcher(gallery, embedder).search(item_ids=["x_y/view 0.png"])[0]
-    assert (answer.threshold.state, answer.version) == ("true", gallery.active_version)
+    assert (answer.threshold.state, answer.version) == ("current", gallery.active_version)
 
 
 def test_many_live_changes_make_a_calibration_stale(
@@ -118,7 +118,7 @@ def test_many_live_changes_make_a_calibration_stale(
     labels = ("plain", "x_y", "z-z")
     remove_items(reader, [f"{label}/view {number}.png" for label in labels[:2] for number in range(6)])
     matcher = Matcher(reader.gallery, embedder)
-    assert matcher.search(item_ids=["z-z/view 0.png"])[0].threshold.state == "true"
+    assert matcher.search(item_ids=["z-z/view 0.png"])[0].threshold.state == "current"
     remove_items(reader, ["z-z/view 1.png"])
     matcher = matcher.at(reader.view())
     threshold = matcher.search(item_ids=["z-z/view 0.png"])[0].threshold

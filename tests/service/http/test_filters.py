@@ -131,7 +131,7 @@ def test_a_wrong_filter_says_why(priced: Matcher, view: View) -> None:
 
 @pytest.mark.parametrize(
     ("expression", "state"),
-    [("true", "true"), ("id NOT LIKE '%view 0.png'", "true"), ("label = '鞋'", "stale")],
+    [("true", "current"), ("id NOT LIKE '%view 0.png'", "current"), ("label = '鞋'", "stale")],
 )
 def test_a_threshold_for_many_more_items_is_called_stale(
     gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View, expression: str, state: str
@@ -139,7 +139,7 @@ def test_a_threshold_for_many_more_items_is_called_stale(
     calibrate(gallery)
     threshold = Matcher(gallery, embedder).search(images=[view(5, 9)], filter=expression)[0].threshold
     assert (threshold.state, threshold.source) == (state, "calibration")
-    assert (threshold.reason is None) == (state == "true")
+    assert (threshold.reason is None) == (state == "current")
     if state == "stale":
         assert "the filter leaves 6 of 60 items" in str(threshold.reason)
 

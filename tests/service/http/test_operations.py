@@ -54,7 +54,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
                 "pipeline": Pipeline().key,
                 "pipeline_source": "settings",
                 "pipeline_reason": None,
-                "calibration": "true",
+                "calibration": "current",
                 "calibration_reason": None,
             }
         ],

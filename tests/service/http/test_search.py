@@ -45,7 +45,7 @@ def test_a_view_of_a_label_is_matched(client: TestClient, png: bytes) -> None:
     answer = upload(client, png)
     assert answer["no_match"] is False
     assert {match["label"] for match in answer["matches"]} == {"größe 42"}
-    assert answer["threshold"]["state"] == "true"
+    assert answer["threshold"]["state"] == "current"
 
 
 def test_a_picture_of_nothing_in_the_gallery_has_no_match(

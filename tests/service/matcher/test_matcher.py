@@ -19,10 +19,11 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError
+from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Answer, Matcher
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore, new_calibration_id
+from vicinal.service.thresholds.store import CalibrationStore
 
 View = Callable[[int, int], Image.Image]
 Calibrate = Callable[..., str]
@@ -93,7 +94,7 @@ def test_a_calibrated_gallery_decides_and_says_by_what(
     assert answer.no_match is False
     assert {one.label for one in answer.matches} == {"o'brien"}
     threshold = answer.threshold
-    assert (threshold.state, threshold.source, threshold.calibration) == ("true", "calibration", record_id)
+    assert (threshold.state, threshold.source, threshold.calibration) == ("current", "calibration", record_id)
     assert threshold.target == "FPIR 5 %"
 
 
@@ -133,7 +134,7 @@ def test_a_calibration_made_with_another_bundle_is_not_used(matcher: Matcher) ->
     assert "0123456789abcdef" in str(answer.threshold.reason)
 
 
-@pytest.mark.parametrize(("n_changed", "state"), [(0, "true"), (12, "true"), (13, "stale")])
+@pytest.mark.parametrize(("n_changed", "state"), [(0, "current"), (12, "current"), (13, "stale")])
 def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
     matcher: Matcher,
     calibrate: Calibrate,
@@ -152,7 +153,7 @@ def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
     build_gallery(matcher.gallery, items, matcher.embedder, workers=1)
     threshold = search_item(Matcher(matcher.gallery, matcher.embedder)).threshold
     assert threshold.state == state
-    assert (threshold.reason is None) == (state == "true")
+    assert (threshold.reason is None) == (state == "current")
 
 
 def test_a_stale_threshold_still_decides(matcher: Matcher, calibrate: Calibrate) -> None:

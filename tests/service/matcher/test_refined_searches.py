@@ -25,7 +25,8 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.errors import RefinerNotFoundError
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.galleries.maintenance import check_version
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher

@@ -15,8 +15,9 @@ from typer.testing import Result
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator, LabelledQueries
+from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.curves import Utilities
+from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.charts import percent

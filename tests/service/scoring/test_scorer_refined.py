@@ -22,7 +22,7 @@ from vicinal.models.similarity import FloatArray, exact_similarities, normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.reranking import dense_contextual_scores
-from vicinal.service.scoring.opened_refiner import open_refinement
+from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
 
@@ -114,7 +114,7 @@ def write_refined_gallery(write_gallery: WriteGallery, refiner: ContextRefiner) 
 
 def scorer_of(gallery: Snapshot | GalleryView, pipeline: Pipeline, refiner: ContextRefiner) -> Scorer:
     snapshot = gallery if isinstance(gallery, Snapshot) else gallery.snapshot
-    return Scorer(gallery, pipeline, open_refinement(pipeline, refiner, "shoes", snapshot))
+    return Scorer(gallery, pipeline, open_refiner(pipeline, refiner, "shoes", snapshot))
 
 
 def by_position(scored: ScoredCandidates, row: int = 0) -> dict[int, float]:

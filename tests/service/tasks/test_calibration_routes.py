@@ -73,10 +73,10 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, wo
     assert (job["state"], job["problem"], job["kind"]) == ("succeeded", None, "calibrate")
     assert job["progress"]["stage"] == "keep"
     record = client.get(f"{START}/{job['id']}").json()
-    assert (record["is_active"], record["state"], record["reason"]) == (True, "true", None)
+    assert (record["is_active"], record["state"], record["reason"]) == (True, "current", None)
     assert record["record"]["source"] == "leave_one_out"
     used = threshold_of(client)
-    assert (used["calibration"], used["target"], used["state"]) == (job["id"], "FPIR 5 %", "true")
+    assert (used["calibration"], used["target"], used["state"]) == (job["id"], "FPIR 5 %", "current")
     assert used["value"] == job["result"]["threshold"] == record["record"]["threshold"]
 
 
@@ -199,7 +199,7 @@ def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
     assert found["flips"]["searches"] == slow_flips(scores.top_scores, record.threshold, tried)
     without = scores.trials["fpir"].scores
     assert found["flips"]["without_mate"] == slow_flips(without, record.threshold, tried)
-    assert found["candidate"]["rates"]["fpir"]["rate"] == pytest.approx(np.mean(without >= tried))
+    assert found["tried"]["rates"]["fpir"]["rate"] == pytest.approx(np.mean(without >= tried))
     assert found["current"]["rates"]["fpir"] == json.loads(record.evidence.rates["fpir"].model_dump_json())
     assert (found["scores_of"], found["current"]["calibration"]) == (record.id, record.id)
     assert threshold_of(client)["value"] == record.threshold
@@ -211,9 +211,9 @@ def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
     calibrate(gallery)
     found = client.post(f"{START}/dry_run", json={"target": "fpir=20%"}).json()
     job = finished(client, client.post(START, json={"target": "fpir=20%", "activate": False}))
-    assert found["candidate"]["threshold"] == job["result"]["threshold"]
+    assert found["tried"]["threshold"] == job["result"]["threshold"]
     again = client.post(f"{START}/dry_run", json={"calibration": job["id"]}).json()
-    assert again["candidate"] == {**found["candidate"], "calibration": job["id"]}
+    assert again["tried"] == {**found["tried"], "calibration": job["id"]}
     assert again["flips"] == found["flips"]
 
 

@@ -12,11 +12,13 @@ from PIL import Image
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.drift import DriftMonitor, read_drift
-from vicinal.service.thresholds.store import CalibrationRecord, CalibrationStore
+from vicinal.service.thresholds.drift import read_drift
+from vicinal.service.thresholds.store import CalibrationStore
 
 Calibrate = Callable[..., str]
 

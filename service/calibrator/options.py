@@ -1,0 +1,76 @@
+"""Calibration options: which pipeline a call is about, and what to calibrate it for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from vicinal.calibration import CalibrationError, Target
+from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
+
+__all__ = ["CalibrationOptions", "PipelineChoice", "TargetText"]
+
+
+def _target_text(text: str) -> str:
+    try:
+        Target.parse(text)
+    except CalibrationError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+TargetText = Annotated[str, AfterValidator(_target_text)]
+"""A text that `calibration.Target.parse` reads, such as `fpir=5%`."""
+
+
+class PipelineChoice(BaseModel):
+    """The pipeline that a call is about.
+
+    Attributes:
+        refine: What it refines.
+        steps: Steps of the refiner.
+        rerank: How it re-ranks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    refine: RefineChoice = Field("auto", description="What the pipeline refines; `auto` is the service's.")
+    steps: int | None = Field(None, ge=1, description="Steps of the refiner; the service's when null.")
+    rerank: RerankChoice = Field("auto", description="How it re-ranks; `auto` is the service's.")
+
+
+class CalibrationOptions(PipelineChoice):
+    """What to calibrate, and for which target.
+
+    Attributes:
+        target: Such as `fpir=5%`; see `calibration.Target.parse`.
+        max_queries: Most queries that are scored; more are sampled.
+        coarse_labels: Coarse label of each label, to tell near from far queries.
+        coarse_by: Metadata column that holds the coarse label, in place of the above.
+        group_by: Metadata column of the visit or session: photos of one are never each other's mates.
+        activate: Whether searches use the threshold as soon as it is there.
+    """
+
+    target: TargetText = Field(
+        "fpir=5%",
+        description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
+        "`utility=worst`.",
+    )
+    max_queries: int = Field(2000, ge=1, le=100_000, description="Sample at most this many queries.")
+    coarse_labels: dict[str, str] | None = Field(
+        None, description="Coarse label of each label, to tell near from far queries without a mate."
+    )
+    coarse_by: str | None = Field(
+        None, description="Metadata column that holds the coarse label, in place of `coarse_labels`."
+    )
+    group_by: str | None = Field(
+        None, description="Metadata column of the visit or session: photos of one are never mates."
+    )
+    activate: bool = Field(True, description="Whether searches use the threshold as soon as it is there.")
+
+    @model_validator(mode="after")
+    def _one_kind_of_coarse_labels(self) -> CalibrationOptions:
+        if self.coarse_labels is not None and self.coarse_by is not None:
+            raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
+        return self

@@ -1,0 +1,212 @@
+"""Decision: which threshold decides a search of a gallery's state, and why it may be stale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.views.selection import Selection
+from vicinal.indexer.views.view import GalleryView
+from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
+from vicinal.service.errors import CalibrationMismatchError, RequestError
+from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.thresholds.store import CalibrationStore
+
+__all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "require_score"]
+
+CalibrationState = Literal["current", "stale", "none"]
+
+# A calibration is stale when more than this share of the items has changed since.
+_STALE_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of one answer.
+
+    Attributes:
+        value: Lowest accepted score; None when there is no calibration and none was given.
+        source: Where it comes from.
+        target: The rate it holds, such as `FPIR 5 %`.
+        calibration: Id of the calibration record.
+        state: `current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
+            has changed; `none`: given by hand, or not there.
+        reason: Why the state is not `current`.
+        since: When the calibration was put in force; None where that is not known.
+    """
+
+    value: float | None = None
+    source: Literal["calibration", "by_hand", "request", "none"] = "none"
+    target: str | None = None
+    calibration: str | None = None
+    state: CalibrationState = "none"
+    reason: str | None = None
+    since: datetime | None = None
+
+
+class GalleryThresholds:
+    """Thresholds of one state of a gallery.
+
+    Args:
+        gallery: The gallery.
+        view: Its state.
+
+    Attributes:
+        records: Its calibrations.
+    """
+
+    def __init__(self, gallery: Gallery, view: GalleryView) -> None:
+        self.gallery = gallery
+        self.view = view
+        self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
+        self._n_common: dict[int, tuple[int, int] | None] = {}
+
+    def at(self, view: GalleryView) -> GalleryThresholds:
+        """Those of another state, which keep what the built version is known for."""
+        found = GalleryThresholds(self.gallery, view)
+        if view.snapshot is self.view.snapshot:
+            found._n_common = self._n_common
+        return found
+
+    def in_force(self, pipeline: Pipeline, selection: Selection | None = None) -> Threshold:
+        """What a search that names no threshold is decided by.
+
+        Args:
+            pipeline: The pipeline of the search.
+            selection: The items that its filter leaves; all when None.
+
+        Raises:
+            CalibrationRecordError: The calibration in force is missing or damaged.
+        """
+        activation = self.records.activation(pipeline.key)
+        if activation is None:
+            return self._no_calibration(pipeline)
+        found = self.of_record(self.records.get(activation.calibration), selection)
+        return replace(found, since=activation.at)
+
+    def of_record(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
+        """What a search is decided by when a record is in force; no value when it must not be used."""
+        name, bundle = self.gallery.name, self.view.snapshot.manifest.bundle
+        if record.gallery not in (None, name):
+            return Threshold(
+                reason=f"calibration {record.id} was made for gallery '{record.gallery}': calibrate this one"
+            )
+        if record.bundle != bundle:
+            return Threshold(
+                reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
+                f"{bundle}: calibrate again"
+            )
+        stale = self._staleness(record, selection)
+        if record.source == "by_hand":
+            by_hand = "the threshold was set by hand"
+            reason = f"{by_hand}; {stale}" if stale else by_hand
+            return Threshold(record.threshold, "by_hand", calibration=record.id, reason=reason)
+        return Threshold(
+            value=record.threshold,
+            source="calibration",
+            target=str(record.target) if record.target else None,
+            calibration=record.id,
+            state="stale" if stale else "current",
+            reason=stale,
+        )
+
+    def require_usable(self, record: CalibrationRecord) -> None:
+        """Refuse a record that no search of the gallery could be decided by.
+
+        Raises:
+            CalibrationMismatchError: It was made for another bundle or gallery.
+        """
+        found = self.of_record(record)
+        if found.value is None:
+            raise CalibrationMismatchError(found.reason or "it cannot be used")
+
+    def activate(self, record_id: str) -> CalibrationRecord:
+        """Let searches with the record's pipeline use it from their next request on.
+
+        Raises:
+            CalibrationNotFoundError: There is none of this id.
+            CalibrationMismatchError: It was made for another bundle or gallery.
+        """
+        record = self.records.find(record_id)
+        self.require_usable(record)
+        self.records.activate(record)
+        return record
+
+    def set_by_hand(self, pipeline: Pipeline, threshold: float) -> CalibrationRecord:
+        """Put a threshold in force that somebody chose; no rate is claimed for it.
+
+        Raises:
+            RequestError: It is no score.
+        """
+        require_score(threshold)
+        manifest = self.view.snapshot.manifest
+        record = CalibrationRecord(
+            format_version=2,
+            id=new_calibration_id(),
+            created_at=datetime.now(UTC),
+            source="by_hand",
+            target=None,
+            threshold=threshold,
+            rates=None,
+            pipeline=pipeline,
+            bundle=manifest.bundle,
+            version=manifest.version,
+            n_items=manifest.n_items,
+            warnings=("set by hand: no rate was measured",),
+        )
+        return self.records.add(record)
+
+    def _no_calibration(self, pipeline: Pipeline) -> Threshold:
+        other = self.records.active_with_other_refiner(pipeline)
+        if other is None:
+            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
+        return Threshold(
+            calibration=other.id,
+            state="stale",
+            reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
+            f"this is refiner {pipeline.refine.refiner}: calibrate again",
+        )
+
+    def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
+        share = self._share_changed_since(record.version)
+        if share > _STALE_SHARE:
+            return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+        if selection is not None and len(selection) < (1.0 - _STALE_SHARE) * len(self.view):
+            # Scores do not depend on the filter, so no query gets a match that it would not get without.
+            return (
+                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+                "was made for all: a query without a mate gets a match at most as often as without the filter"
+            )
+        return None
+
+    def _share_changed_since(self, version: int) -> float:
+        """Share of the items that were added, removed or replaced since a version was built."""
+        known = self._n_common_with(version)
+        if known is None:
+            return 1.0
+        n_common, n_before = known
+        # Items that were added and removed since the view's own version are counted exactly only there;
+        # for an older one, as if all that is gone had been in both.
+        n_kept = max(0, n_common - (len(self.view.snapshot) - self.view.n_kept))
+        return 1.0 - n_kept / max(n_before, len(self.view), 1)
+
+    def _n_common_with(self, version: int) -> tuple[int, int] | None:
+        """Items that a version shares with the one under the view, and its size; None when it is gone."""
+        snapshot = self.view.snapshot
+        if version == snapshot.manifest.version:
+            return len(snapshot), len(snapshot)
+        if version not in self._n_common:
+            self._n_common[version] = self.gallery.n_common(version, snapshot.manifest.version)
+        return self._n_common[version]
+
+
+def require_score(threshold: float) -> None:
+    """Refuse a threshold that no score can be compared with.
+
+    Raises:
+        RequestError: It lies outside of [0, 1].
+    """
+    if not 0.0 <= threshold <= 1.0:
+        raise RequestError(f"threshold is {threshold}, expected a score between 0 and 1")
