@@ -73,7 +73,7 @@ def report(gallery: Gallery, embedder: Embedder) -> ReportBody:
     matcher = Matcher(gallery, embedder)
     target = Target(rate="fpir", value=0.2)
     found = Calibrator(snapshot, matcher.pipeline).measure(LabelledQueries.leave_one_out(snapshot), target)
-    record = matcher.calibrations.add(found.record, found.scores, found.details)
+    record = matcher.calibrations.add(found.record, found.scores, found.curves)
     return report_record(matcher, record, read_drift(matcher.calibrations, record))
 
 
