@@ -194,7 +194,7 @@ def main() -> None:
         bundle, build_seconds = ModelBundle.open(settings.bundle), None
     manifest = gallery.snapshot().manifest
     if GalleryReader(gallery).view().n_changes:
-        gallery.activate(manifest.version, as_built=True)
+        gallery.pointer.activate(manifest.version, as_built=True)
     measured = {"as built": measure(settings, bundle, arguments.repeats)}
     change(gallery, bundle)
     measured["with live changes"] = measure(settings, bundle, arguments.repeats)

@@ -136,7 +136,7 @@ def record_build(
         failures=failures,
         hygiene=hygiene,
     )
-    gallery.save_report(result.version, {**_as_report(result), "job": job})
+    gallery.reports.save(result.version, {**_as_report(result), "job": job})
     return result
 
 

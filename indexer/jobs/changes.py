@@ -166,9 +166,9 @@ def _commit(
     revision = gallery.table.change(activation.revision, rows, removed)
     if gallery.table.n_small_files(revision) > _MOST_SMALL_FILES:
         revision = gallery.table.merge_small_files(revision)
-    gallery.advance(activation, revision, next_number)
+    gallery.pointer.move_revision(activation, revision, next_number)
     if revision % _CHANGES_BETWEEN_CLEANING == 0:
-        gallery.clean_up(READER_GRACE)
+        gallery.pointer.clean_up(READER_GRACE)
     return revision
 
 

@@ -114,8 +114,8 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> 
         made = snapshot.manifest
         done = Compaction(version, made.n_items, made.index, round(time.monotonic() - started, 3))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        gallery.save_report(version, {"kind": "compaction", **asdict(done), "created_at": now})
-        if not gallery.swap(activation, version):
+        gallery.reports.save(version, {"kind": "compaction", **asdict(done), "created_at": now})
+        if not gallery.pointer.swap_compacted(activation, version):
             gallery.forget({version})
             raise GalleryBusyError(
                 f"another version of gallery '{gallery.name}' was activated while it was compacted: "
@@ -128,7 +128,7 @@ def _kept(reader: GalleryReader) -> tuple[Activation, GalleryView]:
     """What is searched; its rows stay whatever comes."""
     while True:
         activation, view = reader.active()
-        if not view.n_changes or reader.gallery.keep_rows(activation):
+        if not view.n_changes or reader.gallery.pointer.keep_rows(activation):
             return activation, view
 
 

@@ -120,13 +120,13 @@ class Rebuild:
             finished = self._finished_before()
             if finished is not None:
                 return finished
-            report = self.gallery.report(version)
+            report = self.gallery.reports.of(version)
             if not self._goes_on():
                 return _result(report, is_active=False, remark=_NOT_ACTIVATED)
             with self._writing():
                 active = self.gallery.activation
                 is_current = active is not None and report.get("state") == _state(active)
-                if is_current and self.gallery.replace(active, version, calibrated_as=version):
+                if is_current and self._activate(active, version):
                     return _result(report, is_active=True)
             self.failures.clear()
             self._stage_items()
@@ -137,7 +137,7 @@ class Rebuild:
         active = self.gallery.activation
         activated = set() if active is None else {active.version, *active.revisions}
         for version in reversed(self.gallery.versions()):
-            report = self.gallery.report(version)
+            report = self.gallery.reports.of(version)
             if report.get("job") == self.staging.name and (not self.plan.activate or version in activated):
                 return _result(report, is_active=version in activated)
         return None
@@ -148,7 +148,7 @@ class Rebuild:
 
     def _stage_items(self) -> None:
         staged = set(self.staging.ids())
-        active = self.gallery.keep_for(self.staging.name)
+        active = self.gallery.pointer.keep_for(self.staging.name)
         if self.plan.items is None and active is None:
             raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
         if self.plan.items is None and active is not None and self._is_own_bundle(active):
@@ -248,15 +248,18 @@ class Rebuild:
                 related, graph = self._catch_up(active, graph)
                 report = self._write(graph, active)
                 wanted = self.plan.activate and related
-                is_active = wanted and self.gallery.replace(
-                    active, report["version"], calibrated_as=self.plan.calibrated_as
-                )
+                is_active = wanted and self._activate(active, report["version"])
             if is_active or not wanted:
                 remark = _NOT_ACTIVATED if self.plan.activate and not is_active else None
                 return _result(report, is_active=is_active, remark=remark)
             # It lacks a change that came at the last moment; the next one has it.
             self.gallery.forget({report["version"]})
         raise GalleryBusyError(f"gallery '{self.gallery.name}' changes faster than a version can be made")
+
+    def _activate(self, before: Activation | None, version: int) -> bool:
+        """Put a version in force; not when anything was activated or changed since `before`."""
+        pointer, calibrated_as = self.gallery.pointer, self.plan.calibrated_as
+        return pointer.activate_if_unchanged(before, version, calibrated_as=calibrated_as)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -304,7 +307,9 @@ class Rebuild:
 
     def _is_indexed_anew(self, base: Base, active: Activation) -> bool:
         """Whether something else than live changes and their compaction came since the noted state."""
-        return active.token != base.token and self.gallery.report(active.version).get("kind") != "compaction"
+        return (
+            active.token != base.token and self.gallery.reports.of(active.version).get("kind") != "compaction"
+        )
 
     def _take_over(self, active: Activation, sequences: Sequences) -> None:
         if self._is_own_bundle(active):
@@ -333,8 +338,8 @@ class Rebuild:
         version = snapshot.manifest.version
         if active is not None:
             # What it has the live changes of: `put_in_force` compares it.
-            self.gallery.save_report(version, {**self.gallery.report(version), "state": _state(active)})
-        return self.gallery.report(version)
+            self.gallery.reports.save(version, {**self.gallery.reports.of(version), "state": _state(active)})
+        return self.gallery.reports.of(version)
 
     def _report(self, stage: str, stage_done: int, stage_total: int, n_items: int | None = None) -> None:
         done = self._counts.done if n_items is None else n_items

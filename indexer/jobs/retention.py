@@ -82,7 +82,7 @@ def describe_versions(gallery: Gallery) -> list[VersionSummary]:
     """Every version of a gallery, newest first."""
     active = gallery.activation
     versions = gallery.versions()
-    known = {} if active is None else {**active.revisions, active.version: active.revision}
+    known = {} if active is None else active.known_revisions
     revisions = {version: known.get(version, version) for version in versions}
     files = {version: _table_files(gallery, {version, revisions[version]}) for version in versions}
     return [_describe(gallery, version, revisions[version], files) for version in reversed(versions)]
@@ -111,9 +111,9 @@ def prune(
         gone = _not_kept(gallery, policy)
         freed = sum(_folder_bytes(gallery.snapshot_path(version)) for version in gone)
         gallery.forget(gone)
-        gallery.keep_only(protected)
+        gallery.pointer.keep_only(protected)
         _drop_removed_rows(gallery)
-        return Pruning(sorted(gone), freed + gallery.clean_up(grace))
+        return Pruning(sorted(gone), freed + gallery.pointer.clean_up(grace))
 
 
 def _drop_removed_rows(gallery: Gallery) -> None:
@@ -121,7 +121,7 @@ def _drop_removed_rows(gallery: Gallery) -> None:
     if active is not None:
         revision = gallery.table.drop_removed_rows(active.revision)
         if revision != active.revision:
-            gallery.advance(active, revision, active.next_number)
+            gallery.pointer.move_revision(active, revision, active.next_number)
 
 
 def _not_kept(gallery: Gallery, policy: RetentionPolicy) -> set[int]:
@@ -141,7 +141,7 @@ def _describe(
     return VersionSummary(
         version=version,
         created_at=_created_at(gallery, version),
-        kind=str(gallery.report(version).get("kind", "unknown")),
+        kind=str(gallery.reports.of(version).get("kind", "unknown")),
         is_active=version == gallery.active_version,
         revision=revision,
         n_items=manifest.n_items if manifest else None,
@@ -162,7 +162,7 @@ def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
 
 
 def _created_at(gallery: Gallery, version: int) -> datetime:
-    noted = gallery.report(version).get("created_at")
+    noted = gallery.reports.of(version).get("created_at")
     if noted is not None:
         return datetime.fromisoformat(noted)
     return datetime.fromtimestamp(gallery.snapshot_path(version).stat().st_mtime, UTC)

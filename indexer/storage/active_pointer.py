@@ -1,17 +1,25 @@
-"""Activation: the one small file that says which state of a gallery is searched."""
+"""Active pointer: the one small file that says which state of a gallery is searched."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.storage.files import write_atomically
+from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
+from vicinal.indexer.storage.files import file_lock, write_atomically
+from vicinal.indexer.storage.item_table import ItemTable
 
-__all__ = ["Activation", "read_activation"]
+__all__ = ["Activation", "ActivePointer", "version_tag"]
+
+# The pointer is replaced within milliseconds; waiting longer means that a process hangs.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -39,70 +47,52 @@ class Activation:
     calibrated_as: int = 0
     calibrated: dict[int, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls, version: int, next_number: int, *, revision: int | None = None, calibrated_as: int = 0
-    ) -> Self:
-        """A fresh activation of a version as it was built, or of a later revision of it."""
-        return cls(
-            version=version,
-            revision=version if revision is None else revision,
-            next_number=next_number,
-            token=secrets.token_hex(8),
-            calibrated_as=calibrated_as,
-        )
+    @property
+    def known_revisions(self) -> dict[int, int]:
+        """Last revision of every version that is or was active, by version."""
+        return {**self.revisions, self.version: self.revision}
 
     def calibration_of(self, version: int) -> int:
         """What `calibrated_as` is to be with another version: as before, or as now for a new one."""
-        return (
-            self.calibrated_as
-            if version == self.version
-            else self.calibrated.get(version, self.calibrated_as)
-        )
+        if version == self.version:
+            return self.calibrated_as
+        return self.calibrated.get(version, self.calibrated_as)
 
-    def changed(self, revision: int, next_number: int) -> Activation:
-        """The same version after a live change."""
-        return replace(self, revision=revision, next_number=next_number)
-
-    def compacted(self, version: int) -> Activation:
-        """The same items, searched in a version that was made of some of the live changes."""
-        return replace(self, version=version)
-
-    def succeeding(self, before: Activation | None) -> Activation:
+    def succeeding(self, before: Activation) -> Activation:
         """This activation, with what the one before knew about other versions."""
-        if before is None:
-            return self
-        known = {**before.revisions, before.version: before.revision}
         calibrated = {**before.calibrated, before.version: before.calibrated_as}
-        return replace(
+        followed = replace(
             self,
             next_number=max(self.next_number, before.next_number),
-            revisions={v: r for v, r in known.items() if v != self.version},
-            calibrated={v: c for v, c in calibrated.items() if v != self.version},
+            revisions=before.known_revisions,
+            calibrated=calibrated,
         )
+        return followed.without({self.version})
 
     def without(self, versions: set[int]) -> Activation:
-        """The same activation, not knowing some versions any more."""
+        """The same activation, not knowing some versions as earlier ones any more."""
         return replace(
             self,
             revisions={v: r for v, r in self.revisions.items() if v not in versions},
             calibrated={v: c for v, c in self.calibrated.items() if v not in versions},
         )
 
-    def write(self, path: Path) -> None:
-        """Put it in force."""
-        write_atomically(path, json.dumps(vars(self)) + "\n")
+    def as_json(self) -> dict[str, Any]:
+        """Fields of the file, by the names that they have on the disk."""
+        return {
+            "version": self.version,
+            "revision": self.revision,
+            "next_number": self.next_number,
+            "token": self.token,
+            "revisions": self.revisions,
+            "calibrated_as": self.calibrated_as,
+            "calibrated": self.calibrated,
+        }
 
-
-def read_activation(path: Path) -> Activation | None:
-    """What is in force, or None where nothing is.
-
-    Raises:
-        GalleryError: The file is damaged.
-    """
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return Activation(
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """An activation of the fields of a file, also of one from an earlier release."""
+        return cls(
             version=int(fields["version"]),
             revision=int(fields["revision"]),
             next_number=int(fields["next_number"]),
@@ -112,10 +102,231 @@ def read_activation(path: Path) -> Activation | None:
             calibrated_as=int(fields.get("calibrated_as", 0)),
             calibrated=_numbers(fields.get("calibrated", {})),
         )
-    except FileNotFoundError:
-        return None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise GalleryError(f"'{path}' is damaged: index the gallery again") from error
+
+
+class ActivePointer:
+    """`active.json` of one gallery, which is replaced under a lock that is held for a moment.
+
+    It also sees to it that the table keeps the rows of everything that is searched, can be searched again, or
+    is read by a job.
+
+    Args:
+        folder: Folder of the gallery.
+        table: Its item table.
+    """
+
+    def __init__(self, folder: Path, table: ItemTable) -> None:
+        self.folder = folder
+        self.table = table
+        self._path = folder / "active.json"
+
+    def read(self) -> Activation | None:
+        """What is searched, or None where nothing is.
+
+        Raises:
+            GalleryError: The file is damaged.
+        """
+        try:
+            return Activation.from_json(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GalleryError(f"'{self._path}' is damaged: index the gallery again") from error
+
+    def versions(self) -> list[int]:
+        """Versions that were published, oldest first."""
+        folders = (self.folder / "versions").glob("[0-9]*")
+        return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
+
+    def known_versions(self) -> set[int]:
+        """Versions that can be activated, those among them whose files are just being made again."""
+        active = self.read()
+        return {*(active.known_revisions if active else ()), *self.versions()}
+
+    def no_version(self, version: int) -> VersionNotFoundError:
+        """The error that says which versions there are."""
+        return VersionNotFoundError(self.folder.name, version, self.versions())
+
+    def activate(self, version: int, *, as_built: bool = False, calibrated_as: int | None = None) -> None:
+        """Let searches use a published version, from their next request on.
+
+        Args:
+            version: The version.
+            as_built: Leave out the live changes that were made while it was active before.
+            calibrated_as: Version whose own calibrations come into force with it; when None those that it
+                had when it was active before, and for a new version the present ones.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+        """
+        with self._changing() as active:
+            if version not in self.known_versions():
+                raise self.no_version(version)
+            known = {} if active is None or as_built else active.known_revisions
+            self._put_in_force(version, known.get(version, version), calibrated_as, active)
+
+    def activate_if_unchanged(
+        self, before: Activation | None, version: int, *, calibrated_as: int | None = None
+    ) -> bool:
+        """Let searches use a version in place of what was searched when it was made.
+
+        Args:
+            before: What was searched; None when nothing was.
+            version: The version, as it was built.
+            calibrated_as: Version whose own calibrations come into force with it; as before when None.
+
+        Returns:
+            Whether it was done; not when anything else was activated or changed meanwhile.
+        """
+        with self._changing() as active:
+            if active == before:
+                self._put_in_force(version, version, calibrated_as, active)
+            return active == before
+
+    def swap_compacted(self, before: Activation, version: int) -> bool:
+        """Let searches use a version that was made of an activation, with the live changes since then.
+
+        Returns:
+            Whether it was done; not when another version was activated meanwhile.
+        """
+        with self._changing() as active:
+            if active is None or active.token != before.token:
+                return False
+            self._replace(replace(active, version=version), active)
+            return True
+
+    def move_revision(self, before: Activation, revision: int, next_number: int) -> None:
+        """Let searches see a live change, from their next request on.
+
+        Args:
+            before: The activation that the change was made on.
+            revision: The table's version that holds it.
+            next_number: The table's counter after it.
+
+        Raises:
+            GalleryBusyError: Another version was activated meanwhile; the change is no part of it.
+        """
+        with self._changing() as active:
+            if active is None or active.token != before.token:
+                raise GalleryBusyError(
+                    f"another version of gallery '{self.folder.name}' was activated meanwhile: "
+                    "send the change again"
+                )
+            self._write(replace(active, revision=revision, next_number=next_number))
+
+    def forget(self, versions: set[int]) -> set[int]:
+        """Remove the derived files of versions; the active one stays whatever is asked for.
+
+        Returns:
+            Versions that are gone.
+        """
+        with self._changing() as active:
+            if active is not None:
+                versions = versions - {active.version}
+                self._write(active.without(versions))
+            gone = versions & {*self.versions()}
+            folders = [self.folder / "versions" / str(version) for version in gone]
+            # Out of the way in one step, so that none of them can be activated any more.
+            aside = [folder.rename(folder.with_suffix(".partial")) for folder in folders]
+        for folder in aside:
+            shutil.rmtree(folder, ignore_errors=True)
+        return gone
+
+    def keep_version(self, version: int) -> None:
+        """Keep the rows of a version that is being made, so that there is never one without them."""
+        with self._changing():
+            self.table.keep(version_tag(version), version)
+
+    def keep_rows(self, activation: Activation) -> bool:
+        """Keep the rows of what is searched, before a version is made of them.
+
+        Returns:
+            Whether it is still searched; otherwise nothing was done.
+        """
+        with self._changing() as active:
+            # Rows of what is searched are never cleaned up, and others cannot be any more after this.
+            if active == activation:
+                self.table.keep(version_tag(activation.revision), activation.revision)
+            return active == activation
+
+    def keep_for(self, job: str) -> Activation | None:
+        """Keep the rows of what is searched for a job with staged rows, however long it reads them.
+
+        Args:
+            job: Its name; the rows are kept for as long as something is staged under it.
+
+        Returns:
+            What is searched.
+        """
+        with self._changing() as active:
+            if active is not None:
+                self.table.keep(_job_tag(job), active.revision)
+            return active
+
+    def keep_only(self, versions: Iterable[int]) -> None:
+        """Give up the rows of all versions that are neither there nor named; only a writer may do it."""
+        with self._changing():
+            present = self.versions()
+            names = {version_tag(version) for version in {*present, *versions}}
+            names |= {_changes_tag(version) for version in present}
+            names |= {_job_tag(folder.name) for folder in (self.folder / "staging").glob("*")}
+            self.table.release(set(self.table.kept()) - names)
+
+    def clean_up(self, grace: timedelta) -> int:
+        """Remove rows that neither a version nor what is searched needs; only a writer may do it.
+
+        Args:
+            grace: Revisions younger than this stay for readers that have them open.
+
+        Returns:
+            Bytes freed.
+        """
+        with self._changing() as active:
+            if active is not None:
+                # Commits that never came into force may follow it, so that it need not be the newest.
+                self.table.keep(_changes_tag(active.version), active.revision)
+            return self.table.clean_up(grace)
+
+    @contextmanager
+    def _changing(self) -> Iterator[Activation | None]:
+        """Hold the lock of the pointer and of the table's names; gives what is searched."""
+        busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
+        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+            yield self.read()
+
+    def _put_in_force(
+        self, version: int, revision: int, calibrated_as: int | None, active: Activation | None
+    ) -> None:
+        if calibrated_as is None:
+            calibrated_as = 0 if active is None else active.calibration_of(version)
+        next_number, token = self.table.next_number(revision), secrets.token_hex(8)
+        chosen = Activation(version, revision, next_number, token, calibrated_as=calibrated_as)
+        self._replace(chosen, active)
+
+    def _replace(self, chosen: Activation, before: Activation | None) -> None:
+        """Replace the activation; both keep the rows they are made of, so that it can be rolled back."""
+        for activation in (before, chosen):
+            if activation is not None:
+                self.table.keep(version_tag(activation.version), activation.version)
+                self.table.keep(_changes_tag(activation.version), activation.revision)
+        self._write(chosen if before is None else chosen.succeeding(before))
+
+    def _write(self, activation: Activation) -> None:
+        write_atomically(self._path, json.dumps(activation.as_json()) + "\n")
+
+
+def version_tag(version: int) -> str:
+    """Name under which the table keeps the rows that a version was built of."""
+    return f"version-{version}"
+
+
+def _changes_tag(version: int) -> str:
+    """Name under which the table keeps the rows of a version with its last live changes."""
+    return f"changes-{version}"
+
+
+def _job_tag(job: str) -> str:
+    return f"job-{job}"
 
 
 def _numbers(fields: dict[str, int]) -> dict[int, int]:

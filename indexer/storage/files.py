@@ -1,4 +1,4 @@
-"""Files that outlive a crash: replaced in one step, and on the disk itself before anyone is told."""
+"""Files that outlive a crash: replaced in one step, on the disk itself before anyone is told, and locks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vicinal.indexer.errors import StorageError
+from filelock import FileLock, Timeout
 
-__all__ = ["storing", "sync_path", "write_atomically"]
+from vicinal.indexer.errors import GalleryBusyError, StorageError
+
+__all__ = ["file_lock", "make_folder", "storing", "sync_path", "write_atomically"]
+
+_POLL_SECONDS = 0.01
 
 
 @contextmanager
@@ -26,6 +30,42 @@ def storing(what: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(f"{what} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, which ends with the process; threads exclude each other as processes do.
+
+    Args:
+        path: The file; its folder exists.
+        busy: What to say when another one holds it.
+        patience: Seconds to wait for it.
+
+    Raises:
+        GalleryBusyError: Another one still holds it.
+        StorageError: The file cannot be opened for writing.
+    """
+    # Not bound to a thread: who counts searches gives its lock back in another one.
+    lock = FileLock(path, thread_local=False)
+    with storing(f"lock file '{path}'"):
+        try:
+            lock.acquire(timeout=patience, poll_interval=_POLL_SECONDS)
+        except Timeout as error:
+            raise GalleryBusyError(busy) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, where they are not there.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    with storing(f"'{path}'"):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def sync_path(path: Path) -> None:

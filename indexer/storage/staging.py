@@ -29,8 +29,7 @@ import pyarrow.feather
 from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import as_matrix
-from vicinal.indexer.storage.files import storing, write_atomically
-from vicinal.indexer.storage.locks import file_lock
+from vicinal.indexer.storage.files import file_lock, make_folder, storing, write_atomically
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Base", "Staging", "remove_leftovers"]
@@ -75,8 +74,7 @@ class Staging:
         Raises:
             GalleryBusyError: Another process builds them.
         """
-        with storing(f"staged rows of gallery '{self.gallery.name}'"):
-            self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         busy = f"job '{self.name}' on gallery '{self.gallery.name}' is being worked on by another process"
         with file_lock(self.path / "lock", busy):
             yield

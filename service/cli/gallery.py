@@ -61,7 +61,7 @@ def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
         {
             **summary,
             "versions": gallery.versions(),
-            "report": gallery.report(summary["version"]),
+            "report": gallery.reports.of(summary["version"]),
             "calibrations": [record.model_dump(mode="json") for record in calibrations],
         }
     )

@@ -85,7 +85,7 @@ def count_items(
         new: The candidate.
         activation: What is searched; it knows the live changes of both.
     """
-    known = {} if activation is None else {**activation.revisions, activation.version: activation.revision}
+    known = {} if activation is None else activation.known_revisions
     revisions = [known.get(side.version, side.version) for side in (old, new)]
     before, after = (
         side.gallery.columns(revision, _COLUMNS) for side, revision in zip((old, new), revisions, strict=True)

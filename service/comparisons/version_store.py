@@ -18,7 +18,7 @@ def save_comparison(gallery: Gallery, comparison: VersionComparison) -> None:
         GalleryError: There is one of its name.
     """
     text = comparison.model_dump_json(indent=2) + "\n"
-    gallery.save_comparison(comparison.new.version, comparison.id, text)
+    gallery.reports.save_comparison(comparison.new.version, comparison.id, text)
 
 
 def read_comparison(gallery: Gallery, version: int, name: str) -> VersionComparison | None:
@@ -27,7 +27,7 @@ def read_comparison(gallery: Gallery, version: int, name: str) -> VersionCompari
     Raises:
         ComparisonRecordError: It is damaged.
     """
-    path = gallery.comparisons(version).get(name)
+    path = gallery.reports.comparisons(version).get(name)
     if path is None:
         return None
     try:
@@ -46,7 +46,7 @@ def latest_comparison(gallery: Gallery, version: int) -> VersionComparison:
         ComparisonNotFoundError: It was never compared.
         ComparisonRecordError: It is damaged.
     """
-    names = list(gallery.comparisons(version))
+    names = list(gallery.reports.comparisons(version))
     found = read_comparison(gallery, version, names[-1]) if names else None
     if found is None:
         # An unknown version is said to be one.
@@ -58,7 +58,7 @@ def latest_comparison(gallery: Gallery, version: int) -> VersionComparison:
 def summary_of(gallery: Gallery, version: int) -> str | None:
     """The newest comparison of a version in one line; None where it was never compared."""
     try:
-        return latest_comparison(gallery, version).summary if gallery.comparisons(version) else None
+        return latest_comparison(gallery, version).summary if gallery.reports.comparisons(version) else None
     except ComparisonRecordError as error:
         return str(error)
 

@@ -25,8 +25,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.storage.files import write_atomically
-from vicinal.indexer.storage.locks import file_lock
+from vicinal.indexer.storage.files import file_lock, write_atomically
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher

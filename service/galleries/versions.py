@@ -29,7 +29,7 @@ def activate_version(
     if bundles is not None:
         bundles.of(gallery.name, bundle_of(gallery, version))
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
-    gallery.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
+    gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
 
 
 def bundle_of(gallery: Gallery, version: int) -> str:

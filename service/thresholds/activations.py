@@ -16,8 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from vicinal.indexer.storage.files import write_atomically
-from vicinal.indexer.storage.locks import file_lock
+from vicinal.indexer.storage.files import file_lock, write_atomically
 from vicinal.service.errors import CalibrationRecordError, RequestError
 
 __all__ = ["ACTIVATION_FILES", "Activation", "ActivationEvent", "Activations"]

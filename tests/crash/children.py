@@ -154,7 +154,7 @@ class _Writer:
         prune(self.reader.gallery, RETENTION, grace=timedelta(0))
 
     def do_activate(self, step: Step, _pictures: object) -> None:
-        self.reader.gallery.activate(step.version or 0, as_built=step.option)
+        self.reader.gallery.pointer.activate(step.version or 0, as_built=step.option)
 
     def do_check(self, _step: Step, _pictures: object) -> None:
         gallery = self.reader.gallery

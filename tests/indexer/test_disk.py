@@ -61,7 +61,7 @@ def writes(rows: Rows, unit: Unit) -> dict[str, Write]:
         "patch": lambda gallery: patch_items(GalleryReader(gallery), {"3": Patch(label="boots")}),
         "remove": lambda gallery: remove_items(GalleryReader(gallery), ["4"]),
         "compact": lambda gallery: compact(GalleryReader(gallery)),
-        "activate": lambda gallery: gallery.activate(gallery.versions()[0], as_built=True),
+        "activate": lambda gallery: gallery.pointer.activate(gallery.versions()[0], as_built=True),
         "index": index,
         "prune": lambda gallery: prune(gallery, RetentionPolicy(versions=1, days=0.0)),
     }

@@ -122,14 +122,14 @@ def test_version_numbers_are_ordered_as_numbers(gallery: Gallery) -> None:
 def test_activate_rolls_back_to_an_older_version(gallery: Gallery) -> None:
     first = gallery.versions()[0]
     _publish(gallery, ["a", "b", "c"], seed=1)
-    gallery.activate(first)
+    gallery.pointer.activate(first)
     assert gallery.snapshot().manifest.version == first
 
 
 def test_activate_of_an_unknown_version_changes_nothing(gallery: Gallery) -> None:
     before = gallery.active_version
     with pytest.raises(GalleryNotFoundError, match="has no version 99, only"):
-        gallery.activate(99)
+        gallery.pointer.activate(99)
     assert gallery.active_version == before
 
 
@@ -229,9 +229,9 @@ def test_columns_come_in_gallery_order(gallery: Gallery) -> None:
 
 
 def test_report_is_kept_beside_its_version(gallery: Gallery) -> None:
-    gallery.save_report(7, {"n_items": 3})
-    assert gallery.report(7) == {"n_items": 3}
-    assert gallery.report(8) == {}
+    gallery.reports.save(7, {"n_items": 3})
+    assert gallery.reports.of(7) == {"n_items": 3}
+    assert gallery.reports.of(8) == {}
 
 
 def test_second_writer_is_refused_until_the_first_is_done(tmp_path: Path) -> None:

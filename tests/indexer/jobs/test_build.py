@@ -345,7 +345,7 @@ def test_report_file_holds_the_result(gallery: Gallery, embedder: Embedder, tmp_
     result = build_gallery(gallery, items, embedder)
     file = gallery.path / "reports" / f"{result.version}.json"
     report = json.loads(file.read_text(encoding="utf-8"))
-    assert report == gallery.report(result.version)
+    assert report == gallery.reports.of(result.version)
     assert (report["n_items"], report["provider"]) == (3, "CPUExecutionProvider")
     assert report["failures"] == [vars(failure) for failure in result.failures]
     assert report["hygiene"]["n_unlabelled"] == 3

@@ -309,7 +309,7 @@ def test_a_change_on_a_version_that_was_left_meanwhile_is_refused_and_leaves_not
 
     def roll_back_in_between(*arguments: object) -> int:
         revision = commit(*arguments)
-        gallery.activate(first)
+        gallery.pointer.activate(first)
         return revision
 
     monkeypatch.setattr(gallery.table.__class__, "change", roll_back_in_between)

@@ -149,7 +149,7 @@ def test_a_version_that_was_activated_meanwhile_stays(
     gallery, first = reader.gallery, reader.gallery.active_version
 
     def write_slowly(*arguments: object, **options: object) -> object:
-        gallery.activate(first, as_built=True)
+        gallery.pointer.activate(first, as_built=True)
         return write_snapshot(*arguments, **options)
 
     monkeypatch.setattr(compaction, "write_snapshot", write_slowly)

@@ -23,7 +23,7 @@ from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, Rebuil
 from vicinal.indexer.jobs.preparation import as_rows, prepare_item
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.staging import Staging
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -124,7 +124,10 @@ def test_a_rebuild_makes_what_an_index_job_makes(
     assert (result.is_active, gallery.active_version, result.n_items) == (True, result.version, N)
     np.testing.assert_array_equal(after.embeddings, before.embeddings)
     np.testing.assert_array_equal(after.neighbor_ids, before.neighbor_ids)
-    assert gallery.report(result.version)["hygiene"] == gallery.report(before.manifest.version)["hygiene"]
+    assert (
+        gallery.reports.of(result.version)["hygiene"]
+        == gallery.reports.of(before.manifest.version)["hygiene"]
+    )
 
 
 def test_the_next_attempt_embeds_only_what_is_missing(
@@ -221,7 +224,7 @@ def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
     before = gallery.active_version
     result = rebuild(items[:7], activate=False)
     assert (gallery.active_version, result.is_active, result.remark) == (before, False, None)
-    gallery.activate(result.version)
+    gallery.pointer.activate(result.version)
     assert set(labels(gallery)) == {item.id for item in items[:7]}
 
 
@@ -316,7 +319,7 @@ def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     result = rebuild(items, once(change, "neighbors"))
     assert (result.is_active, "activate it" in str(result.remark)) == (False, True)
     assert len(labels(gallery)) == 3
-    gallery.activate(result.version)
+    gallery.pointer.activate(result.version)
     assert len(labels(gallery)) == N
 
 
@@ -330,7 +333,7 @@ def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
 ) -> None:
     result = rebuild(items, refuse=lambda path: "it lies elsewhere" if path.stem in ("1", "2") else None)
-    failures = gallery.report(result.version)["failures"]
+    failures = gallery.reports.of(result.version)["failures"]
     assert [(one["id"], one["reason"]) for one in failures] == [
         ("item 1", "it lies elsewhere"),
         ("item 2", "it lies elsewhere"),
@@ -429,18 +432,18 @@ def test_a_version_that_lacks_the_last_change_is_made_again(
     """Compactions do not wait for the writer's lock."""
     reader = GalleryReader(gallery)
     remove_items(reader, ["item 2"])
-    replaced = Gallery.replace
+    replaced = ActivePointer.activate_if_unchanged
     tried: list[int] = []
 
     def compact_first(
-        self: Gallery, before: Activation | None, version: int, *, calibrated_as: int | None
+        self: ActivePointer, before: Activation | None, version: int, *, calibrated_as: int | None
     ) -> bool:
         if not tried:
             compact(reader)
         tried.append(version)
         return replaced(self, before, version, calibrated_as=calibrated_as)
 
-    monkeypatch.setattr(Gallery, "replace", compact_first)
+    monkeypatch.setattr(ActivePointer, "activate_if_unchanged", compact_first)
     result = rebuild(items[:10])
     assert (result.is_active, result.version, len(tried)) == (True, tried[1], 2)
     assert tried[0] not in gallery.versions()
@@ -470,7 +473,7 @@ def rolled_back(gallery: Gallery) -> Callable[[], object]:
     patch_items(reader, {"item 3": Patch(label="patched")})
     remove_items(reader, ["item 2"])
     compact(reader)
-    return lambda: gallery.activate(version, as_built=True)
+    return lambda: gallery.pointer.activate(version, as_built=True)
 
 
 def test_an_attempt_after_a_roll_back_mixes_nothing(
@@ -493,7 +496,7 @@ def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
     compact(reader)
     version = gallery.versions()[-1]
     patch_items(reader, {"item 3": Patch(label="patched")})
-    result = rebuild(None, once(lambda: gallery.activate(version, as_built=True), "neighbors"))
+    result = rebuild(None, once(lambda: gallery.pointer.activate(version, as_built=True), "neighbors"))
     assert (result.is_active, labels(gallery)["item 3"]) == (False, "label 3")
 
 

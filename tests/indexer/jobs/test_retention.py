@@ -16,6 +16,8 @@ from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, prune
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.reports import Reports
+from vicinal.indexer.storage.active_pointer import ActivePointer
 from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
@@ -69,13 +71,13 @@ def test_a_damaged_version_is_described_all_the_same(gallery: Gallery) -> None:
 
 def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
-    gallery.activate(first)
+    gallery.pointer.activate(first)
     assert ids_of(gallery) == [*(str(i) for i in range(40)), "first"]
-    gallery.activate(first, as_built=True)
+    gallery.pointer.activate(first, as_built=True)
     assert ids_of(gallery) == [str(i) for i in range(40)]
-    gallery.activate(second, as_built=True)
+    gallery.pointer.activate(second, as_built=True)
     assert len(ids_of(gallery)) == 41
-    gallery.activate(third)
+    gallery.pointer.activate(third)
     assert ids_of(gallery)[-1] == "last"
 
 
@@ -83,13 +85,13 @@ def test_a_gallery_goes_on_from_where_it_was_rolled_back_to(gallery: Gallery, ro
     first, _, third = gallery.versions()
     reader = GalleryReader(gallery)
     reader.view()
-    gallery.activate(first, as_built=True)
+    gallery.pointer.activate(first, as_built=True)
     add_items(reader, rows(["after", "5"], unit(2, seed=3)), bundle=BUNDLE)
     expected = [*(str(i) for i in range(40) if i != 5), "after", "5"]
     assert ids_of(gallery) == [item["id"] for _, item in reader.view().page(None, 1000)] == expected
-    gallery.activate(third)
+    gallery.pointer.activate(third)
     assert ids_of(gallery)[-1] == "last"
-    gallery.activate(first)
+    gallery.pointer.activate(first)
     assert ids_of(gallery) == expected
 
 
@@ -103,7 +105,7 @@ def test_what_a_policy_does_not_keep_leaves_the_disk(gallery: Gallery) -> None:
     assert pruned.bytes_freed >= before - folder_bytes(gallery.path) > 0
     assert ids_of(gallery) == expected
     with pytest.raises(GalleryNotFoundError):
-        gallery.activate(first)
+        gallery.pointer.activate(first)
     with pytest.raises(GalleryNotFoundError):
         gallery.snapshot(first)
 
@@ -130,20 +132,20 @@ def test_versions_stay_by_number_or_by_age(gallery: Gallery, policy: RetentionPo
     prune(gallery, policy, grace=AT_ONCE)
     assert len(gallery.versions()) == n_left
     for version in gallery.versions():
-        gallery.activate(version)
+        gallery.pointer.activate(version)
         assert ids_of(gallery)
 
 
 def test_old_versions_go_by_their_age(gallery: Gallery) -> None:
     first = gallery.versions()[0]
     created = (datetime.now(UTC) - timedelta(days=3)).isoformat()
-    gallery.save_report(first, {"created_at": created})
+    gallery.reports.save(first, {"created_at": created})
     assert prune(gallery, RetentionPolicy(versions=1, days=2.0), grace=AT_ONCE).versions == [first]
 
 
 def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -> None:
     first = gallery.versions()[0]
-    gallery.activate(first)
+    gallery.pointer.activate(first)
     expected = ids_of(gallery)
     prune(gallery, NOTHING_OLD, grace=AT_ONCE)
     assert first in gallery.versions()
@@ -153,9 +155,9 @@ def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -
 def test_versions_that_stay_can_be_rolled_back_to_with_their_changes(gallery: Gallery) -> None:
     _, second, _ = gallery.versions()
     prune(gallery, RetentionPolicy(versions=2, days=0.0), grace=AT_ONCE)
-    gallery.activate(second)
+    gallery.pointer.activate(second)
     assert len(ids_of(gallery)) == 39
-    gallery.activate(second, as_built=True)
+    gallery.pointer.activate(second, as_built=True)
     assert len(ids_of(gallery)) == 41
 
 
@@ -224,8 +226,8 @@ def test_an_addition_after_going_back_is_seen_by_everyone(
     compact(reader)
     remove_items(reader, ["0"])
     second = live_gallery.versions()[-1]
-    live_gallery.activate(first, as_built=True)
-    live_gallery.activate(second)
+    live_gallery.pointer.activate(first, as_built=True)
+    live_gallery.pointer.activate(second)
     add_items(reader, rows(["new"], unit(1, seed=2)), bundle=BUNDLE)
     assert ids_of(live_gallery)[-1] == "new"
     assert ids_of(live_gallery) == [item["id"] for _, item in reader.view().page(None, 100)]
@@ -253,18 +255,18 @@ def test_a_version_that_waits_to_be_activated_costs_no_live_change(
     assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
 
 
-@pytest.mark.parametrize("step", ["swap", "save_report"])
+@pytest.mark.parametrize(("owner", "step"), [(ActivePointer, "swap_compacted"), (Reports, "save")])
 def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
-    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, step: str
+    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:
-    monkeypatch.setattr(Gallery, step, die)
+    monkeypatch.setattr(owner, step, die)
     with pytest.raises(KeyboardInterrupt):
         compact(GalleryReader(changed))
     monkeypatch.undo()
     add_items(GalleryReader(changed), rows(["later"], unit(1, seed=3)), bundle=BUNDLE)
     prune(changed, RetentionPolicy(), grace=AT_ONCE)
     assert [one.n_items for one in describe_versions(changed)] == [39, 40]
-    changed.activate(changed.versions()[-1])
+    changed.pointer.activate(changed.versions()[-1])
     assert len(ids_of(changed)) == 39
 
 

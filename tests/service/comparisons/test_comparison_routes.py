@@ -175,7 +175,7 @@ def test_a_version_is_compared_on_its_own_with_pictures_and_another_target(
     assert comparison["query_flips"]["n"] == 60
     assert comparison["calibration"]["target"] == "FNIR 20 %"
     # Both are kept.
-    assert list(shoes.comparisons(job["result"]["version"])) == [job["id"], second["id"]]
+    assert list(shoes.reports.comparisons(job["result"]["version"])) == [job["id"], second["id"]]
 
 
 def test_versions_tell_their_comparison_in_one_line(client: TestClient, worker: None) -> None:

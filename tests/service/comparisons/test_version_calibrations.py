@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from vicinal.indexer.gallery import Gallery, version_tag
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.active_pointer import version_tag
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
@@ -42,7 +43,7 @@ def candidate(gallery: Gallery, old: CalibrationRecord) -> int:
     before = gallery.activation
     remove_items(reader, ["plain/view 0.png"])
     made = compact(reader)
-    gallery.activate(before.version, as_built=True)
+    gallery.pointer.activate(before.version, as_built=True)
     return made.version
 
 
@@ -66,7 +67,7 @@ def test_a_version_and_its_calibration_come_into_force_together(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
     before = open_matcher()
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     assert open_matcher().threshold().value == 0.75
     # A request that began before keeps the old version with the old threshold.
     assert before.threshold().value == 0.5
@@ -76,10 +77,10 @@ def test_a_roll_back_brings_back_version_and_calibration(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
     old_version = gallery.active_version
-    gallery.activate(candidate, calibrated_as=candidate)
-    gallery.activate(old_version)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(old_version)
     assert open_matcher().threshold().value == 0.5
-    gallery.activate(candidate)
+    gallery.pointer.activate(candidate)
     assert open_matcher().threshold().value == 0.75
 
 
@@ -87,19 +88,19 @@ def test_a_threshold_set_meanwhile_belongs_to_the_version(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
     old_version = gallery.active_version
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     matcher = open_matcher()
     matcher.thresholds.set_by_hand(matcher.pipeline, 0.9)
     assert open_matcher().threshold().value == 0.9
     assert matcher.calibrations.roll_back(matcher.pipeline).threshold == 0.75
-    gallery.activate(old_version)
+    gallery.pointer.activate(old_version)
     assert open_matcher().threshold().value == 0.5
 
 
 def test_live_changes_and_compactions_keep_the_calibration(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     reader = GalleryReader(gallery)
     remove_items(reader, ["plain/view 1.png"])
     assert open_matcher().threshold().value == 0.75
@@ -112,20 +113,20 @@ def test_a_new_version_goes_on_with_what_is_in_force(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
     first = gallery.active_version
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     gallery.forget({first})
     reader = GalleryReader(gallery)
     remove_items(reader, ["plain/view 1.png"])
     later = compact(reader).version
-    gallery.activate(candidate, as_built=True)
-    gallery.activate(later)
+    gallery.pointer.activate(candidate, as_built=True)
+    gallery.pointer.activate(later)
     assert open_matcher().threshold().calibration == prepared.id
 
 
 def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     store = open_matcher().calibrations
     assert store.activation("rerank=off") is None
     store.activations.activate("rerank=off", "general")
@@ -136,7 +137,7 @@ def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
 def test_an_own_calibration_alone_has_nothing_before_it(
     gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     matcher = open_matcher()
     with pytest.raises(RequestError, match="before the present one"):
         matcher.calibrations.roll_back(matcher.pipeline)
@@ -145,7 +146,7 @@ def test_an_own_calibration_alone_has_nothing_before_it(
 def test_versions_that_prepared_calibrations_need_keep_their_rows(
     gallery: Gallery, candidate: int, prepared: CalibrationRecord, matcher: Matcher
 ) -> None:
-    gallery.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(candidate, calibrated_as=candidate)
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
     assert gallery.n_common(candidate, candidate) == (59, 59)
 

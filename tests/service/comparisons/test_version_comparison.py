@@ -55,7 +55,7 @@ def make_candidate(gallery: Gallery, catalog: Path) -> Callable[..., int]:
         before = gallery.active_version
         build_gallery(gallery, items or read_source(catalog), embedder, workers=1)
         made = gallery.active_version
-        gallery.activate(before)
+        gallery.pointer.activate(before)
         return made
 
     return make
@@ -88,7 +88,7 @@ def test_what_a_version_finds_is_what_a_search_would_find(
     ids = ["plain/view 0.png", "a+b/view 3.png", "blé/view 5.png"]
     side = open_version(gallery, version, plan.bundles)
     found = side.leave_one_out(side.positions(ids), None, lambda _done, _total: None)
-    gallery.activate(version)
+    gallery.pointer.activate(version)
     answers = Matcher(gallery, other).search(item_ids=ids, include_candidates=True)
     assert [answer.candidates[0].id for answer in answers] == found.best.tolist()
     assert [answer.top_score for answer in answers] == found.scores.tolist()
@@ -180,7 +180,7 @@ def test_a_threshold_of_another_bundle_is_never_used(
 ) -> None:
     """The candidate is active without a calibration; the one of the other bundle says nothing about it."""
     old, new = gallery.active_version, make_candidate(other)
-    gallery.activate(new)
+    gallery.pointer.activate(new)
     found = compare_versions(plan, old, "one")
     assert (found.old.calibration, found.old.threshold) == (None, None)
     assert found.left_out["fnir"] == "the active version has no threshold"
@@ -292,7 +292,7 @@ def test_an_attempt_after_a_death_uses_the_calibration_of_the_one_before(
 ) -> None:
     version = make_candidate(other)
     made = compare_versions(plan, version, "one")
-    gallery.comparisons(version)["one"].unlink()
+    gallery.reports.comparisons(version)["one"].unlink()
     again = compare_versions(plan, version, "one")
     assert again.calibration == made.calibration
     assert again.model_copy(update={"created_at": made.created_at}) == made
@@ -307,7 +307,7 @@ def test_a_damaged_comparison_is_an_error(
 ) -> None:
     version = make_candidate(other)
     compare_versions(plan, version, "one")
-    gallery.comparisons(version)["one"].write_text("{}", encoding="utf-8")
+    gallery.reports.comparisons(version)["one"].write_text("{}", encoding="utf-8")
     with pytest.raises(ComparisonRecordError, match="compare again"):
         read_comparison(gallery, version, "one")
 
@@ -322,7 +322,7 @@ def test_a_comparison_goes_with_its_version(
     version = make_candidate(other)
     compare_versions(plan, version, "one")
     gallery.forget({version})
-    assert gallery.comparisons(version) == {}
+    assert gallery.reports.comparisons(version) == {}
 
 
 def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, gallery: Gallery) -> None:

@@ -130,7 +130,7 @@ def test_without_its_bundle_a_version_is_not_activated(
     data_dir: Path, make_settings: MakeSettings, gallery: Gallery, switched: tuple[int, int], picture: bytes
 ) -> None:
     before, after = switched
-    gallery.activate(before)
+    gallery.pointer.activate(before)
     client = TestClient(create_app(make_settings(data_dir)))
     answer = client.post(f"{SHOES}/versions/{after}/activate")
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (409, "bundle-mismatch")

@@ -60,7 +60,7 @@ def test_an_earlier_version_can_be_activated_again(
     first = gallery.active_version
     build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
     assert len(galleries.matcher("shoes").snapshot) == 30
-    gallery.activate(first)
+    gallery.pointer.activate(first)
     assert len(galleries.matcher("shoes").snapshot) == 60
 
 

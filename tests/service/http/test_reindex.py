@@ -104,7 +104,7 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
     job = finished(client, client.post(REINDEX, json=body).json()["id"])
     assert (job["state"], job["result"]["is_active"]) == ("succeeded", False)
     assert client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
-    Gallery(data_dir / "galleries" / "shoes").activate(job["result"]["version"])
+    Gallery(data_dir / "galleries" / "shoes").pointer.activate(job["result"]["version"])
     green = TestClient(create_app(make_settings(data_dir, bundle=bundles / "other")))
     assert green.get("/v1/galleries/shoes").json()["n_items"] == 18
 

@@ -1,0 +1,86 @@
+"""Active pointer: its file has the fields it always had, whatever the class is like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vicinal.indexer.errors import GalleryBusyError, GalleryError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.files import file_lock
+
+FIELDS = {
+    "version": 4,
+    "revision": 9,
+    "next_number": 41,
+    "token": "0123456789abcdef",
+    "revisions": {"2": 3},
+    "calibrated_as": 4,
+    "calibrated": {"2": 0},
+}
+
+
+def _stored(gallery: Gallery) -> dict[str, object]:
+    return dict(json.loads((gallery.path / "active.json").read_text()))
+
+
+def test_the_file_has_the_documented_fields(live_gallery: Gallery) -> None:
+    assert list(_stored(live_gallery)) == list(FIELDS)
+
+
+def test_what_is_written_is_what_was_read(live_gallery: Gallery) -> None:
+    (live_gallery.path / "active.json").write_text(json.dumps(FIELDS))
+    activation = live_gallery.activation
+    assert activation is not None
+    assert json.loads(json.dumps(activation.as_json())) == FIELDS
+
+
+def test_an_attribute_that_is_no_field_does_not_reach_the_file(
+    live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class may remember what it likes; readers of other releases know the fields alone."""
+
+    def remember(self: Activation) -> None:
+        object.__setattr__(self, "seen", True)
+
+    monkeypatch.setattr(Activation, "__init__", _followed_by(remember))
+    live_gallery.pointer.activate(live_gallery.versions()[0])
+    assert list(_stored(live_gallery)) == list(FIELDS)
+
+
+def _followed_by(remember: object) -> object:
+    made = Activation.__init__
+
+    def init(self: Activation, *fields: object, **named: object) -> None:
+        made(self, *fields, **named)  # type: ignore[arg-type]
+        remember(self)  # type: ignore[operator]
+
+    return init
+
+
+def test_the_file_of_an_earlier_release_is_read(live_gallery: Gallery) -> None:
+    known = {name: FIELDS[name] for name in ("version", "revision", "next_number", "token", "revisions")}
+    (live_gallery.path / "active.json").write_text(json.dumps(known))
+    assert live_gallery.activation == Activation(4, 9, 41, "0123456789abcdef", {2: 3})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', '{"version": "two"}'])
+def test_a_damaged_file_is_refused(live_gallery: Gallery, content: str) -> None:
+    (live_gallery.path / "active.json").write_text(content)
+    with pytest.raises(GalleryError, match=r"active\.json' is damaged"):
+        _ = live_gallery.activation
+
+
+def test_a_lock_says_who_holds_it_and_is_free_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "some.lock"
+    with (
+        file_lock(path, "busy"),
+        pytest.raises(GalleryBusyError, match="held by another"),
+        file_lock(path, "held by another", patience=0.05),
+    ):
+        pass
+    with file_lock(path, "busy"):
+        assert path.exists()
