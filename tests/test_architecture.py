@@ -34,7 +34,18 @@ FLOORS = {
 }
 # Inside of two packages, lowest first: a folder or module imports itself and what stands before it.
 INNER_FLOORS = {
-    "indexer": ("errors", "sources", "hygiene", "graph", "storage", "views", "gallery", "reader", "jobs"),
+    "indexer": (
+        "errors",
+        "sources",
+        "hygiene",
+        "graph",
+        "storage",
+        "reports",
+        "views",
+        "gallery",
+        "reader",
+        "jobs",
+    ),
     "service": (
         "errors",
         "problem_types",
