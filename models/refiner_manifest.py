@@ -36,10 +36,10 @@ class RefinerArchitecture(BaseModel):
         n_heads: Attention heads; divides `dim`.
         form: `bare` has no biases and no output projection, `attention` both, `attention_mlp` also an MLP
             with one hidden layer of width d; `gated` has no matrix of width d, but softmax query expansion
-            whose attention and weight follow from the similarities in the neighborhood; see `refine.gates`.
+            whose attention and weight follow from the similarities in the neighborhood; see `refine.step`.
         expansion: Each step adds softmax query expansion to what it learned.
         neighbors: `none` attends to the item itself instead of its neighbors: a control.
-        level: Queries get a length of at most 1, which says how sure a mate is; see `refine.gates`.
+        level: Queries get a length of at most 1, which says how sure a mate is; see `refine.step`.
         gate_width: Hidden units of gates and level.
     """
 

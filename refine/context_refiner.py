@@ -17,12 +17,11 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from vicinal.refine.gates import level, neighborhood_features
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
-from vicinal.refine.refiner_step import Bools, gated_step, refine_step
-from vicinal.refine.refiner_weights import Weights, load_weights
+from vicinal.refine.step import Bools, log_lengths, moved_rows, normalized_rows
+from vicinal.refine.weights import Weights, load_weights
 
-__all__ = ["ContextRefiner", "Refinement"]
+__all__ = ["ContextRefiner", "Neighbors", "Refinement"]
 
 # Rows that are refined at a time: their contexts take 4 MB at 8 neighbors and 512 dimensions, and every
 # intermediate result about as much.
@@ -57,28 +56,29 @@ class Refinement:
 
 
 @dataclass(frozen=True)
-class _Neighbors:
-    """Neighbors of a batch.
+class Neighbors:
+    """What a batch is refined with.
 
     Attributes:
-        contexts: (n, k, d) float32 initial embeddings.
+        contexts: (n, k, d) float32 initial embeddings of the neighbors, any values where there is none.
         mask: (n, k) where there is a neighbor.
-        radii: (n, k, 3) float32 of the neighbors; None where no lengths are asked for.
+        radii: (n, k, 3) float32 of the neighbors, see `refine.neighbor_features`; None where no lengths are
+            asked for.
     """
 
     contexts: FloatArray
     mask: Bools
     radii: FloatArray | None = None
 
-    def __getitem__(self, rows: slice | Bools) -> _Neighbors:
+    def __getitem__(self, rows: slice | Bools) -> Neighbors:
         radii = None if self.radii is None else self.radii[rows]
-        return _Neighbors(self.contexts[rows], self.mask[rows], radii)
+        return Neighbors(self.contexts[rows], self.mask[rows], radii)
 
-    def cleared(self) -> _Neighbors:
+    def cleared(self) -> Neighbors:
         """With zeros where there is no neighbor."""
         there, zero = self.mask[..., None], np.float32(0.0)
         radii = None if self.radii is None else np.where(there, self.radii, zero)
-        return _Neighbors(np.where(there, self.contexts, zero), self.mask, radii)
+        return Neighbors(np.where(there, self.contexts, zero), self.mask, radii)
 
 
 class ContextRefiner:
@@ -123,7 +123,7 @@ class ContextRefiner:
 
     @property
     def weights(self) -> Sequence[Weights]:
-        """Arrays of each step; see `refine.refiner_weights.parameter_shapes`."""
+        """Arrays of each step; see `refine.weights.parameter_shapes`."""
         return self._weights
 
     @property
@@ -223,7 +223,7 @@ class ContextRefiner:
         for start in range(0, len(items), _CHUNK):
             part = slice(start, start + _CHUNK)
             contexts = embeddings[np.maximum(ids[part], 0)]
-            near = _Neighbors(contexts, ids[part] >= 0)
+            near = Neighbors(contexts, ids[part] >= 0)
             one = self._run(embeddings[items[part]], near, n_steps, together=True)
             refined[part] = one.embeddings
             if on_progress:
@@ -231,7 +231,7 @@ class ContextRefiner:
         return refined
 
     def _run(
-        self, rows: FloatArray, neighbors: _Neighbors, n_steps: int, *, together: bool = False
+        self, rows: FloatArray, neighbors: Neighbors, n_steps: int, *, together: bool = False
     ) -> Refinement:
         steps = np.repeat(rows[:, None], n_steps, axis=1)
         attention = np.zeros((len(rows), n_steps, neighbors.mask.shape[1]), np.float32)
@@ -239,39 +239,23 @@ class ContextRefiner:
         alone = self.architecture.neighbors == "none"
         refinable = np.logical_or(neighbors.mask.any(axis=1), alone)
         initial = rows[refinable, None]
-        near = _Neighbors(initial, np.full((len(rows), 1), True)) if alone else neighbors[refinable].cleared()
+        near = (
+            Neighbors(initial, np.full((len(initial), 1), True)) if alone else neighbors[refinable].cleared()
+        )
+        there = near.mask.astype(np.float32)
         current = initial
-        for step in range(n_steps if len(initial) else 0):
-            current, weights = self._step(step, current, initial, near, together)
+        for step, weights in enumerate(self._weights[:n_steps] if len(initial) else ()):
+            moved, shares = moved_rows(
+                np, weights, self.architecture, current, initial, near.contexts, there, together=together
+            )
+            current = normalized_rows(moved)
             steps[refinable, step] = current[:, 0]
             if not alone:
-                attention[refinable, step] = weights
+                attention[refinable, step] = shares
             if self.has_level and near.radii is not None:
-                lengths[refinable, step] = self._lengths(step, (initial, current), weights, near, near.radii)
+                logs = log_lengths(np, weights, (initial, current), shares, near.contexts, there, near.radii)
+                lengths[refinable, step] = np.exp(logs)
         return Refinement(steps, attention, lengths)
-
-    def _step(
-        self, step: int, rows: FloatArray, initial: FloatArray, near: _Neighbors, together: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        weights = self._weights[step]
-        if self.architecture.form == "gated":
-            return gated_step(weights, rows, initial, near.contexts, near.mask)
-        return refine_step(weights, self.architecture, rows, near.contexts, near.mask, together=together)
-
-    def _lengths(
-        self,
-        step: int,
-        embeddings: tuple[FloatArray, FloatArray],
-        attention: FloatArray,
-        near: _Neighbors,
-        radii: FloatArray,
-    ) -> FloatArray:
-        """(n,) lengths after a step, from (n, 1, d) embeddings e^0 and e^t."""
-        initial, current = embeddings
-        there = near.mask.astype(np.float32)
-        features = neighborhood_features(current, initial, near.contexts, there)
-        gathered = (attention[:, None] @ near.contexts)[:, 0]
-        return level(self._weights[step], (initial[:, 0], current[:, 0]), gathered, features, there, radii)
 
     def _checked_steps(self, n_steps: int | None) -> int:
         if n_steps is None:
@@ -289,7 +273,7 @@ class ContextRefiner:
         contexts: npt.ArrayLike,
         mask: npt.ArrayLike | None,
         radii: npt.ArrayLike | None,
-    ) -> tuple[FloatArray, _Neighbors]:
+    ) -> tuple[FloatArray, Neighbors]:
         rows = np.ascontiguousarray(queries, dtype=np.float32)
         neighbors = np.ascontiguousarray(contexts, dtype=np.float32)
         there = np.full(neighbors.shape[:2], True) if mask is None else np.asarray(mask, dtype=np.bool_)
@@ -300,7 +284,7 @@ class ContextRefiner:
                 f"expected contexts (n, k, d) and a mask (n, k) for {len(rows)} queries, got contexts "
                 f"{neighbors.shape} and a mask {there.shape}: give every query its own"
             )
-        return rows, _Neighbors(neighbors, there, _checked_radii(radii, there))
+        return rows, Neighbors(neighbors, there, _checked_radii(radii, there))
 
     def _check_width(self, what: str, array: FloatArray, n_axes: int) -> None:
         dim = self.architecture.dim

@@ -22,6 +22,9 @@ __all__ = [
     "RADIUS_RANKS",
     "gate_features",
     "level_features",
+    "mean_neighbor",
+    "neighborhood_features",
+    "neighborhood_radii",
 ]
 
 N_GATE_FEATURES = 11
@@ -35,6 +38,25 @@ _SPREAD = 3.0
 _USUAL_NEIGHBORS = 8.0
 
 
+def neighborhood_features(xp: Any, rows: Any, initial: Any, context: Any, mask: Any) -> Any:
+    """(n, k, 11) `gate_features` of embeddings and their neighbors.
+
+    Args:
+        xp: `numpy` or `torch`.
+        rows: (n, 1, d) embeddings e^t.
+        initial: (n, 1, d) embeddings e^0.
+        context: (n, k, d), with zeros where there is no neighbor.
+        mask: (n, k) float, 1 where there is one.
+    """
+    turned = context.swapaxes(1, 2)
+    return gate_features(xp, (rows @ turned)[:, 0], (initial @ turned)[:, 0], context @ turned, mask)
+
+
+def mean_neighbor(xp: Any, values: Any, mask: Any) -> Any:
+    """(n, h) mean over the neighbors of (n, k, h) values that are 0 where there is none."""
+    return values.sum(1) / xp.clip(mask.sum(1), 1.0, None)[:, None]
+
+
 def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> Any:
     """Features of each neighbor, in any order of the neighbors.
 
@@ -43,7 +65,7 @@ def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> 
         current: (n, k) similarities of e^t to the neighbors.
         initial: (n, k) similarities of e^0 to them.
         gram: (n, k, k) similarities of the neighbors to each other.
-        mask: (n, k) float, 1 where there is a neighbor; at least one a row.
+        mask: (n, k) float, 1 where there is a neighbor; what a row without any gets is finite.
 
     Returns:
         (n, k, 11): similarity to e^t and to e^0; mean and largest similarity to the other neighbors, and how
@@ -52,10 +74,10 @@ def gate_features(xp: Any, current: Any, initial: Any, gram: Any, mask: Any) -> 
     """
     pairs = mask[:, :, None] * mask[:, None, :] * _off_diagonal(xp, mask)
     n_others = pairs.sum(2)
-    mean_other = (gram * pairs).sum(2) / xp.maximum(n_others, xp.ones_like(n_others))
+    mean_other = (gram * pairs).sum(2) / xp.clip(n_others, 1.0, None)
     largest_other = xp.where(n_others > 0, xp.amax(gram * pairs - 2.0 * (1.0 - pairs), 2), mean_other)
     nearer = (initial[:, None, :] > initial[:, :, None]) * pairs
-    count = mask.sum(1)[:, None]
+    count = xp.clip(mask.sum(1), 1.0, None)[:, None]
     mean = (initial * mask).sum(1)[:, None] / count
     spread = (((initial - mean) ** 2 * mask).sum(1)[:, None] / count + 1e-6) ** 0.5
     top = xp.amax(initial * mask - 2.0 * (1.0 - mask), 1)[:, None]

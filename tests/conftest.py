@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import FloatArray, normalize
-from vicinal.refine.refiner_weights import parameter_shapes, save_weights
+from vicinal.refine.weights import parameter_shapes, save_weights
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TINY_SIDE = 32

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray
-from vicinal.refine.refiner_step import Bools, attention_weights, normalized_rows
+from vicinal.refine.step import Bools, masked_softmax, normalized_rows
 
 __all__ = ["alpha_query_expansion", "mean_of_neighbors", "softmax_query_expansion"]
 
@@ -84,8 +84,7 @@ def softmax_query_expansion(
     steps, current = [], queries
     for _ in range(n_steps):
         logits = np.vecdot(neighbors, current[:, None]) / np.float32(temperature)
-        # A row without neighbors gets weights as well, which `_add` leaves aside.
-        shares = attention_weights(logits, there | ~there.any(axis=1, keepdims=True))
+        shares = masked_softmax(np, logits, there)
         current = _add(current, neighbors, weight * shares, there)
         steps.append(current)
     return np.stack(steps, axis=1)

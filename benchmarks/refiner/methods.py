@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.refiner.controls import alpha_query_expansion, mean_of_neighbors, softmax_query_expansion
 from benchmarks.refiner.searches import Embeddings, Method
-from vicinal.refine.training.validation import Neighbors
+from vicinal.refine.context_refiner import Neighbors
 
 __all__ = ["LADDER", "SWEPT_NEIGHBORS", "SWEPT_STEPS", "BASE", "control_grid", "gated", "paper"]
 

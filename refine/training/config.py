@@ -43,7 +43,7 @@ class RefinerConfig(_Frozen):
         n_heads: Attention heads; divides the embedding's length.
         form: `bare`, `attention`, `attention_mlp` or `gated`; see
             `models.refiner_manifest.RefinerArchitecture`.
-        level: Whether queries get a length that says how sure a mate is; see `refine.gates`. It is learned by
+        level: Whether queries get a length that says how sure a mate is; see `refine.step`. It is learned by
             `objective = "search"` alone, and only takes the pull of the refinement back otherwise.
         neighbors: `none` attends to the item itself: the paper's control without context.
         init: `random`, or `softmax_qe`: every step is softmax query expansion to begin with (Q, K and V the

@@ -24,8 +24,8 @@ from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.neighbor_features import N_RADII
-from vicinal.refine.refiner_weights import parameter_shapes, save_weights
 from vicinal.refine.training.network import ContextRefinerNetwork
+from vicinal.refine.weights import parameter_shapes, save_weights
 
 __all__ = ["PARITY_TOLERANCE", "export_refiner"]
 

@@ -1,14 +1,10 @@
-"""Context refiner network (torch).
-
-"Attend to Context for Refining Embeddings in Deep Metric Learning" (ACR), with neighbors
-left unprojected as `refine.refiner_step` explains: the same function and the same gradients, for about a
-third of the products at 8 neighbors. Serving does the same in numpy.
-"""
+"""Context refiner network (torch): what is learned of the formulas in `refine.step`, and where it starts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,107 +13,44 @@ from torch.nn import functional
 from vicinal.models.refiner_manifest import RefinerArchitecture
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError
-from vicinal.refine.refiner_weights import parameter_shapes
+from vicinal.refine.step import log_lengths, moved_rows
 from vicinal.refine.training.config import RefinerConfig
-from vicinal.refine.training.gate_network import GatedStep, Level
+from vicinal.refine.weights import parameter_shapes
 
 __all__ = ["ContextRefinerNetwork", "RefinerStep"]
 
-_SCALARS = ("logit_scale", "expansion_scale", "expansion_weight")
+# They follow from the temperature, which steps may share.
+_SCALES = ("logit_scale", "expansion_scale")
+# Gates start as softmax query expansion, and a level by taking the pull of the refinement back.
+_AT_ZERO = ("gate_logit", "gate_weight", "level_bias", "level_residual")
 
 
 class RefinerStep(nn.Module):
-    """One step: attention to the neighbors, with or without an MLP behind it.
-
-    `CA(e, C) = A(e, C) + MLP(e + A(e, C))`.
+    """The arrays of one step, under their names in `refine.weights`.
 
     Args:
         architecture: What is computed.
-        config: How it starts, and dropout.
+        config: How it starts.
     """
-
-    query: nn.Parameter
-    query_bias: nn.Parameter
-    key: nn.Parameter
-    value: nn.Parameter
-    output: nn.Parameter
-    output_bias: nn.Parameter
-    hidden: nn.Parameter
-    hidden_bias: nn.Parameter
-    mlp: nn.Parameter
-    mlp_bias: nn.Parameter
 
     def __init__(self, architecture: RefinerArchitecture, config: RefinerConfig) -> None:
         super().__init__()
         self.architecture = architecture
-        self.dropout = nn.Dropout(config.dropout)
-        for name, shape in parameter_shapes(architecture).items():
-            if name not in _SCALARS:
-                self.register_parameter(name, nn.Parameter(_start(shape, architecture.dim)))
-        self.expansion_weight = (
-            nn.Parameter(torch.tensor([config.expansion_weight])) if architecture.expansion else None
-        )
-        if config.zero_init_output or architecture.expansion:
-            self._start_at_nothing()
+        zeros = _zero_at_start(architecture, config)
+        shapes = parameter_shapes(architecture)
+        for name, shape in shapes.items():
+            if name == "expansion_weight":
+                start = torch.tensor([config.expansion_weight])
+            else:
+                start = torch.zeros(shape) if name in zeros else _start(name, shapes, architecture.dim)
+            if name not in _SCALES:
+                self.register_parameter(name, nn.Parameter(start))
 
-    def _start_at_nothing(self) -> None:
-        last = "value" if self.architecture.form == "bare" else "output"
-        zeros = [last, "mlp"] if self.architecture.form == "attention_mlp" else [last]
-        if self.architecture.expansion:
-            # Attention starts as that of the expansion alone; queries stay random, so that keys can learn.
-            zeros.append("key")
-        for name in zeros:
-            nn.init.zeros_(self.get_parameter(name))
-
-    def forward(
-        self, rows: Tensor, context: Tensor, mask: Tensor, temperature: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Refine embeddings once.
-
-        Args:
-            rows: (B, d) embeddings e^{t-1}.
-            context: (B, k, d), with zeros where there is no neighbor.
-            mask: (B, k) where there is one.
-            temperature: Scalar that attention is divided by.
-
-        Returns:
-            (B, d) embeddings e^t, L2-normalized, and (B, k) attention, the mean of the heads; both without
-            meaning where a row has no neighbor.
-        """
-        logits = torch.matmul(self._head_queries(rows, temperature), context.transpose(1, 2))
-        # Not -inf: a row without neighbors would be NaN, and so would be every gradient.
-        masked = logits.masked_fill(~mask[:, None], torch.finfo(logits.dtype).min)
-        by_head = masked.softmax(dim=-1) * mask[:, None]
-        attention = by_head.mean(dim=1)
-        added = self._output(torch.matmul(by_head, context))
-        if self.expansion_weight is not None:
-            added = added + self.expansion_weight * torch.matmul(attention[:, None], context)[:, 0]
-        refined = rows + added
-        if self.architecture.form == "attention_mlp":
-            hidden = functional.relu(refined @ self.hidden + self.hidden_bias)
-            refined = refined + self.dropout(hidden) @ self.mlp + self.mlp_bias
-        return functional.normalize(refined, dim=-1), attention
-
-    def _head_queries(self, rows: Tensor, temperature: Tensor) -> Tensor:
-        """(B, h, d) what each head compares with the neighbors."""
-        heads = self.architecture.n_heads
-        width = self.architecture.dim // heads
-        queries = rows @ self.query
-        if self.architecture.form != "bare":
-            queries = queries + self.query_bias
-        by_head = queries.reshape(-1, heads, width).transpose(0, 1)
-        compared = torch.matmul(by_head, self.key).transpose(0, 1)
-        if self.architecture.expansion:
-            return compared / math.sqrt(width) + rows[:, None] / temperature
-        return compared / (math.sqrt(width) * temperature)
-
-    def _output(self, gathered: Tensor) -> Tensor:
-        """(B, d) what the heads add, from what they gathered (B, h, d)."""
-        values = torch.matmul(gathered.transpose(0, 1), self.value)
-        joined = values.transpose(0, 1).reshape(-1, self.architecture.dim)
-        if self.architecture.form == "bare":
-            return joined
-        return self.dropout(joined @ self.output + self.output_bias)
+    def arrays(self, temperature: Tensor) -> dict[str, Tensor]:
+        """All arrays of the step, those that follow from the temperature included."""
+        inverse = (1.0 / temperature).reshape(1)
+        learned_scale = torch.ones_like(inverse) if self.architecture.expansion else inverse
+        return {**dict(self.named_parameters()), "logit_scale": learned_scale, "expansion_scale": inverse}
 
 
 class ContextRefinerNetwork(nn.Module):
@@ -135,10 +68,8 @@ class ContextRefinerNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.architecture = config.architecture(dim)
-        gated, steps = config.form == "gated", range(config.n_steps)
-        kind: Callable[..., nn.Module] = GatedStep if gated else RefinerStep
-        self.steps = nn.ModuleList(kind(self.architecture, config) for _ in steps)
-        self.levels = nn.ModuleList(Level(self.architecture) for _ in steps if config.level)
+        self.dropout = nn.Dropout(config.dropout)
+        self.steps = nn.ModuleList(RefinerStep(self.architecture, config) for _ in range(config.n_steps))
         learned = config.temperature is not None
         n_temperatures = 1 if config.shared_temperature or not learned else config.n_steps
         start = torch.full((n_temperatures,), math.log(config.temperature or 1.0))
@@ -165,18 +96,18 @@ class ContextRefinerNetwork(nn.Module):
         if self.config.neighbors == "none":
             refined, _ = self._run(query, query[:, None], torch.ones_like(mask[:, :1]))
             return refined, torch.zeros_like(context[..., 0])[:, None].repeat(1, len(self.steps), 1)
-        present = context.masked_fill(~seen[..., None], 0.0)
-        refined, attention = self._run(query, present, seen)
-        has_neighbor = seen.any(dim=1)[:, None, None]
-        steps = torch.where(has_neighbor, refined, query[:, None])
-        if radii is None or not self.levels:
+        refined, attention = self._run(query, context.masked_fill(~seen[..., None], 0.0), seen)
+        steps = torch.where(seen.any(dim=1)[:, None, None], refined, query[:, None])
+        if radii is None or not self.architecture.level:
             return steps, attention
-        return steps, attention, self._log_lengths(steps, attention, query, present, seen, radii).exp()
+        return steps, attention, self.log_lengths(steps, attention, query, context, seen, radii).exp()
 
     def log_lengths(
         self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
     ) -> Tensor:
         """Logarithms of the lengths, for what `forward` made of the same batch.
+
+        No gradient goes back to the direction: a level must not be bought with a worse ranking.
 
         Args:
             steps: (B, T, d) embeddings after each step.
@@ -187,41 +118,39 @@ class ContextRefinerNetwork(nn.Module):
             radii: (B, k, 3) of the neighbors; see `refine.neighbor_features.level_features`.
 
         Returns:
-            (B, T), at most 0, and 0 for a row without neighbors; with a gradient for the level alone.
+            (B, T), at most 0, and 0 for a row without neighbors.
 
         Raises:
             RefinementError: The refiner has no level.
         """
-        if not self.levels:
+        if not self.architecture.level:
             raise RefinementError("this refiner has no level: set refiner.level")
-        present = context.masked_fill(~mask[..., None], 0.0)
-        return self._log_lengths(steps, attention, query, present, mask, radii)
-
-    def _log_lengths(
-        self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
-    ) -> Tensor:
-        radii = radii.masked_fill(~mask[..., None], 0.0)
-        lengths = [
-            level(query, steps[:, step], attention[:, step], context, mask, radii)
-            for step, level in enumerate(self.levels)
+        near, far = (one.masked_fill(~mask[..., None], 0.0) for one in (context, radii))
+        refined, shares, present = steps.detach(), attention.detach(), mask.to(query.dtype)
+        logs = [
+            log_lengths(
+                torch, arrays, (query[:, None], refined[:, n, None]), shares[:, n], near, present, far
+            )
+            for n, arrays in enumerate(self._arrays())
         ]
-        return torch.stack(lengths, dim=1)
+        return torch.stack(logs, dim=1).masked_fill(~mask.any(dim=1, keepdim=True), 0.0)
 
     def _run(self, query: Tensor, context: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        current, steps, attention = query, [], []
-        for step, temperature in zip(self.steps, self._temperatures(), strict=True):
-            if isinstance(step, GatedStep):
-                current, weights = step(current, query, context, mask, temperature)
-            else:
-                current, weights = step(current, context, mask, temperature)
-            steps.append(current)
+        initial, present = query[:, None], mask.to(query.dtype)
+        current, steps, attention = initial, [], []
+        for arrays in self._arrays():
+            moved, weights = moved_rows(
+                torch, arrays, self.architecture, current, initial, context, present, drop=self.dropout
+            )
+            current = functional.normalize(moved, dim=-1)
+            steps.append(current[:, 0])
             attention.append(weights)
         return torch.stack(steps, dim=1), torch.stack(attention, dim=1)
 
-    def _temperatures(self) -> list[Tensor]:
-        temperatures = self.log_temperature.exp()
-        shared = len(temperatures) == 1
-        return [temperatures[0 if shared else step] for step in range(len(self.steps))]
+    def _arrays(self) -> list[dict[str, Tensor]]:
+        temperatures = self.log_temperature.exp().expand(len(self.steps))
+        steps = cast("Iterable[RefinerStep]", self.steps)
+        return [step.arrays(one) for step, one in zip(steps, temperatures, strict=True)]
 
     def _hide_neighbors(self, mask: Tensor) -> Tensor:
         share = self.config.neighbor_dropout
@@ -232,26 +161,33 @@ class ContextRefinerNetwork(nn.Module):
 
     @torch.no_grad()
     def step_arrays(self) -> list[dict[str, FloatArray]]:
-        """Arrays of each step as `refine.refiner_weights` names them."""
-        arrays = []
-        for number, (step, temperature) in enumerate(zip(self.steps, self._temperatures(), strict=True)):
-            inverse = (1.0 / temperature).reshape(1)
-            one = torch.ones_like(inverse)
-            named: dict[str, Tensor] = dict(step.named_parameters())
-            if isinstance(step, GatedStep):
-                named = step.arrays()
-            for level in self.levels[number : number + 1]:
-                named |= level.arrays() if isinstance(level, Level) else {}
-            named["logit_scale"] = one if self.architecture.expansion else inverse
-            named["expansion_scale"] = inverse
-            names = parameter_shapes(self.architecture)
-            arrays.append({name: named[name].detach().float().cpu().numpy() for name in names})
-        return arrays
+        """Arrays of each step as `refine.weights` names them."""
+        names = parameter_shapes(self.architecture)
+        return [
+            {name: arrays[name].detach().float().cpu().numpy() for name in names} for arrays in self._arrays()
+        ]
 
 
-def _start(shape: tuple[int, ...], dim: int) -> Tensor:
-    if len(shape) == 1:
+def _zero_at_start(architecture: RefinerArchitecture, config: RefinerConfig) -> set[str]:
+    zeros = set(_AT_ZERO)
+    if config.zero_init_output or architecture.expansion:
+        zeros |= {"value" if architecture.form == "bare" else "output", "mlp"}
+    if architecture.expansion:
+        # Attention starts as that of the expansion alone; queries stay random, so that keys can learn.
+        zeros.add("key")
+    return zeros
+
+
+def _start(name: str, shapes: dict[str, tuple[int, ...]], dim: int) -> Tensor:
+    shape = shapes[name]
+    if name == "level_scale":
+        return torch.ones(shape)
+    if name.startswith(("gate_", "level_")):
+        # Matrix and bias as those of `nn.Linear`.
+        bound = 1.0 / math.sqrt(shapes[name.removesuffix("_bias")][0])
+    elif len(shape) == 1:
         return torch.zeros(shape)
-    # Glorot for the d x d matrix that the heads' parts make up.
-    bound = math.sqrt(3.0 / dim)
+    else:
+        # Glorot for the d x d matrix that the heads' parts make up.
+        bound = math.sqrt(3.0 / dim)
     return torch.empty(shape).uniform_(-bound, bound)

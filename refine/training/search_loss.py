@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vicinal.refine.gates import SMALLEST_SIMILARITY
+from vicinal.refine.step import SMALLEST_SIMILARITY
 from vicinal.refine.training.config import SearchConfig
 from vicinal.refine.training.network import ContextRefinerNetwork
 from vicinal.refine.training.search_batches import SearchBatch

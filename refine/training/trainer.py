@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from vicinal.models.losses import build_loss
 from vicinal.models.refiner_manifest import Sides
 from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.batches import RefinerBatch, RefinerBatches
 from vicinal.refine.training.config import RefinerOptimizerConfig, RefinerRecipe
@@ -28,7 +29,7 @@ from vicinal.refine.training.embedding_set import EmbeddingSet
 from vicinal.refine.training.network import ContextRefinerNetwork
 from vicinal.refine.training.search_batches import SearchBatches
 from vicinal.refine.training.search_loss import search_loss
-from vicinal.refine.training.validation import Neighbors, Refine, RefinerValidation, SideFigures, Verdict
+from vicinal.refine.training.validation import Refine, RefinerValidation, SideFigures, Verdict
 
 __all__ = ["RefinerRecord", "RefinerTrainer", "RefinerTrainingResult", "absent_loss", "refine_with"]
 
@@ -252,7 +253,8 @@ def refine_with(network: ContextRefinerNetwork) -> Refine:
     def refine(rows: FloatArray, neighborhood: Neighbors, *, as_queries: bool) -> FloatArray:
         network.eval()
         parts = []
-        arrays = (rows, neighborhood.contexts, neighborhood.mask, neighborhood.radii)
+        given = (rows, neighborhood.contexts, neighborhood.mask, neighborhood.radii)
+        arrays = [one for one in given if one is not None]
         with torch.inference_mode():
             for start in range(0, len(rows), _VALIDATION_BATCH):
                 part = slice(start, start + _VALIDATION_BATCH)
@@ -269,7 +271,7 @@ def refine_with(network: ContextRefinerNetwork) -> Refine:
 def _build_optimizer(
     network: ContextRefinerNetwork, objective: Objective, config: RefinerOptimizerConfig
 ) -> tuple[torch.optim.Optimizer, LambdaLR]:
-    small = {id(p) for name, p in network.named_parameters() if _is_of_small_network(network, name)}
+    small = {id(p) for name, p in network.named_parameters() if _is_of_small_network(name)}
     rest = [
         p
         for part in (network, *objective.parts)
@@ -297,11 +299,10 @@ def _build_optimizer(
     return optimizer, LambdaLR(optimizer, rate_at)
 
 
-def _is_of_small_network(network: ContextRefinerNetwork, name: str) -> bool:
+def _is_of_small_network(name: str) -> bool:
     """Whether a parameter belongs to the gates or the level, and is none of their scalars."""
-    if network.architecture.form == "gated" and name.startswith("steps."):
-        return not name.endswith("expansion_weight")
-    return name.startswith("levels.") and not name.endswith((".scale", ".level_bias"))
+    array = name.rpartition(".")[2]
+    return array.startswith(("gate_", "level_")) and array not in ("level_scale", "level_bias")
 
 
 def _mean_loss(losses: list[Tensor], step: int) -> float:

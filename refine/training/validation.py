@@ -17,17 +17,16 @@ from vicinal.models.errors import EvaluationError
 from vicinal.models.evaluation import retrieval_metrics
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
 from vicinal.refine.neighbor_features import RADIUS_RANKS, neighborhood_radii
-from vicinal.refine.refiner_step import Bools
 from vicinal.refine.reranking import contextual_scores, kth_similarities
 from vicinal.refine.training.config import RefinerRerankConfig, RefinerValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
 
 __all__ = [
     "SIDES",
-    "Neighbors",
     "Refine",
     "RefinerValidation",
     "SideFigures",
@@ -80,21 +79,6 @@ class Verdict:
     sides: Sides
     rerank: RerankVerdict
     figures: dict[str, dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Neighbors:
-    """What embeddings are refined with.
-
-    Attributes:
-        contexts: (n, k, d) initial embeddings of their neighbors, any values where there is none.
-        mask: (n, k) where there is one.
-        radii: (n, k, 3) of the neighbors; see `refine.neighbor_features`.
-    """
-
-    contexts: FloatArray
-    mask: Bools
-    radii: FloatArray
 
 
 class Refine(Protocol):

@@ -16,9 +16,9 @@ pytest.importorskip("torch")
 from vicinal.models.bundle import ModelBundle
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
-from vicinal.refine.refiner_step import refine_step
-from vicinal.refine.refiner_weights import load_weights, save_weights
+from vicinal.refine.step import moved_rows, normalized_rows
 from vicinal.refine.training.config import RefinerConfig
+from vicinal.refine.weights import load_weights, save_weights
 
 Contexts = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
 
@@ -76,11 +76,12 @@ def test_wide_embeddings_refine_to_the_same_bits_in_every_batch(
     network = make_network(RefinerConfig(n_steps=1), dim=dim)
     (weights,) = network.step_arrays()
     queries, contexts, _ = make_contexts(64, k=8, dim=dim)
-    there = np.full((64, 8), True)
+    there = np.ones((64, 8), np.float32)
 
     def refine(part: slice) -> np.ndarray:
         rows = queries[part, None]
-        return refine_step(weights, network.architecture, rows, contexts[part], there[part])[0]
+        inputs = (rows, rows, contexts[part], there[part])
+        return normalized_rows(moved_rows(np, weights, network.architecture, *inputs, together=False)[0])
 
     assert not differs_in_a_batch(refine)
 

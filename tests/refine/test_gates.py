@@ -15,12 +15,11 @@ torch = pytest.importorskip("torch")
 from benchmarks.refiner.controls import softmax_query_expansion  # noqa: E402
 from vicinal.refine.context_refiner import ContextRefiner, Refinement  # noqa: E402
 from vicinal.refine.errors import RefinementError  # noqa: E402
-from vicinal.refine.gates import LEVEL_SHARPNESS, gated_attention, level, neighborhood_features  # noqa: E402
 from vicinal.refine.neighbor_features import gate_features, level_features  # noqa: E402
-from vicinal.refine.refiner_step import gated_step, normalized_rows  # noqa: E402
-from vicinal.refine.refiner_weights import parameter_shapes  # noqa: E402
+from vicinal.refine.step import LEVEL_SHARPNESS, log_lengths, moved_rows, normalized_rows  # noqa: E402
 from vicinal.refine.training.config import RefinerConfig  # noqa: E402
 from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
+from vicinal.refine.weights import parameter_shapes  # noqa: E402
 
 Weights = dict[str, np.ndarray]
 
@@ -50,6 +49,17 @@ def weights(gated: RefinerConfig) -> Weights:
 @pytest.fixture(scope="module")
 def refiner(make_bundle: Any, gated: RefinerConfig) -> ContextRefiner:
     return ContextRefiner(make_bundle(gated))
+
+
+def gated_step(
+    weights: Weights, rows: np.ndarray, initial: np.ndarray, context: np.ndarray, mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 1, d) embeddings after a step, and (n, k) attention."""
+    architecture = RefinerConfig(form="gated", init="softmax_qe", temperature=0.2).architecture(24)
+    moved, attention = moved_rows(
+        np, weights, architecture, rows, initial, context, mask.astype(np.float32), together=False
+    )
+    return normalized_rows(moved), attention
 
 
 def wide(weights: Weights) -> Weights:
@@ -122,9 +132,8 @@ def gathered_by(attention: np.ndarray, context: np.ndarray) -> np.ndarray:
 def levels_of(
     weights: Weights, initial: Any, refined: Any, attention: Any, context: Any, mask: Any, radii: Any
 ) -> np.ndarray:
-    there = mask.astype(np.float32)
-    features = neighborhood_features(refined[:, None], initial[:, None], context, there)
-    return level(weights, (initial, refined), gathered_by(attention, context), features, there, radii)
+    steps, there = (initial[:, None], refined[:, None]), mask.astype(np.float32)
+    return np.exp(log_lengths(np, weights, steps, attention, context, there, radii))
 
 
 def lengths_by_loop(
@@ -145,15 +154,12 @@ def lengths_by_loop(
     )
 
 
-def test_attention_and_weight_equal_the_loop(weights: Weights, inputs: Any) -> None:
+def test_attention_equals_the_loop(weights: Weights, inputs: Any) -> None:
     query, context, mask = inputs
-    there = mask.astype(np.float32)
-    features = neighborhood_features(query[:, None], query[:, None], context, there)
-    attention, weight = gated_attention(weights, features, there)
+    _, attention = gated_step(weights, query[:, None], query[:, None], context, mask)
     for n, one in enumerate(mask):
-        expected, strength = attention_by_loop(wide(weights), query[n], query[n], context[n, one])
+        expected, _ = attention_by_loop(wide(weights), query[n], query[n], context[n, one])
         np.testing.assert_allclose(attention[n, one], expected, rtol=0, atol=2e-6)
-        assert weight[n] == pytest.approx(strength, abs=2e-6)
     assert not attention[~mask].any()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,33 @@ from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
 from vicinal.refine.errors import RefinementError  # noqa: E402
 from vicinal.refine.training import export as refiner_export  # noqa: E402
+from vicinal.refine.training.config import RefinerConfig  # noqa: E402
 from vicinal.refine.training.export import PARITY_TOLERANCE, export_refiner  # noqa: E402
 
+# Every test of a graph waits for torch to export it.
+pytestmark = pytest.mark.slow
+
 FIELDS = {"sides": "query", "rerank": "contextual", "validation": {"query": {"fnir": 0.2}}}
+
+
+@pytest.fixture(scope="module")
+def exported(
+    tiny_bundle: ModelBundle, make_network: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., ModelBundle]:
+    """A copy of the tiny bundle into which the refiner of a configuration was exported."""
+
+    @cache
+    def make(config: RefinerConfig) -> ModelBundle:
+        path = Path(shutil.copytree(tiny_bundle.path, tmp_path_factory.mktemp("refined") / "refined"))
+        fields = {"sides": "both", "rerank": "off", "validation": {"both": {"map_at_r": 0.5}}}
+        return export_refiner(make_network(config), ModelBundle.open(path), fields)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def exported_bundle(exported: Callable[..., ModelBundle], small: RefinerConfig) -> ModelBundle:
+    return exported(small)
 
 
 @pytest.fixture
@@ -31,10 +57,10 @@ def copied(tiny_bundle: ModelBundle, tmp_path: Path) -> ModelBundle:
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 5), (9, 2), (9, 5), (3, 8)])
 def test_onnx_gives_what_torch_gives(
-    every_form: Any, make_bundle: Any, make_network: Any, make_contexts: Any, n: int, k: int
+    every_form: Any, exported: Any, make_network: Any, make_contexts: Any, n: int, k: int
 ) -> None:
     """For every batch size and number of neighbors, though the exporter saw one only."""
-    path = make_bundle(every_form).path / REFINER_FILE
+    path = exported(every_form).path / REFINER_FILE
     query, context, mask = make_contexts(n, k=k)
     with torch.inference_mode():
         expected = make_network(every_form)(*(torch.from_numpy(one) for one in (query, context, mask)))
@@ -46,9 +72,9 @@ def test_onnx_gives_what_torch_gives(
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (9, 8)])
 def test_onnx_gives_the_lengths_that_torch_gives(
-    every_level: Any, make_bundle: Any, make_network: Any, make_contexts: Any, make_radii: Any, n: int, k: int
+    every_level: Any, exported: Any, make_network: Any, make_contexts: Any, make_radii: Any, n: int, k: int
 ) -> None:
-    path = make_bundle(every_level).path / REFINER_FILE
+    path = exported(every_level).path / REFINER_FILE
     inputs = dict(zip(("query", "context", "mask"), make_contexts(n, k=k), strict=True))
     inputs["radii"] = make_radii(n, k=k)
     with torch.inference_mode():
@@ -60,7 +86,7 @@ def test_onnx_gives_the_lengths_that_torch_gives(
 
 
 def test_inputs_and_outputs_have_the_names_of_the_documentation(
-    make_bundle: Any, gated: Any, refined_bundle: ModelBundle
+    exported: Any, gated: Any, exported_bundle: ModelBundle
 ) -> None:
     def names(bundle: ModelBundle) -> tuple[dict[str, Any], dict[str, Any]]:
         graph = onnx.load(bundle.path / REFINER_FILE, load_external_data=False).graph
@@ -71,21 +97,21 @@ def test_inputs_and_outputs_have_the_names_of_the_documentation(
         return inputs, outputs
 
     plain = {"query": 2, "context": 3, "mask": 2}, {"steps": 3, "attention": 3}
-    assert names(refined_bundle) == plain
-    assert names(make_bundle(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
+    assert names(exported_bundle) == plain
+    assert names(exported(gated)) == (plain[0] | {"radii": 3}, plain[1] | {"lengths": 2})
 
 
-def test_a_level_that_differs_fails_the_parity_check(make_network: Any, make_bundle: Any, gated: Any) -> None:
+def test_a_level_that_differs_fails_the_parity_check(make_network: Any, exported: Any, gated: Any) -> None:
     """Though the refined embeddings are equal."""
-    other, bundle = make_network(gated), make_bundle(gated)
+    other, bundle = make_network(gated), exported(gated)
     with torch.no_grad():
-        other.levels[1].level_bias += 0.1
+        other.steps[1].level_bias += 0.1
     with pytest.raises(RefinementError, match=r"differ by .* at most 1e-05"):
         refiner_export._check_parity(other, bundle)
 
 
-def test_the_large_arrays_are_stored_once(refined_bundle: ModelBundle) -> None:
-    model = onnx.load(refined_bundle.path / REFINER_FILE, load_external_data=False)
+def test_the_large_arrays_are_stored_once(exported_bundle: ModelBundle) -> None:
+    model = onnx.load(exported_bundle.path / REFINER_FILE, load_external_data=False)
     inside = [one for one in model.graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL]
     assert max(np.prod(one.dims, dtype=int) for one in inside) <= 8
     assert {
@@ -96,20 +122,20 @@ def test_the_large_arrays_are_stored_once(refined_bundle: ModelBundle) -> None:
     } == {REFINER_WEIGHTS_FILE}
 
 
-def test_exported_graph_is_valid_and_names_no_path_of_this_machine(refined_bundle: ModelBundle) -> None:
-    onnx.checker.check_model(str(refined_bundle.path / REFINER_FILE))
-    assert b".py" not in (refined_bundle.path / REFINER_FILE).read_bytes()
+def test_exported_graph_is_valid_and_names_no_path_of_this_machine(exported_bundle: ModelBundle) -> None:
+    onnx.checker.check_model(str(exported_bundle.path / REFINER_FILE))
+    assert b".py" not in (exported_bundle.path / REFINER_FILE).read_bytes()
 
 
 def test_a_refiner_leaves_the_fingerprint_of_embeddings(
-    tiny_bundle: ModelBundle, refined_bundle: ModelBundle
+    tiny_bundle: ModelBundle, exported_bundle: ModelBundle
 ) -> None:
-    assert refined_bundle.fingerprint == tiny_bundle.fingerprint
-    assert refined_bundle.manifest.refiner.backbone_fingerprint == tiny_bundle.fingerprint
+    assert exported_bundle.fingerprint == tiny_bundle.fingerprint
+    assert exported_bundle.manifest.refiner.backbone_fingerprint == tiny_bundle.fingerprint
 
 
-def test_section_says_what_was_exported(refined_bundle: ModelBundle, make_network: Any, small: Any) -> None:
-    section = refined_bundle.manifest.refiner
+def test_section_says_what_was_exported(exported_bundle: ModelBundle, make_network: Any, small: Any) -> None:
+    section = exported_bundle.manifest.refiner
     assert section.architecture == make_network(small).architecture
     assert (section.sides, section.rerank) == ("both", "off")
     assert section.validation == {"both": {"map_at_r": 0.5}}
@@ -117,16 +143,16 @@ def test_section_says_what_was_exported(refined_bundle: ModelBundle, make_networ
 
 
 def test_a_second_refiner_replaces_the_first(
-    make_network: Any, small: Any, refined_bundle: ModelBundle, tmp_path: Path
+    make_network: Any, small: Any, exported_bundle: ModelBundle, tmp_path: Path
 ) -> None:
-    copied = ModelBundle.open(shutil.copytree(refined_bundle.path, tmp_path / "copied"))
+    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
     second = export_refiner(make_network(small, seed=1), copied, FIELDS).manifest.refiner
-    assert second.fingerprint != refined_bundle.manifest.refiner.fingerprint
+    assert second.fingerprint != exported_bundle.manifest.refiner.fingerprint
     assert ModelBundle.open(copied.path).manifest.refiner == second
 
 
-def test_fingerprint_of_a_refiner_ignores_words_about_it(refined_bundle: ModelBundle) -> None:
-    section = refined_bundle.manifest.refiner
+def test_fingerprint_of_a_refiner_ignores_words_about_it(exported_bundle: ModelBundle) -> None:
+    section = exported_bundle.manifest.refiner
     words = {"sides": "off", "rerank": "contextual", "training": {"seed": 1}, "validation": {}}
     assert section.model_copy(update=words).fingerprint == section.fingerprint
     assert section.model_copy(update={"backbone_fingerprint": "0"}).fingerprint != section.fingerprint
@@ -134,9 +160,9 @@ def test_fingerprint_of_a_refiner_ignores_words_about_it(refined_bundle: ModelBu
 
 @pytest.mark.parametrize("name", [REFINER_FILE, REFINER_WEIGHTS_FILE])
 def test_a_changed_file_of_the_refiner_does_not_open(
-    refined_bundle: ModelBundle, tmp_path: Path, name: str
+    exported_bundle: ModelBundle, tmp_path: Path, name: str
 ) -> None:
-    copied = Path(shutil.copytree(refined_bundle.path, tmp_path / "copied"))
+    copied = Path(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
     content = bytearray((copied / name).read_bytes())
     content[len(content) // 2] ^= 4
     (copied / name).write_bytes(content)
@@ -144,13 +170,13 @@ def test_a_changed_file_of_the_refiner_does_not_open(
         ModelBundle.open(copied)
 
 
-def test_a_bundle_that_is_written_anew_has_no_refiner(refined_bundle: ModelBundle, tmp_path: Path) -> None:
+def test_a_bundle_that_is_written_anew_has_no_refiner(exported_bundle: ModelBundle, tmp_path: Path) -> None:
     """Its embeddings may be others, and the old refiner's file is none of the bundle's own."""
-    copied = ModelBundle.open(shutil.copytree(refined_bundle.path, tmp_path / "copied"))
+    copied = ModelBundle.open(shutil.copytree(exported_bundle.path, tmp_path / "copied"))
     fields = copied.manifest.model_dump(exclude={"files", "refiner"})
     written = ModelBundle.write(copied.path, fields)
     assert written.manifest.refiner is None
-    assert written.fingerprint == refined_bundle.fingerprint
+    assert written.fingerprint == exported_bundle.fingerprint
 
 
 def test_a_bundle_without_the_files_cannot_name_a_refiner(copied: ModelBundle) -> None:

@@ -330,7 +330,7 @@ def test_no_gradient_goes_from_the_level_to_the_direction(
         gradients(learned, search_loss(learned, one_batch, SearchConfig(level_sharpness=one)))
         for one in (1.0, 100.0)
     )
-    of_level = {name for name in soft if name.startswith("levels.")}
+    of_level = {name for name in soft if name.startswith("steps.0.level_")}
     assert of_level
     assert set(soft) > of_level
     assert all(torch.equal(soft[name], sharp[name]) for name in set(soft) - of_level)
@@ -349,7 +349,7 @@ def test_without_a_level_the_direction_learns_who_has_a_mate(
     assert not torch.equal(soft["steps.0.expansion_weight"], sharp["steps.0.expansion_weight"])
 
 
-SCALARS = {"log_temperature", "steps.0.expansion_weight", "levels.0.scale", "levels.0.level_bias"}
+SCALARS = {"log_temperature", "steps.0.expansion_weight", "steps.0.level_scale", "steps.0.level_bias"}
 
 
 def rates(changes: dict[str, Any], factor: float, items: EmbeddingSet) -> dict[str, float]:
@@ -377,7 +377,7 @@ def test_the_rate_factor_reaches_the_small_networks_and_nothing_else(items: Embe
 def test_of_other_forms_the_rate_factor_reaches_the_level_alone(items: EmbeddingSet) -> None:
     found = rates({"n_steps": 1, "n_heads": 4, "form": "attention", "level": True}, 0.25, items)
     reached = {name for name, rate in found.items() if rate == pytest.approx(0.25)}
-    assert reached == {name for name in found if name.startswith("levels.0.")} - SCALARS
+    assert reached == {name for name in found if name.startswith("steps.0.level_")} - SCALARS
     assert found["steps.0.query"] == pytest.approx(1.0)
 
 

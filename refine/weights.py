@@ -26,8 +26,8 @@ def parameter_shapes(architecture: RefinerArchitecture) -> dict[str, tuple[int, 
     """Names and shapes of the arrays of one step, with h heads of width d/h.
 
     `key` maps a head's query back to the space of the embeddings, and `value` maps what a head has
-    gathered there to the head's part of the output; see `refine.refiner_step`. `logit_scale`,
-    `expansion_scale` and `expansion_weight` are scalars. `refine.gates` says what gates and level are.
+    gathered there to the head's part of the output; see `refine.step`. `logit_scale`,
+    `expansion_scale` and `expansion_weight` are scalars. `refine.step` says what gates and level are.
     """
     if architecture.form == "gated":
         return {**_gate_shapes(architecture), **_level_shapes(architecture)}
