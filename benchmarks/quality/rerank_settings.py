@@ -47,7 +47,9 @@ def measure_set(root: Path, embedder: Embedder, folder: Path) -> list[dict]:
     rows = []
     for rerank in SETTINGS:
         pipeline = Pipeline(rerank=rerank)
-        record = Calibrator(gallery.snapshot(), pipeline, max_queries=len(items)).run(queries, TARGET)
+        record = (
+            Calibrator(gallery.snapshot(), pipeline, max_queries=len(items)).measure(queries, TARGET).record
+        )
         rates = record.rates.model_dump() if record.rates else {}
         rows.append({"set": root.name, "pipeline": pipeline.key, "threshold": record.threshold, **rates})
     return rows

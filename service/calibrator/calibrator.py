@@ -18,14 +18,15 @@ from vicinal.calibration import (
     choose_threshold,
     operating_curve,
 )
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
 from vicinal.service.calibrator.evidence import gather_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.leave_one_out_checks import measure_optimism
+from vicinal.service.calibrator.leave_one_out_checks import measure_optimism, picture_comparison
 from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
-from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
@@ -38,7 +39,6 @@ __all__ = ["Calibration", "Calibrator", "LabelledQueries"]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
-OnProgress = Callable[[int, int], None]
 SamePictures = Callable[[Positions, Positions], Bools]
 
 # Below this many labels a rate says more about these labels than about the next ones.
@@ -100,28 +100,45 @@ class Calibrator:
         self._labels = snapshot.labels
         self._is_labelled = np.array([label is not None for label in self._labels], dtype=bool)
 
-    def run(
-        self,
-        queries: LabelledQueries,
-        target: Target,
+    @classmethod
+    def of_version(
+        cls,
+        gallery: Gallery,
+        snapshot: Snapshot,
+        pipeline: Pipeline,
+        refinement: OpenedRefiner | None = None,
         *,
-        coarse_labels: Mapping[str, str] | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> CalibrationRecord:
-        """The record of `measure` alone."""
-        return self.measure(queries, target, coarse_labels=coarse_labels, on_progress=on_progress).record
+        group_by: str | None = None,
+        max_queries: int = 2000,
+        seed: int = 0,
+    ) -> Calibrator:
+        """A calibrator of a gallery's version, which also looks for near duplicates.
 
-    def calibrate(
-        self,
-        queries: LabelledQueries,
-        target: Target,
-        *,
-        coarse_labels: Mapping[str, str] | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> tuple[CalibrationRecord, StoredScores]:
-        """Record and scores of `measure`."""
-        found = self.measure(queries, target, coarse_labels=coarse_labels, on_progress=on_progress)
-        return found.record, found.scores
+        Args:
+            gallery: The gallery.
+            snapshot: Its version.
+            pipeline: The pipeline to calibrate.
+            refinement: What the pipeline refines with; None where it refines nothing.
+            group_by: Metadata column of the groups; None for no groups.
+            max_queries: Most queries that are scored; more are sampled.
+            seed: Seed of the sample.
+
+        Raises:
+            CalibrationError: No item has a value in that column.
+        """
+        return cls(
+            snapshot,
+            pipeline,
+            max_queries=max_queries,
+            seed=seed,
+            refinement=refinement,
+            groups=PhotoGroups.of(snapshot, group_by) if group_by else None,
+            same_pictures=picture_comparison(gallery, snapshot),
+        )
+
+    def leave_one_out(self) -> LabelledQueries:
+        """Every labelled item of the version as a query."""
+        return LabelledQueries.leave_one_out(self.snapshot, self.groups)
 
     def measure(
         self,
@@ -137,7 +154,7 @@ class Calibrator:
             queries: Leave-one-out queries, or labelled ones from outside.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            on_progress: Called with finished and all queries, those that are scored again without groups too.
+            on_progress: Called with `score`, finished and all queries; with groups they are scored twice.
 
         Raises:
             CalibrationError: No labels, one label only, too few trials for the target or none that can
@@ -154,7 +171,7 @@ class Calibrator:
 
         Args:
             queries: Leave-one-out queries, or labelled ones from outside.
-            on_progress: Called with finished and all queries.
+            on_progress: Called with `score`, finished and all queries.
         """
         return self._scoring(queries, self.groups).measure(queries, on_progress)
 
@@ -174,7 +191,7 @@ class Calibrator:
             measured: Its scores; see `score`.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            on_progress: Called with finished and all queries when they are scored again without groups.
+            on_progress: The same, when they are scored again without groups.
 
         Raises:
             CalibrationError: As `measure`.
@@ -299,9 +316,9 @@ class _Progress:
         self._total = passes * n_queries
         self._before = 0
 
-    def __call__(self, done: int, n_queries: int) -> None:
+    def __call__(self, stage: str, done: int, n_queries: int) -> None:
         if self._on_progress is not None:
-            self._on_progress(self._before + done, self._total)
+            self._on_progress(stage, self._before + done, self._total)
         if done == n_queries:
             self._before += n_queries
 

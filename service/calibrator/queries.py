@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
 
 __all__ = [
     "LabelledQueries",
+    "OnProgress",
     "QueryReading",
     "RefusedQuery",
     "read_queries",
@@ -36,7 +37,9 @@ __all__ = [
 
 Positions = npt.NDArray[np.int64]
 Refuse = Callable[[Path], str | None]
-OnProgress = Callable[["QueryReading"], None]
+# Takes a stage, what of it is done, and all there is.
+OnProgress = Callable[[str, int, int], None]
+OnRefused = Callable[["RefusedQuery"], None]
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,13 @@ class RefusedQuery:
 
 @dataclass
 class QueryReading:
-    """Labelled queries, and how far they are read.
+    """Queries that were read.
 
     Attributes:
-        total: All of them.
+        total: All of them, those that cannot be used too.
         failures: Those that cannot be used.
-        rows: (1, d) or (n, d) embeddings of those that are read, L2-normalized.
-        items: Id, label and metadata of each that is read.
+        rows: (1, d) or (n, d) embeddings of those that can, L2-normalized.
+        items: Id, label and metadata of each.
         group_by: Metadata column that names the group of each; None when nothing is grouped.
     """
 
@@ -120,6 +123,12 @@ class QueryReading:
     def metadata(self) -> list[tuple[str, dict[str, Any]]]:
         """Label and metadata of each."""
         return [(item.label, item.metadata) for item in self.items if item.label is not None]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """How many were left out, where some were."""
+        n = len(self.failures)
+        return (f"{n:,} of {self.total:,} queries were left out: they cannot be used",) if n else ()
 
     def labelled(self) -> LabelledQueries:
         """The queries.
@@ -146,6 +155,7 @@ def read_queries(
     group_by: str | None = None,
     refuse: Refuse | None = None,
     on_progress: OnProgress | None = None,
+    on_refused: OnRefused | None = None,
     needs_labels: bool = True,
 ) -> QueryReading:
     """Read labelled queries; images that cannot be used are left out and listed.
@@ -156,7 +166,8 @@ def read_queries(
         embedder: Embedder of the gallery's bundle.
         group_by: Column of the manifest that names the group of each.
         refuse: Says why a file must not be read, or None.
-        on_progress: Called after every batch.
+        on_progress: Called with `embed`, finished and all queries after every batch.
+        on_refused: Called with each that cannot be used.
         needs_labels: Refuse queries without a label.
 
     Raises:
@@ -165,7 +176,10 @@ def read_queries(
         CalibrationError: A query has no label.
     """
     if source.suffix.lower() == ".npz":
-        return _read_embeddings(source, embedder.bundle.dim)
+        reading = _read_embeddings(source, embedder.bundle.dim)
+        if on_progress:
+            on_progress("embed", reading.total, reading.total)
+        return reading
     items = read_source(source)
     unlabelled = sum(not item.label for item in items)
     if unlabelled and needs_labels:
@@ -173,9 +187,12 @@ def read_queries(
     reading = QueryReading(len(items), group_by=group_by)
     for start in range(0, len(items), embedder.batch_size):
         batch = items[start : start + embedder.batch_size]
-        _embed([item for item in batch if not _is_refused(item, refuse, reading)], embedder, reading)
+        for refused in _read_batch(batch, embedder, refuse, reading):
+            reading.failures.append(refused)
+            if on_refused:
+                on_refused(refused)
         if on_progress:
-            on_progress(reading)
+            on_progress("embed", start + len(batch), len(items))
     return reading
 
 
@@ -211,25 +228,31 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def _is_refused(item: SourceItem, refuse: Refuse | None, reading: QueryReading) -> bool:
-    reason = refuse(item.path) if refuse else None
-    if reason:
-        reading.failures.append(RefusedQuery(item.id, str(item.path), reason))
-    return reason is not None
+def _read_batch(
+    items: Sequence[SourceItem], embedder: Embedder, refuse: Refuse | None, reading: QueryReading
+) -> Iterator[RefusedQuery]:
+    """Embed what can be used of a batch; one that cannot be takes no other with it."""
+    usable = []
+    for item in items:
+        reason = refuse(item.path) if refuse else None
+        if reason is None:
+            usable.append(item)
+        else:
+            yield RefusedQuery(item.id, str(item.path), reason)
+    yield from _embed(usable, embedder, reading)
 
 
-def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> None:
-    """Embed the usable ones; one that cannot be used takes no other with it."""
+def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> Iterator[RefusedQuery]:
     if not items:
         return
     try:
         rows = embedder.embed([item.path for item in items])
     except (ImageError, EmbeddingError, OSError) as error:
         if len(items) == 1:
-            reading.failures.append(RefusedQuery(items[0].id, str(items[0].path), str(error)))
+            yield RefusedQuery(items[0].id, str(items[0].path), str(error))
             return
         for item in items:
-            _embed([item], embedder, reading)
+            yield from _embed([item], embedder, reading)
         return
     reading.rows += [rows[i : i + 1] for i in range(len(items))]
     reading.items += items

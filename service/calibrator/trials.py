@@ -7,7 +7,7 @@ label included. In leave-one-out a pair counts once in each direction, because i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -29,7 +29,7 @@ from vicinal.service.calibrator.pairs import (
     PairSimilarities,
     QueryMates,
 )
-from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
 
 __all__ = ["Impostors", "Measurement", "TrialScoring"]
@@ -38,7 +38,6 @@ Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-OnProgress = Callable[[int, int], None]
 Element = TypeVar("Element", bound=np.generic)
 
 _CHUNK = 64
@@ -196,7 +195,7 @@ class TrialScoring:
 
         Args:
             queries: Leave-one-out queries, or labelled ones from outside.
-            on_progress: Called with finished and all queries.
+            on_progress: Called with `score`, finished and all queries.
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
         spaces: list[PairSimilarities] = [InitialSimilarities(queries.embeddings, self.snapshot.embeddings)]
@@ -213,7 +212,7 @@ class TrialScoring:
                 matched.take(self.scorer.similarities(scored, own))
             parts.append(pairs.add(rows, scored, own))
             first.append(self._candidates(scored, codes[rows]))
-            on_progress(rows.stop, n)
+            on_progress("score", rows.stop, n)
         mates = QueryMates(
             *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
         )

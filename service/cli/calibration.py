@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -16,9 +16,7 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
-    load_embedder,
-    load_settings,
-    open_gallery,
+    open_matcher,
 )
 from vicinal.service.cli.pipelines import compare_pipelines_of, use_pipeline
 from vicinal.service.errors import RequestError
@@ -54,14 +52,18 @@ def list_all(
     json_output: JsonOption = False,
 ) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
-    history = describe_history(_matcher(gallery, data_dir, bundle).calibrations)
+    history = describe_history(open_matcher(gallery, data_dir=data_dir, bundle=bundle).calibrations)
     if json_output:
         print_json(history.model_dump(mode="json"))
         return
     if not history.calibrations:
         console.print(f"Gallery {gallery} has no calibration: make one with `vicinal calibrate -g {gallery}`")
         return
-    table = Table("", "id", "target", "threshold", "FPIR", "FNIR", "items", "pipeline", box=None)
+    table = Table("", box=None)
+    # An id is there to be copied.
+    table.add_column("id", no_wrap=True, min_width=max(len(one.id) for one in history.calibrations))
+    for name in ("target", "threshold", "FPIR", "FNIR", "items", "pipeline"):
+        table.add_column(name)
     for one in history.calibrations:
         rates = [None, None] if one.rates is None else [one.rates.fpir, one.rates.fnir]
         table.add_row(
@@ -85,7 +87,7 @@ def show(
     json_output: JsonOption = False,
 ) -> None:
     """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     _print_record(matcher, matcher.calibrations.find(calibration), json_output=json_output)
 
 
@@ -101,7 +103,7 @@ def report(
     json_output: JsonOption = False,
 ) -> None:
     """All that is known of one calibration, as a page that needs no network."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.find(calibration)
     found = report_record(matcher, record, read_drift(matcher.calibrations, record))
     if json_output:
@@ -122,7 +124,7 @@ def activate(
     json_output: JsonOption = False,
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     _print_record(matcher, matcher.thresholds.activate(calibration), json_output=json_output)
 
 
@@ -136,7 +138,7 @@ def roll_back(
     json_output: JsonOption = False,
 ) -> None:
     """Use the calibration again that was in force before the present one."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank)))
     _print_record(matcher, record, json_output=json_output)
 
@@ -152,7 +154,7 @@ def set_by_hand(
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, _choice(refine, rerank)), threshold)
     _print_record(matcher, record, json_output=json_output)
 
@@ -171,7 +173,7 @@ def try_threshold(
     json_output: JsonOption = False,
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
     found = dry_run(matcher.thresholds, pipeline, _tried(tried))
     if json_output:
@@ -190,7 +192,7 @@ def drift(
     json_output: JsonOption = False,
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
     record = matcher.calibrations.active(pipeline)
     if record is None:
@@ -207,12 +209,6 @@ def drift(
             f"{_percent(found.no_match_now or 0.0)}, then {_percent(found.no_match_then or 0.0)}",
             soft_wrap=True,
         )
-
-
-def _matcher(gallery: str, data_dir: Any, bundle: Any) -> Matcher:
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    embedder = load_embedder(settings)
-    return Matcher(open_gallery(settings, gallery), embedder, settings.pipeline_for(embedder.bundle))
 
 
 def _choice(refine: RefineChoice, rerank: RerankChoice) -> PipelineChoice:

@@ -12,25 +12,23 @@ from typing import Any
 import httpx
 import numpy as np
 
-from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.models.embedder import Embedder
-from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.tasks.calibrate import run_calibration
 
 __all__ = ["GALLERY", "TARGET", "CheckResult", "PreparedDemo", "check_demo", "prepare_demo"]
 
 GALLERY = "demo"
-TARGET = Target(rate="fpir", value=0.05)
+TARGET = "fpir=5%"
 
 # An answer as JSON, as a client in any language sees it.
 Answer = dict[str, Any]
@@ -93,13 +91,12 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         on_progress=lambda one: on_progress(f"Indexing: {one.stage}", one.done, one.total),
     )
     matcher = Matcher(gallery, embedder, pipeline)
-    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=matcher.refinement(pipeline))
-    record, scores = calibrator.calibrate(
-        LabelledQueries.leave_one_out(matcher.snapshot),
-        TARGET,
-        on_progress=lambda done, total: on_progress("Calibrating", done, total),
+    found = run_calibration(
+        matcher,
+        CalibrationOptions(target=TARGET),
+        on_progress=lambda _stage, done, total: on_progress("Calibrating", done, total),
     )
-    record = CalibrationStore(gallery.calibrations_path).add(record, scores)
+    record = matcher.calibrations.add(found.record, found.scores, found.curves)
     return PreparedDemo(folder, catalog, settings, record)
 
 

@@ -16,12 +16,9 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
-    load_embedder,
-    load_settings,
-    open_gallery,
+    open_matcher,
 )
 from vicinal.service.matcher.explanation import Explanation
-from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.explanation_figure import draw_explanation
 from vicinal.service.scoring.pipeline import RefineChoice
 
@@ -41,13 +38,11 @@ def explain(
     json_output: JsonOption = False,
 ) -> None:
     """Show how a query moves among its neighbors, and which of them move it."""
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    embedder = load_embedder(settings)
-    matcher = Matcher(open_gallery(settings, gallery), embedder, settings.pipeline_for(embedder.bundle))
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     answer = matcher.search(images=[image], refine=refine, steps=steps, explain=True)[0]
     explanation = answer.explanation
     if explanation is None:
-        raise RefinerNotFoundError(embedder.bundle.name)
+        raise RefinerNotFoundError(matcher.embedder.bundle.name)
     if output is not None:
         draw_explanation(output, explanation, title=image.name)
     if json_output:

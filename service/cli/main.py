@@ -59,7 +59,8 @@ def main() -> None:
         _fail(str(error))
     except ValidationError as error:
         first = error.errors()[0]
-        _fail(f"setting {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+        kind = "setting" if error.title == "Settings" else "option"
+        _fail(f"{kind} {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
 

@@ -14,6 +14,7 @@ from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.errors import RequestError
+from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
@@ -26,6 +27,7 @@ __all__ = [
     "load_settings",
     "new_gallery",
     "open_gallery",
+    "open_matcher",
 ]
 
 GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
@@ -71,6 +73,20 @@ def open_gallery(settings: Settings, name: str, bundle: ModelBundle | None = Non
         bundle: Bundle whose refiner new versions are refined with, as the settings say.
     """
     return Gallery.open(settings.galleries_path / name, refinement=_plan(settings, bundle))
+
+
+def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Matcher:
+    """Matcher of a gallery, with what the options and settings say.
+
+    Args:
+        name: Its name.
+        data_dir: Folder that holds the galleries; that of the settings when None.
+        bundle: Model bundle; that of the settings when None.
+    """
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    embedder = load_embedder(settings)
+    pipeline = settings.pipeline_for(embedder.bundle)
+    return Matcher(open_gallery(settings, name, embedder.bundle), embedder, pipeline)
 
 
 def new_gallery(settings: Settings, name: str, bundle: ModelBundle) -> Gallery:

@@ -16,9 +16,7 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
-    load_embedder,
-    load_settings,
-    open_gallery,
+    open_matcher,
 )
 from vicinal.service.comparisons.pipeline_comparison import compare_pipelines
 from vicinal.service.comparisons.pipeline_record import (
@@ -28,7 +26,6 @@ from vicinal.service.comparisons.pipeline_record import (
 )
 from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, activate_pipeline
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.charts import percent
 
 __all__ = ["compare_pipelines_of", "use_pipeline"]
@@ -49,7 +46,7 @@ def compare_pipelines_of(
     json_output: JsonOption = False,
 ) -> None:
     """Try refinement and re-ranking in several settings on the same queries, and recommend one."""
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     options = PipelineComparisonOptions(target=target, max_queries=max_queries, group_by=group_by)
     reading = None if queries is None else read_queries(queries, matcher.embedder, group_by=group_by)
     with progress_bar() as update:
@@ -58,7 +55,7 @@ def compare_pipelines_of(
             options,
             reading,
             name=new_calibration_id(),
-            on_progress=lambda done, total: update("Scoring", done, total),
+            on_progress=lambda _stage, done, total: update("Scoring", done, total),
         )
     comparison = PipelineComparisonStore(matcher.calibrations).add(found)
     if activate:
@@ -83,7 +80,7 @@ def use_pipeline(
     """Use a compared pipeline and its threshold from the next search on; without an id, say what is used."""
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
-    matcher = _matcher(gallery, data_dir, bundle)
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     if comparison is not None:
         activate_pipeline(matcher, PipelineComparisonStore(matcher.calibrations).find(comparison), pipeline)
     elif reset:
@@ -110,12 +107,6 @@ def use_pipeline(
     )
     if found.reason:
         console.print(f"  note: {found.reason}", markup=False, soft_wrap=True)
-
-
-def _matcher(gallery: str, data_dir: Path | None, bundle: Path | None) -> Matcher:
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    embedder = load_embedder(settings)
-    return Matcher(open_gallery(settings, gallery), embedder, settings.pipeline_for(embedder.bundle))
 
 
 def _print_comparison(found: PipelineComparison) -> None:

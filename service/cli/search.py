@@ -15,12 +15,9 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
-    load_embedder,
-    load_settings,
-    open_gallery,
+    open_matcher,
 )
 from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 
 __all__ = ["search"]
@@ -43,11 +40,7 @@ def search(
     json_output: JsonOption = False,
 ) -> None:
     """Find the matches of an image, or learn that there is none."""
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    embedder = load_embedder(settings)
-    matcher = Matcher(
-        open_gallery(settings, gallery, embedder.bundle), embedder, settings.pipeline_for(embedder.bundle)
-    )
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     answer = matcher.search(
         images=[image],
         limit=limit,

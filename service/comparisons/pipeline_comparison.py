@@ -8,7 +8,6 @@ by bootstrap over labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,7 +22,7 @@ from vicinal.service.calibrator.curves import CalibrationCurves, Utilities
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
-from vicinal.service.calibrator.queries import LabelledQueries, QueryReading
+from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement
@@ -42,7 +41,6 @@ from vicinal.service.scoring.pipeline import Pipeline
 
 __all__ = ["ComparedPipelines", "KeptCalibration", "compare_pipelines"]
 
-OnProgress = Callable[[int, int], None]
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
@@ -111,7 +109,7 @@ def compare_pipelines(
         options: Which pipelines, and for which target.
         queries: Labelled queries from outside; without them every labelled item is left out once.
         name: Id of the comparison.
-        on_progress: Called with finished and all searches, of all pipelines together.
+        on_progress: Called with `score`, finished and all searches, of all pipelines together.
 
     Raises:
         CalibrationError: No pipeline can be calibrated for the target.
@@ -201,9 +199,9 @@ class _Comparison:
         key = pipeline.refine.model_dump_json()
         calibrator.scorer.space = self._spaces.setdefault(key, calibrator.scorer.space)
 
-        def report(done: int, n: int) -> None:
+        def report(stage: str, done: int, n: int) -> None:
             if self.on_progress is not None:
-                self.on_progress(number * n + done, total * n)
+                self.on_progress(stage, number * n + done, total * n)
 
         return self._tried(calibrator.measure(self.queries, self.target, on_progress=report))
 

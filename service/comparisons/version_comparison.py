@@ -229,7 +229,7 @@ class _Comparison:
             ).measure(
                 LabelledQueries.leave_one_out(self.new.snapshot, groups),
                 target,
-                on_progress=partial(self.plan.on_stage, "calibrate"),
+                on_progress=lambda _stage, done, total: self.plan.on_stage("calibrate", done, total),
             )
             record = found.record.model_copy(update={"id": name})
             kept = store.add(record, found.scores, found.curves, activate=False)
@@ -341,8 +341,8 @@ class _Comparison:
             raise SourceError(side.problem or "its bundle is not here")
         stage = "embed old" if side is self.old else "embed new"
 
-        def report(reading: QueryReading) -> None:
-            self.plan.on_stage(stage, len(reading.items) + len(reading.failures), reading.total)
+        def report(_stage: str, done: int, total: int) -> None:
+            self.plan.on_stage(stage, done, total)
 
         return read_queries(
             source, side.served.embedder, refuse=self.plan.refuse, on_progress=report, needs_labels=False

@@ -5,33 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vicinal.indexer.gallery import Gallery
 from vicinal.service.comparisons.pipeline_comparison import compare_pipelines
 from vicinal.service.comparisons.pipeline_record import PipelineComparison, PipelineComparisonOptions
 from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore
 from vicinal.service.comparisons.pipeline_variants import variant_pipelines
 from vicinal.service.errors import CalibrationNotFoundError
 from vicinal.service.jobs.context import JobContext
-from vicinal.service.jobs.records import JobProgress
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.tasks.calibration_job import CalibrationJob
+from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest
 
 __all__ = ["COMPARE_PIPELINES", "PipelineComparisonJob", "PipelineComparisonRequest"]
 
 COMPARE_PIPELINES = "compare-pipelines"
 
 
-class PipelineComparisonRequest(PipelineComparisonOptions):
-    """A comparison, and the labelled queries that it is made with.
-
-    Attributes:
-        queries: Folder, manifest or `.npz` file below `sources_dir`; without one, and without an upload,
-            every labelled item is left out once.
-        is_upload: Whether the queries came with the request.
-    """
-
-    queries: str | None = None
-    is_upload: bool = False
+class PipelineComparisonRequest(PipelineComparisonOptions, QueryRequest):
+    """A comparison, and the labelled queries that it is made with."""
 
 
 class PipelineComparisonJob(CalibrationJob):
@@ -54,12 +44,12 @@ class PipelineComparisonJob(CalibrationJob):
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
         variant_pipelines(matcher, request.variants)
-        self._check_labels_of(matcher, request, labels)
+        self.uploads.check(matcher, request, labels)
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Compare, and keep the comparison."""
         request = PipelineComparisonRequest.model_validate(context.request)
-        matcher = self.matcher(Gallery.open(self.settings.galleries_path / context.job.gallery))
+        matcher = self.matcher(context.job.gallery)
         store = PipelineComparisonStore(matcher.calibrations)
         try:
             found = store.find(context.job.id)
@@ -75,15 +65,12 @@ class PipelineComparisonJob(CalibrationJob):
     def _compare(
         self, context: JobContext, matcher: Matcher, request: PipelineComparisonRequest
     ) -> PipelineComparison:
-        reading = self._reading(context, matcher, request)
-
-        def report(done: int, total: int) -> None:
-            context.report(JobProgress(stage="score", stage_done=done, stage_total=total))
-
+        progress = QueryProgress(context)
+        reading = self.uploads.read(context.job, matcher, request, progress, group_by=request.group_by)
         options = PipelineComparisonOptions.model_validate(
             request.model_dump(exclude={"queries", "is_upload"})
         )
-        found = compare_pipelines(matcher, options, reading, name=context.job.id, on_progress=report)
+        found = compare_pipelines(matcher, options, reading, name=context.job.id, on_progress=progress)
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
-        context.report(JobProgress(stage="keep", stage_done=0, stage_total=1))
+        progress("keep", 0, 1)
         return PipelineComparisonStore(matcher.calibrations).add(found)

@@ -143,8 +143,8 @@ def calibrate() -> Callable[..., str]:
         snapshot = gallery.snapshot()
         calibrator = Calibrator(snapshot, pipeline or Pipeline())
         target = Target(rate="fpir", value=0.05)
-        record, scores = calibrator.calibrate(LabelledQueries.leave_one_out(snapshot), target)
-        return CalibrationStore(gallery.calibrations_path).add(record, scores).id
+        found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
+        return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores).id
 
     return run
 

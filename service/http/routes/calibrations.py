@@ -199,10 +199,10 @@ def _enqueue(
     with ExitStack() as undo:
         undo.callback(calibration.clean, job)
         if images:
-            calibration.keep_images(job, images, labels)
+            calibration.uploads.keep_images(job, images, labels)
         elif start.embeddings is not None:
             dim = matcher.snapshot.manifest.dim
-            calibration.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
+            calibration.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
         created = jobs.create(job)
         undo.pop_all()
     return created

@@ -92,7 +92,7 @@ def start_comparison(
         undo.callback(comparing.clean, job)
         if start.embeddings is not None:
             dim = matcher.snapshot.manifest.dim
-            comparing.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
+            comparing.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
         created = jobs.create(job)
         undo.pop_all()
     response.headers["Location"] = f"/v1/jobs/{created.id}"

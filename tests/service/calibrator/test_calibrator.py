@@ -48,7 +48,7 @@ def outside_queries(labels: list[str], seed: int = 1) -> LabelledQueries:
 
 def calibrate(snapshot: Snapshot, pipeline: Pipeline | None = None, **options: object) -> CalibrationRecord:
     calibrator = Calibrator(snapshot, pipeline or Pipeline(), **options)
-    return calibrator.run(LabelledQueries.leave_one_out(snapshot), FPIR)
+    return calibrator.measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
@@ -119,7 +119,7 @@ def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allo
     embeddings, labels = labelled_gallery(n_labels=48)
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).run(queries, Target(rate="far", value=allowed))
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=allowed)).record
     assert record.n_negative_pairs == 240 * 235
     # Pairs beyond the candidates are scored in float32, so that a few at the threshold may tip over.
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-4)
@@ -137,7 +137,7 @@ def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: Writ
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).run(queries, Target(rate="far", value=0.2))
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-9)
 
 
@@ -149,7 +149,7 @@ def test_with_the_first_candidates_only_duplicates_would_count_too_low(
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
-    record = Calibrator(snapshot, Pipeline()).run(queries, Target(rate="far", value=0.2))
+    record = Calibrator(snapshot, Pipeline()).measure(queries, Target(rate="far", value=0.2)).record
     assert record.rates.far < slow_far(snapshot, labels, record.threshold) - 0.01
 
 
@@ -173,7 +173,7 @@ def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery
     embeddings, labels = labelled_gallery()
     snapshot = write_gallery(embeddings, labels)
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(40)])
-    record = Calibrator(snapshot, Pipeline()).run(queries, FPIR)
+    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
     scored = Scorer(snapshot, Pipeline()).score(queries.embeddings, 120)
     absent_best = scored.scores[20:, 0]
     assert (record.source, record.n_with_mate, record.n_without_mate) == ("queries", 20, 40)
@@ -187,7 +187,7 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
 ) -> None:
     embeddings, labels = labelled_gallery()
     queries = outside_queries([f"label {i % 24}" for i in range(48)])
-    record = Calibrator(write_gallery(embeddings, labels), Pipeline()).run(queries, FPIR)
+    record = Calibrator(write_gallery(embeddings, labels), Pipeline()).measure(queries, FPIR).record
     best = []
     for query, label in zip(queries.embeddings, queries.labels, strict=True):
         without = write_gallery(embeddings[[one != label for one in labels]])
@@ -198,7 +198,7 @@ def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
 
 def test_queries_without_any_mate_leave_the_positive_rates_unmeasured(write_gallery: WriteGallery) -> None:
     queries = outside_queries([f"absent {i}" for i in range(40)])
-    rates = Calibrator(write_gallery(*labelled_gallery()), Pipeline()).run(queries, FPIR).rates
+    rates = Calibrator(write_gallery(*labelled_gallery()), Pipeline()).measure(queries, FPIR).record.rates
     assert (rates.frr, rates.fnir, rates.hit_rate_1) == (None, None, None)
     assert rates.far is not None
 
@@ -209,7 +209,7 @@ def test_a_rate_that_so_few_trials_cannot_show_is_refused(
 ) -> None:
     snapshot = write_gallery(*labelled_gallery())
     with pytest.raises(NotEnoughTrialsError, match="needs at least"):
-        Calibrator(snapshot, Pipeline()).run(LabelledQueries.leave_one_out(snapshot), target)
+        Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), target)
 
 
 def test_a_gallery_without_labels_is_refused(write_gallery: WriteGallery) -> None:
@@ -236,7 +236,7 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
     """60 queries of 4 absent labels are 4 labels' worth of evidence."""
     snapshot = write_gallery(*labelled_gallery())
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
-    record = Calibrator(snapshot, Pipeline()).run(queries, FPIR)
+    record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
     assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
     assert "only 4 labels stand behind FPIR: other labels can behave differently" in record.warnings
 
@@ -267,10 +267,10 @@ def test_a_sample_keeps_each_querys_label_and_position(write_gallery: WriteGalle
 
 def test_progress_ends_with_all_queries(write_gallery: WriteGallery) -> None:
     snapshot = write_gallery(*labelled_gallery())
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int]] = []
     queries = LabelledQueries.leave_one_out(snapshot)
-    Calibrator(snapshot, Pipeline()).run(queries, FPIR, on_progress=lambda *at: seen.append(at))
-    assert seen[-1] == (120, 120)
+    Calibrator(snapshot, Pipeline()).measure(queries, FPIR, on_progress=lambda *at: seen.append(at))
+    assert seen[-1] == ("score", 120, 120)
 
 
 def test_the_threshold_keeps_its_rate_on_the_matcher(

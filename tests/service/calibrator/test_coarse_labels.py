@@ -34,7 +34,7 @@ def test_the_record_counts_near_and_far_labels_by_the_column(write_gallery: Writ
     coarse = coarse_labels_by_column(snapshot, "kind")
     target = Target(rate="fpir", value=0.2)
     queries = LabelledQueries.leave_one_out(snapshot)
-    evidence = Calibrator(snapshot, Pipeline()).run(queries, target, coarse_labels=coarse).evidence
+    evidence = Calibrator(snapshot, Pipeline()).measure(queries, target, coarse_labels=coarse).record.evidence
     assert coarse["label 3"] == "many"
     for found in (evidence.near_fpir, evidence.far_fpir):
         assert (found.n_labels, found.n_trials) == (6, 30)

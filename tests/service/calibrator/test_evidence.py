@@ -33,7 +33,7 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 def calibrate(snapshot: Snapshot, target: Target = FPIR, **options: object) -> CalibrationRecord:
     queries = LabelledQueries.leave_one_out(snapshot)
-    return Calibrator(snapshot, Pipeline()).run(queries, target, **options)
+    return Calibrator(snapshot, Pipeline()).measure(queries, target, **options).record
 
 
 def test_rates_in_the_evidence_are_those_of_the_record(snapshot: Snapshot) -> None:

@@ -43,7 +43,7 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 def calibrate(snapshot: Snapshot, column: str | None, pipeline: Pipeline, **options) -> CalibrationRecord:
     groups = None if column is None else PhotoGroups.of(snapshot, column)
     queries = LabelledQueries.leave_one_out(snapshot, groups)
-    return Calibrator(snapshot, pipeline, groups=groups, **options).run(queries, FNIR)
+    return Calibrator(snapshot, pipeline, groups=groups, **options).measure(queries, FNIR).record
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
@@ -56,7 +56,9 @@ def test_rates_are_those_of_galleries_without_the_visit_of_the_query(
     groups = PhotoGroups.of(snapshot, "visit")
     everyone = LabelledQueries.leave_one_out(snapshot, groups)
     some = LabelledQueries(photos[chosen], everyone.labels[chosen], chosen, groups=everyone.groups[chosen])
-    record = Calibrator(snapshot, pipeline, groups=groups).run(some, Target(rate="fnir", value=0.5))
+    record = (
+        Calibrator(snapshot, pipeline, groups=groups).measure(some, Target(rate="fnir", value=0.5)).record
+    )
     best, hits = [], []
     for row in chosen[::PER_VISIT]:
         own = np.arange(row, row + PER_VISIT)

@@ -53,7 +53,7 @@ def test_leave_one_out_without_groups_promises_more(
     snapshot = write_gallery(embeddings, labels, metadata=visits)
     groups = PhotoGroups.of(snapshot, "visit")
     queries = LabelledQueries.leave_one_out(snapshot, groups)
-    record = Calibrator(snapshot, OFF, groups=groups).run(queries, Target(rate="fpir", value=0.1))
+    record = Calibrator(snapshot, OFF, groups=groups).measure(queries, Target(rate="fpir", value=0.1)).record
     found = record.evidence.grouping
     assert found.promised["hit_rate_1"] > found.shown["hit_rate_1"] + 0.1
     assert found.shown["fnir"] > found.promised["fnir"] + 0.1

@@ -41,6 +41,16 @@ def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tu
     assert [two[1] in line for line in marked] == [True]
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_list_cuts_no_id(
+    run: Run, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """An id is there to be copied."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = run("calibration", "list", "-g", "shoes").stdout.split()
+    assert [one for one in words if one in two] == [two[1], two[0]]
+
+
 def test_rollback_and_activate_change_what_is_in_force(
     call: Callable[..., Any], two: tuple[str, str]
 ) -> None:

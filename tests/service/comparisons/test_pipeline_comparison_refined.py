@@ -52,7 +52,9 @@ def test_every_side_is_tried_and_sharing_changes_no_threshold(matcher: Matcher) 
             max_queries=40,
             refinement=matcher.refinement(one.pipeline),
         )
-        alone = calibrator.run(LabelledQueries.leave_one_out(matcher.snapshot), Target.parse("fpir=20%"))
+        alone = calibrator.measure(
+            LabelledQueries.leave_one_out(matcher.snapshot), Target.parse("fpir=20%")
+        ).record
         assert one.record.threshold == alone.threshold
     other = next(one for one in found.variants if one.pipeline.refine != matcher.pipeline.refine)
     activate_pipeline(matcher, found, other.key)

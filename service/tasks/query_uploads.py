@@ -1,0 +1,196 @@
+"""Query uploads: the labelled queries that a job is made with, named below `sources_dir` or sent along."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from vicinal.calibration import OneLabelError, UnlabelledGalleryError
+from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.models.similarity import as_embeddings
+from vicinal.service.calibrator.queries import (
+    QueryReading,
+    RefusedQuery,
+    read_queries,
+    write_embeddings,
+    write_images,
+)
+from vicinal.service.errors import RequestError
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.readable_sources import JobSources
+
+__all__ = ["QueryProgress", "QueryRequest", "QueryUploads"]
+
+_SHOWN_FAILURES = 20
+
+
+class QueryRequest(BaseModel):
+    """Where the labelled queries of a job come from.
+
+    Attributes:
+        queries: Folder, manifest or `.npz` file below `sources_dir`; without one, and without an upload,
+            every labelled item is left out once.
+        is_upload: Whether they came with the request.
+    """
+
+    queries: str | None = None
+    is_upload: bool = False
+
+
+class QueryProgress:
+    """Tells a job how far it is, and which of its queries cannot be used.
+
+    Args:
+        context: The job.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._failures: list[RefusedQuery] = []
+        self._read = 0
+        self._total = 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Report a stage; the queries that were read stay in sight.
+
+        Raises:
+            JobStoppedError: The job must stop here.
+        """
+        if stage == "embed":
+            self._read, self._total = done, total
+        shown = self._failures[:_SHOWN_FAILURES]
+        self._context.report(
+            JobProgress(
+                stage=stage,
+                stage_done=done,
+                stage_total=total,
+                total=self._total,
+                done=self._read - len(self._failures),
+                failed=len(self._failures),
+                failures=tuple(JobFailure.model_validate(one) for one in shown),
+            )
+        )
+
+    def refuse(self, query: RefusedQuery) -> None:
+        """Note a query that cannot be used."""
+        self._failures.append(query)
+
+
+class QueryUploads:
+    """Labelled queries of jobs.
+
+    Args:
+        settings: Where galleries and sources are.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.sources = JobSources(settings.sources_dir)
+
+    def check(self, matcher: Matcher, request: QueryRequest, labels: Sequence[str] | None) -> None:
+        """Refuse what cannot work before it waits in the queue.
+
+        Args:
+            matcher: The gallery.
+            request: Where the queries are.
+            labels: Labels of queries that came with it.
+
+        Raises:
+            RequestError: The queries lie elsewhere.
+            CalibrationError: Nothing is labelled, or everything alike.
+        """
+        known = {label for label in matcher.snapshot.labels if label is not None}
+        if not known:
+            raise UnlabelledGalleryError(
+                f"no item of gallery '{matcher.gallery.name}' has a label: index it from class subfolders or "
+                "a manifest with a label column"
+            )
+        if request.queries is not None:
+            self.sources.check(request.queries, also=(".npz",))
+        elif len(known | set(labels or ())) < 2:
+            raise OneLabelError(
+                f"all images of gallery '{matcher.gallery.name}' carry one label, so that there are no "
+                "negative pairs: add images of other labels"
+            )
+
+    def keep_embeddings(
+        self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int
+    ) -> None:
+        """Keep queries that came as embeddings until the job is done.
+
+        Args:
+            job: The job.
+            embeddings: (n, d) numbers.
+            labels: One label each.
+            dim: Length d of the gallery's embeddings.
+
+        Raises:
+            EmbeddingError: They are no embeddings of the gallery's bundle.
+            RequestError: Not one label each.
+        """
+        _check_labels(len(as_embeddings(embeddings, dim)), labels)
+        write_embeddings(self._folder(job), embeddings, labels)
+
+    def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
+        """Keep queries that came as images until the job is done.
+
+        Raises:
+            RequestError: Not one label each.
+        """
+        _check_labels(len(images), labels)
+        write_images(self._folder(job), images, labels)
+
+    def read(
+        self,
+        job: Job,
+        matcher: Matcher,
+        request: QueryRequest,
+        progress: QueryProgress,
+        *,
+        group_by: str | None,
+    ) -> QueryReading | None:
+        """The queries of a job; None where every labelled item is left out once.
+
+        Raises:
+            CalibrationError: A query has no label.
+            SourceError: The source is gone.
+        """
+        refuse = None
+        if request.is_upload:
+            folder = self._folder(job)
+            source = next((path for path in folder.glob("queries.*")), folder)
+        elif request.queries is not None:
+            source, refuse = self.sources.path(request.queries), self.sources.refusal
+        else:
+            return None
+        return read_queries(
+            source,
+            matcher.embedder,
+            group_by=group_by,
+            refuse=refuse,
+            on_progress=progress,
+            on_refused=progress.refuse,
+        )
+
+    def clean(self, job: Job) -> None:
+        """Remove uploaded queries."""
+        if GALLERY_NAME.fullmatch(job.gallery):
+            shutil.rmtree(self._folder(job), ignore_errors=True)
+
+    def _folder(self, job: Job) -> Path:
+        gallery = Gallery(self.settings.galleries_path / job.gallery)
+        return gallery.calibrations_path / "uploads" / job.id
+
+
+def _check_labels(n: int, labels: Sequence[str]) -> None:
+    if len(labels) != n:
+        raise RequestError(f"{len(labels)} labels for {n} queries: send one each")
+    if not all(labels):
+        raise RequestError(f"{sum(not label for label in labels)} of {n} queries have no label")
