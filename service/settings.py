@@ -69,36 +69,36 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = "auto"
-    threads: int = Field(0, ge=0)
+    threads: int = Field(default=0, ge=0)
     host: str = "127.0.0.1"
-    port: int = Field(8321, ge=0, le=65_535)
-    max_image_bytes: int = Field(32 * 2**20, ge=1)
-    max_image_pixels: int = Field(64_000_000, ge=1)
-    max_request_bytes: int = Field(256 * 2**20, ge=1)
-    max_batch: int = Field(64, ge=1)
-    max_limit: int = Field(1000, ge=1)
+    port: int = Field(default=8321, ge=0, le=65_535)
+    max_image_bytes: int = Field(default=32 * 2**20, ge=1)
+    max_image_pixels: int = Field(default=64_000_000, ge=1)
+    max_request_bytes: int = Field(default=256 * 2**20, ge=1)
+    max_batch: int = Field(default=64, ge=1)
+    max_limit: int = Field(default=1000, ge=1)
     pipeline: Pipeline = Pipeline()
     refine: RefineChoice = "auto"
-    refine_steps: int | None = Field(None, ge=1)
+    refine_steps: int | None = Field(default=None, ge=1)
     compaction: CompactionPolicy = CompactionPolicy()
     retention: RetentionPolicy = RetentionPolicy()
     # An empty key would be the key of every request without one.
     api_keys: dict[Annotated[str, Field(min_length=1)], tuple[Scope, ...]] = Field(
         default_factory=dict, repr=False
     )
-    max_queue: int = Field(256, ge=1)
+    max_queue: int = Field(default=256, ge=1)
     rate_limit: str = ""
     sources_dir: Path | None = None
     bundles_dir: Path | None = None
     run_jobs: bool = True
-    job_heartbeat_seconds: float = Field(5.0, gt=0.0)
+    job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
     # It may hold a password.
-    redis_url: str | None = Field(None, repr=False)
-    redis_timeout_seconds: float = Field(0.25, gt=0.0)
-    redis_retry_seconds: float = Field(5.0, gt=0.0)
-    query_cache_entries: int = Field(1024, ge=0)
-    query_cache_seconds: int = Field(86_400, ge=1)
-    poll_seconds: float = Field(5.0, gt=0.0)
+    redis_url: str | None = Field(default=None, repr=False)
+    redis_timeout_seconds: float = Field(default=0.25, gt=0.0)
+    redis_retry_seconds: float = Field(default=5.0, gt=0.0)
+    query_cache_entries: int = Field(default=1024, ge=0)
+    query_cache_seconds: int = Field(default=86_400, ge=1)
+    poll_seconds: float = Field(default=5.0, gt=0.0)
 
     @field_validator("rate_limit")
     @classmethod
