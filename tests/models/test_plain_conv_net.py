@@ -1,13 +1,14 @@
 """The small network for small images, under timm's names."""
 
 import pytest
-import timm
-import torch
 
-from vicinal.models.backbone import build_network
-from vicinal.models.configs.training import BackboneConfig
-from vicinal.models.errors import ConfigError
-from vicinal.models.plain_conv_net import PlainConvNet
+torch = pytest.importorskip("torch")
+timm = pytest.importorskip("timm")
+
+from vicinal.models.backbone import build_network  # noqa: E402
+from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
+from vicinal.models.plain_conv_net import PlainConvNet  # noqa: E402
 
 
 def test_each_stage_halves_the_map() -> None:
