@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vicinal.models.configs.file import models_of
-from vicinal.models.configs.training import DatasetConfig, TrainingConfig
+from vicinal.models.configs.training import TrainingConfig
+from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.losses.registry import available_losses, loss_arguments
 
 __all__ = ["BEGIN", "END", "PAGE", "documented", "tables", "with_tables"]

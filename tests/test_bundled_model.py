@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.models.configs.training import ProtocolConfig, RetrievalTest, TrainingConfig
+from vicinal.models.configs.training import TrainingConfig
+from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
-from vicinal.models.retrieval_test import measure
+from vicinal.models.evaluation.config import RetrievalTest
+from vicinal.models.evaluation.measurement import manifest_metrics
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
@@ -57,12 +59,14 @@ def test_the_card_is_true(bundle: ModelBundle, embedder: Embedder, data_dir: Pat
     """Measured again, the groceries that training never saw give the numbers that the bundle states."""
     recipe = TrainingConfig.load(bundle.path / "recipe.toml", data_root=data_dir)
     (test,) = (test for test in recipe.tests if test.name == "grocery-test")
-    assert measure(embedder, test) == pytest.approx(bundle.manifest.metrics["grocery-test"], abs=0.005)
+    assert manifest_metrics(embedder, test) == pytest.approx(
+        bundle.manifest.metrics["grocery-test"], abs=0.005
+    )
 
 
 def test_unseen_dogs_are_found_better_than_by_a_color_histogram(embedder: Embedder, data_dir: Path) -> None:
     """On the calibration classes, where an 8 x 8 x 8 histogram reaches 0.205."""
     roles = ("gallery", "query", "absent")
     dataset = ProtocolConfig(kind="protocol", root=data_dir / "dogfacenet", split="calibration", roles=roles)
-    measured = measure(embedder, RetrievalTest(name="dogs", dataset=dataset))
+    measured = manifest_metrics(embedder, RetrievalTest(name="dogs", dataset=dataset))
     assert measured["hit_rate_1"] > 0.205

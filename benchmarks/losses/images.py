@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from vicinal.models.configs.training import ProtocolConfig
 from vicinal.models.datasets import LabelledImages, load_datasets
+from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.preprocessing import Preprocessing
 
 __all__ = ["IMAGE_SIZE", "Parts", "augment", "load_parts", "standardize"]

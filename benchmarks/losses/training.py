@@ -16,9 +16,10 @@ from torch import nn
 
 from benchmarks.losses.images import IMAGE_SIZE, Parts, augment, standardize
 from vicinal.models.backbone import EmbeddingNetwork
-from vicinal.models.configs.training import BackboneConfig, LossConfig
+from vicinal.models.configs.losses import LossConfig
+from vicinal.models.configs.training import BackboneConfig
 from vicinal.models.losses import build_loss
-from vicinal.models.samplers import ClassBalancedSampler, GroupSampler, RandomPairsSampler
+from vicinal.models.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
 from vicinal.models.training.multistage import multistage_backward
 
 __all__ = ["DIM", "Run", "is_done", "load_embeddings", "load_record", "train"]
@@ -166,11 +167,11 @@ def _training_classes(run: Run, parts: Parts) -> tuple[npt.NDArray[np.uint8], np
 def _sampler(run: Run, class_ids: npt.NDArray[np.int64]) -> Any:
     settings = {key: value for key, value in run.sampler.items() if key != "kind"}
     kinds = {
-        "class_balanced": ClassBalancedSampler,
-        "group": GroupSampler,
-        "random_pairs": RandomPairsSampler,
+        "class_balanced": ClassBalancedConfig,
+        "group": GroupConfig,
+        "random_pairs": RandomPairsConfig,
     }
-    return kinds[run.sampler["kind"]](class_ids, n_batches=run.steps, seed=run.seed, **settings)
+    return kinds[run.sampler["kind"]](**settings).batches(class_ids, n_batches=run.steps, seed=run.seed)
 
 
 def _groups(network: EmbeddingNetwork, loss_function: nn.Module, rate: float) -> list[dict[str, Any]]:

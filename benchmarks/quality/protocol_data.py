@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.models.datasets.protocol import open_archives, read_protocol
+from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 
 __all__ = ["Part", "coarse_labels", "extract_part"]
 
@@ -38,8 +38,10 @@ def coarse_labels(root: Path, labels: set[str]) -> dict[str, str]:
 
 def extract_part(root: Path, split: str, folder: Path) -> Part:
     """Unpack one split of a protocol folder and write its manifests."""
-    rows = read_protocol(root, split=split, roles=("gallery", "query", "absent"))
-    with open_archives(root) as read:
+    roles = ("gallery", "query", "absent")
+    config = ProtocolConfig(kind="protocol", root=root, split=split, roles=roles)
+    rows = config.rows()
+    with config.open() as read:
         for row in rows:
             path = folder / "images" / row.path
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,13 +7,15 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from vicinal.models.errors import ConfigError
 
-__all__ = ["explain", "models_of", "override", "read_toml"]
+__all__ = ["checked", "explain", "models_of", "override", "read_toml"]
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _BARE_WORD = re.compile(r"""[^\s'"\[\]{}=#,]+""")
 
@@ -27,7 +29,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no training configuration '{path}'") from error
+        raise ConfigError(f"there is no configuration '{path}'") from error
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -55,6 +57,26 @@ def override(fields: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
     return changed
 
 
+def checked(
+    model: type[Model], fields: Mapping[str, Any], where: str, *, data_root: Path | None = None
+) -> Model:
+    """Fields as the model that they are for.
+
+    Args:
+        model: What the fields have to be.
+        fields: Fields of a TOML file.
+        where: Names the file in errors.
+        data_root: Folder that relative `root`s of data sets start from; the working directory when None.
+
+    Raises:
+        ConfigError: A key is unknown, or a value cannot work.
+    """
+    try:
+        return model.model_validate(_rooted(fields, data_root or Path.cwd()))
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain(error, model, fields)}") from error
+
+
 def explain(error: ValidationError, model: type[BaseModel], fields: Mapping[str, Any]) -> str:
     """One line about the first thing that is wrong: where it is, what, and what to do.
 
@@ -80,6 +102,18 @@ def models_of(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for argument in get_args(annotation) for model in models_of(argument)]
+
+
+def _rooted(fields: Any, data_root: Path) -> Any:
+    """A copy in which the `root` of every table of a data set, known by its `kind`, is absolute."""
+    if isinstance(fields, list):
+        return [_rooted(one, data_root) for one in fields]
+    if not isinstance(fields, Mapping):
+        return fields
+    inner = {key: _rooted(value, data_root) for key, value in fields.items()}
+    # What has another form is left as it is: the validation says what is wrong with it.
+    is_dataset = "kind" in fields and isinstance(fields.get("root"), str)
+    return {**inner, "root": data_root / fields["root"]} if is_dataset else inner
 
 
 def _parse(text: str, setting: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from vicinal.models.configs.samplers import SamplerConfig
+from vicinal.models.samplers.registry import SamplerConfig
 
 __all__ = ["AddedLossConfig", "LossConfig", "check_loss_fits_sampler", "named_loss"]
 

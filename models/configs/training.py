@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from vicinal.models.configs.datasets import DatasetConfig, DemoCatalogConfig, FolderConfig, ProtocolConfig
-from vicinal.models.configs.file import explain, override, read_toml
-from vicinal.models.configs.losses import AddedLossConfig, LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.models.configs.file import checked, override, read_toml
+from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
 from vicinal.models.configs.optimizers import OptimizerConfig
-from vicinal.models.configs.samplers import (
-    ClassBalancedConfig,
-    GroupConfig,
-    HierarchicalConfig,
-    RandomPairsConfig,
-    SamplerConfig,
-    SourceBalancedConfig,
-)
-from vicinal.models.errors import ConfigError
+from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.evaluation.config import RetrievalTest
 from vicinal.models.preprocessing import Preprocessing
+from vicinal.models.samplers import ClassBalancedConfig, SamplerConfig
 
-__all__ = [
-    "AddedLossConfig",
-    "AugmentationConfig",
-    "BackboneConfig",
-    "ClassBalancedConfig",
-    "DatasetConfig",
-    "DemoCatalogConfig",
-    "FolderConfig",
-    "GroupConfig",
-    "HierarchicalConfig",
-    "LossConfig",
-    "OptimizerConfig",
-    "ProjectorConfig",
-    "ProtocolConfig",
-    "RandomPairsConfig",
-    "RetrievalTest",
-    "SamplerConfig",
-    "SourceBalancedConfig",
-    "TrainingConfig",
-]
+__all__ = ["AugmentationConfig", "BackboneConfig", "ProjectorConfig", "TrainingConfig"]
 
 
 class _Frozen(BaseModel):
@@ -181,29 +154,9 @@ class TrainingConfig(_Frozen):
         Args:
             path: The file.
             data_root: Folder that relative data set paths start from; the working directory when None.
-            settings: `key=value` of fields to set anew; see `models.config_file.override`.
+            settings: `key=value` of fields to set anew; see `models.configs.file.override`.
 
         Raises:
             ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
-        fields = override(read_toml(path), settings)
-        try:
-            return cls.model_validate(_rooted(fields, data_root or Path.cwd()))
-        except ValidationError as error:
-            raise ConfigError(f"'{path}': {explain(error, cls, fields)}") from error
-
-
-def _rooted(fields: Mapping[str, Any], data_root: Path) -> dict[str, Any]:
-    # What has another form than a data set is left as it is: the validation says what is wrong with it.
-    def root(entry: Any) -> Any:
-        has_root = isinstance(entry, dict) and isinstance(entry.get("root"), str)
-        return {**entry, "root": data_root / entry["root"]} if has_root else entry
-
-    def root_test(test: Any) -> Any:
-        return {**test, "dataset": root(test.get("dataset"))} if isinstance(test, dict) else test
-
-    rooted = dict(fields)
-    for key, change in (("datasets", root), ("tests", root_test)):
-        if isinstance(fields.get(key), list):
-            rooted[key] = [change(entry) for entry in fields[key]]
-    return rooted
+        return checked(cls, override(read_toml(path), settings), f"'{path}'", data_root=data_root)

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from PIL import Image
+from pydantic import BaseModel, ConfigDict
 
 from vicinal.models.decoding import ImageSource, decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
-__all__ = ["Box", "LabelledFile", "ReadImage", "open_archives", "open_files"]
+__all__ = ["Box", "ImageFolder", "LabelledFile", "ReadImage"]
 
 Box = tuple[float, float, float, float]
 
@@ -43,51 +45,64 @@ class LabelledFile:
 ReadImage = Callable[[LabelledFile], ImageSource]
 
 
-@contextmanager
-def open_archives(root: Path) -> Iterator[Callable[[LabelledFile], bytes]]:
-    """Open the archives of a data set as they are needed.
+class ImageFolder(BaseModel):
+    """What the layouts of data sets in folders have in common.
 
-    Yields:
-        A function from a row to the bytes of its image; it raises a DatasetError where the archive is
-        missing, damaged, or lacks the image.
+    Attributes:
+        origin: Name of a published data set and its authors' page; empty for others.
+        root: The folder; of a published data set the one that its archive unpacks to.
     """
-    with ExitStack() as stack:
-        archives: dict[str, zipfile.ZipFile] = {}
 
-        def read(file: LabelledFile) -> bytes:
-            path = root / file.archive
-            try:
-                if file.archive not in archives:
-                    archives[file.archive] = stack.enter_context(zipfile.ZipFile(path))
-                return archives[file.archive].read(file.path)
-            except KeyError as error:
-                raise DatasetError(f"archive '{path}' holds no '{file.path}'") from error
-            except (OSError, zipfile.BadZipFile) as error:
-                raise DatasetError(f"archive '{path}' cannot be read: {error}") from error
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-        yield read
+    origin: ClassVar[str] = ""
+    root: Path
 
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.root.name
 
-@contextmanager
-def open_files(root: Path, *, origin: str = "") -> Iterator[ReadImage]:
-    """Open a data set for reading.
+    def find(self, *names: str) -> Path:
+        """The first of these files that is there; more than one name are places that authors changed.
 
-    Args:
-        root: Folder that the rows' paths start from.
-        origin: Name of the data set and where to get it, for the error about a missing image.
+        Raises:
+            DatasetError: None is.
+        """
+        for name in names:
+            if (self.root / name).is_file():
+                return self.root / name
+        wanted = " or ".join(f"'{name}'" for name in names)
+        raise DatasetError(f"'{self.root}' has no file {wanted}: get {self.origin}")
 
-    Yields:
-        A function from a row to what `decode_image` and the embedder take: the path of a file, the bytes
-        of an archive's member, or the cut image where the row has a box. It raises a DatasetError where
-        there is no such image.
-    """
-    with open_archives(root) as read_member:
+    @contextmanager
+    def open(self) -> Iterator[ReadImage]:
+        """Open the data set for reading; archives are opened as they are needed.
 
-        def read(file: LabelledFile) -> ImageSource:
-            source = read_member(file) if file.archive else _existing(root, file, origin)
-            return source if file.box is None else _cut(source, file.path, file.box)
+        Yields:
+            A function from a row to what `decode_image` and the embedder take: the path of a file, the
+            bytes of an archive's member, or the cut image where the row has a box. It raises a DatasetError
+            where there is no such image, or its archive is missing or damaged.
+        """
+        with ExitStack() as stack:
+            archives: dict[str, zipfile.ZipFile] = {}
 
-        yield read
+            def read(file: LabelledFile) -> ImageSource:
+                source = member(file) if file.archive else _existing(self.root, file, self.origin)
+                return source if file.box is None else _cut(source, file.path, file.box)
+
+            def member(file: LabelledFile) -> bytes:
+                path = self.root / file.archive
+                try:
+                    if file.archive not in archives:
+                        archives[file.archive] = stack.enter_context(zipfile.ZipFile(path))
+                    return archives[file.archive].read(file.path)
+                except KeyError as error:
+                    raise DatasetError(f"archive '{path}' holds no '{file.path}'") from error
+                except (OSError, zipfile.BadZipFile) as error:
+                    raise DatasetError(f"archive '{path}' cannot be read: {error}") from error
+
+            yield read
 
 
 def _existing(root: Path, file: LabelledFile, origin: str) -> Path:

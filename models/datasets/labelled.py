@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from vicinal.models.configs.datasets import DatasetConfig
-from vicinal.models.datasets.listing import ImageListing, list_images, source_name
+from vicinal.models.datasets.layouts import DatasetConfig
+from vicinal.models.datasets.listing import ImageListing, list_images
 from vicinal.models.decoding import decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
@@ -45,11 +45,6 @@ class LabelledImages:
     def class_ids(self) -> npt.NDArray[np.int64]:
         """(n,) labels as integers, in the order of the sorted names."""
         return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
-
-    @property
-    def super_class_ids(self) -> npt.NDArray[np.int64]:
-        """(n,) super-labels as integers, in the order of the sorted names."""
-        return np.unique(self.super_labels, return_inverse=True)[1].astype(np.int64)
 
     @property
     def sources(self) -> npt.NDArray[np.str_]:
@@ -111,7 +106,7 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
 def _check_names(configs: Sequence[DatasetConfig]) -> None:
     places: dict[str, object] = {}
     for position, config in enumerate(configs):
-        name, place = source_name(config), (config.kind, getattr(config, "root", None))
+        name, place = config.name, (config.kind, getattr(config, "root", None))
         if config in configs[:position]:
             raise DatasetError(f"data set '{name}' is named twice: its images would count double")
         if places.setdefault(name, place) != place:

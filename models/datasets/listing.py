@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.configs.datasets import (
-    AuthoredConfig,
-    Cars196Config,
-    Cub200Config,
-    DatasetConfig,
-    DemoCatalogConfig,
-    FileDatasetConfig,
-    FolderConfig,
-    GroceryStoreConfig,
-    INaturalist2018Config,
-    InShopConfig,
-    ManifestConfig,
-    OmniglotConfig,
-    ProtocolConfig,
-    StanfordOnlineProductsConfig,
-    VehicleIdConfig,
-)
-from vicinal.models.datasets.cars196 import read_cars196
-from vicinal.models.datasets.cub200 import read_cub200
-from vicinal.models.datasets.demo_catalog import draw_demo_catalog
-from vicinal.models.datasets.files import LabelledFile, ReadImage, open_files
-from vicinal.models.datasets.folder import read_folder
-from vicinal.models.datasets.grocery_store import read_grocery_store
-from vicinal.models.datasets.in_shop import read_in_shop
-from vicinal.models.datasets.inaturalist2018 import read_inaturalist2018
-from vicinal.models.datasets.manifest import read_manifest
-from vicinal.models.datasets.omniglot import read_omniglot
-from vicinal.models.datasets.protocol import read_protocol
-from vicinal.models.datasets.stanford_online_products import read_stanford_online_products
-from vicinal.models.datasets.vehicle_id import read_vehicle_id
+from vicinal.models.datasets.files import LabelledFile, ReadImage
+from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.decoding import ACCEPTED_FORMATS
 from vicinal.models.errors import DatasetError
 
-__all__ = ["ImageListing", "list_images", "source_name"]
+__all__ = ["ImageListing", "list_images"]
 
 
 @dataclass(frozen=True)
@@ -88,11 +59,6 @@ class ImageListing:
         return replace(self, files=tuple(file for file in self.files if file.role in roles))
 
 
-def source_name(config: DatasetConfig) -> str:
-    """Name of a data set: that of its folder, or `demo` for drawn catalogs."""
-    return "demo" if isinstance(config, DemoCatalogConfig) else config.root.name
-
-
 def list_images(config: DatasetConfig) -> ImageListing:
     """List the images of a data set with labels, super-labels and roles.
 
@@ -100,37 +66,8 @@ def list_images(config: DatasetConfig) -> ImageListing:
         DatasetError: The data set is incomplete, has a malformed line, or no images.
         MissingPackageError: The layout needs a package that is not installed.
     """
-    if isinstance(config, DemoCatalogConfig):
-        rows, draw = draw_demo_catalog(config)
-        return ImageListing(source_name(config), tuple(rows), lambda: nullcontext(draw))
-    files = tuple(_read(config))
+    files = tuple(config.rows())
     if not files:
-        raise DatasetError(f"'{config.root}' holds no images ({', '.join(ACCEPTED_FORMATS)})")
-    origin = config.origin if isinstance(config, AuthoredConfig) else ""
-    return ImageListing(source_name(config), files, partial(open_files, config.root, origin=origin))
-
-
-def _read(config: FileDatasetConfig) -> list[LabelledFile]:
-    match config:
-        case ProtocolConfig():
-            return read_protocol(config.root, split=config.split, roles=config.roles)
-        case FolderConfig():
-            return read_folder(config)
-        case ManifestConfig():
-            return read_manifest(config)
-        case Cub200Config():
-            return read_cub200(config)
-        case Cars196Config():
-            return read_cars196(config)
-        case StanfordOnlineProductsConfig():
-            return read_stanford_online_products(config)
-        case InShopConfig():
-            return read_in_shop(config)
-        case INaturalist2018Config():
-            return read_inaturalist2018(config)
-        case VehicleIdConfig():
-            return read_vehicle_id(config)
-        case OmniglotConfig():
-            return read_omniglot(config)
-        case GroceryStoreConfig():
-            return read_grocery_store(config)
+        place = getattr(config, "root", config.name)
+        raise DatasetError(f"'{place}' holds no images ({', '.join(ACCEPTED_FORMATS)})")
+    return ImageListing(config.name, files, config.open)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.models.errors import EvaluationError, MissingPackageError
+from vicinal.models.evaluation.metrics import scikit_metrics
 from vicinal.models.similarity import normalize
 
 __all__ = ["clustering_nmi", "k_means", "nmi"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: int = 0) -> float:
@@ -25,7 +24,7 @@ def clustering_nmi(embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, seed: in
 
     Raises:
         EmbeddingError: An embedding is zero or not finite.
-        MissingPackageError: Faiss is not installed.
+        MissingPackageError: Faiss or scikit-learn is not installed.
     """
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
     return nmi(classes, k_means(embeddings, int(classes.max()) + 1, seed=seed))
@@ -64,37 +63,23 @@ def k_means(
     return clustering.index.search(unit, 1)[1][:, 0]
 
 
-def nmi(
-    labels: npt.ArrayLike,
-    clusters: npt.ArrayLike,
-    average: Literal["arithmetic", "geometric"] = "arithmetic",
-) -> float:
+def nmi(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
     """Normalized mutual information, in [0, 1]; 1 when labels and clusters are the same partition.
+
+    Divided by the arithmetic mean of the two entropies, as metric learning reports it.
 
     Args:
         labels: (n,) labels.
         clusters: (n,) clusters.
-        average: Mean of the two entropies that the information is divided by. Metric learning reports
-            the arithmetic one.
 
     Raises:
         EvaluationError: The two have different lengths, or none.
+        MissingPackageError: scikit-learn is not installed.
     """
-    first, second = (np.unique(np.asarray(one), return_inverse=True)[1] for one in (labels, clusters))
+    first, second = np.asarray(labels), np.asarray(clusters)
     if len(first) != len(second) or not len(first):
         raise EvaluationError(f"{len(first)} labels and {len(second)} clusters do not describe one set")
-    joint = np.unique(first * (int(second.max()) + 1) + second, return_counts=True)[1]
-    entropies = [_entropy(np.bincount(one)) for one in (first, second)]
-    scale = sum(entropies) / 2 if average == "arithmetic" else float(np.sqrt(np.prod(entropies)))
-    if scale == 0.0:
-        # Two sets in one piece are the same partition; one alone says nothing about the other.
-        return float(sum(entropies) == 0.0)
-    return max(0.0, sum(entropies) - _entropy(joint)) / scale
-
-
-def _entropy(counts: npt.NDArray[np.int64]) -> float:
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return float(scikit_metrics().normalized_mutual_info_score(first, second))
 
 
 def _import_faiss() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from numpy.lib.npyio import NpzFile
 from vicinal.models.datasets.files import LabelledFile, ReadImage
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError, ImageError
+from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["StoredEmbeddings", "embed_files", "read_embeddings"]
@@ -44,7 +45,7 @@ def embed_files(
     files: Sequence[LabelledFile],
     read: ReadImage,
     *,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> FloatArray:
     """Embed the images of a data set.
 
@@ -52,7 +53,7 @@ def embed_files(
         embedder: What embeds them.
         files: n rows.
         read: Gives what the embedder takes, from an opened data set.
-        on_progress: Called after each batch with the images done and all images.
+        on_progress: Called after each batch of the one stage, `embed`.
 
     Returns:
         (n, d) float32, L2-normalized.
@@ -66,7 +67,7 @@ def embed_files(
         batch = files[start : start + _BATCH]
         embeddings[start : start + len(batch)] = _embed(embedder, batch, read)
         if on_progress is not None:
-            on_progress(start + len(batch), len(files))
+            on_progress("embed", start + len(batch), len(files))
     return embeddings
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.errors import EvaluationError
+from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.evaluation.ranking import Positions, item_ranks, mate_positions
 from vicinal.models.similarity import normalize
 
-__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics"]
+__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics", "scikit_metrics"]
 
 Floats = npt.NDArray[np.float64]
 
 _CUTOFF = 1000
+_MEANS = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class RetrievalMetrics:
     map_at_1000: float
     n_queries: int
     n_without_mates: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All means by name, flat."""
+        figures = {f"hit_rate_{k}": rate for k, rate in self.hit_rate.items()}
+        figures |= {f"recall_{k}": rate for k, rate in self.recall.items()}
+        return figures | {name: getattr(self, name) for name in _MEANS}
 
 
 def retrieval_metrics(
@@ -151,10 +160,23 @@ def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:
 
     Raises:
         EvaluationError: One of the two is empty.
+        MissingPackageError: scikit-learn is not installed.
     """
-    positive, negative = (np.sort(np.asarray(s, dtype=np.float64)) for s in (with_mate, without_mate))
+    positive, negative = np.asarray(with_mate), np.asarray(without_mate)
     if not len(positive) or not len(negative):
         raise EvaluationError("AUROC needs queries with and without a mate")
-    below = np.searchsorted(negative, positive, side="left")
-    at_most = np.searchsorted(negative, positive, side="right")
-    return float((below + at_most).mean() / (2 * len(negative)))
+    truth = np.repeat([1, 0], [len(positive), len(negative)])
+    return float(scikit_metrics().roc_auc_score(truth, np.concatenate([positive, negative])))
+
+
+def scikit_metrics() -> Any:
+    """`sklearn.metrics`, which only those who measure need.
+
+    Raises:
+        MissingPackageError: scikit-learn is not installed.
+    """
+    try:
+        from sklearn import metrics
+    except ImportError as error:
+        raise MissingPackageError("scikit-learn", "train", "measuring embeddings") from error
+    return metrics

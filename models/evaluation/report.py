@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import CalibrationError, OpisFloor, opis_floor
+from vicinal.calibration import CalibrationError, opis_floor
+from vicinal.models.errors import EvaluationError
 from vicinal.models.evaluation.clustering import clustering_nmi
-from vicinal.models.evaluation.metrics import RetrievalMetrics
-from vicinal.models.evaluation.search_set import SearchSet
+from vicinal.models.evaluation.metrics import auroc, retrieval_metrics
+from vicinal.models.evaluation.ranking import top_similarities
+from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["Evaluation", "EvaluationSettings", "Part", "evaluate"]
 
 Part = Literal["nmi", "opis"]
+Mask = npt.NDArray[np.bool_]
 
-_RETRIEVAL = ("r_precision", "map_at_r", "mean_average_precision", "map_at_1000")
-_COUNTS = ("n_gallery", "n_queries", "n_absent", "n_without_mate", "n_classes")
+_AMONG_THEMSELVES = ("train", "test")
+_ROLES = (*_AMONG_THEMSELVES, "gallery", "query", "absent", "unused")
 
 
 @dataclass(frozen=True)
@@ -45,40 +47,12 @@ class Evaluation:
     """Figures of one set.
 
     Attributes:
-        retrieval: Retrieval metrics of the queries that have a mate.
-        auroc: How well the top similarity tells queries with a mate from those without one; None where
-            there are none of one kind.
-        nmi: Of k-means clusters of all searched and searching images, absent ones aside; None if not asked.
-        opis: OPIS and its sampling floor over all pairs of the same images; None if not asked or impossible.
-        n_gallery: Images that are searched.
-        n_queries: Images that are searched for, absent ones aside.
-        n_absent: Images with the role `absent`.
-        n_without_mate: Queries and absent images without a mate.
-        n_classes: Labels of the searched and searching images, absent ones aside.
+        figures: Value by name; what was not asked for or cannot be measured is missing.
         notes: Why a figure is missing.
     """
 
-    retrieval: RetrievalMetrics
-    auroc: float | None
-    nmi: float | None
-    opis: OpisFloor | None
-    n_gallery: int
-    n_queries: int
-    n_absent: int
-    n_without_mate: int
-    n_classes: int
+    figures: dict[str, float]
     notes: tuple[str, ...] = ()
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """All figures by name, flat, without those that are missing."""
-        retrieval = self.retrieval
-        figures = {f"hit_rate_{k}": rate for k, rate in retrieval.hit_rate.items()}
-        figures |= {f"recall_{k}": rate for k, rate in retrieval.recall.items()}
-        figures |= {name: getattr(retrieval, name) for name in _RETRIEVAL}
-        figures |= {name: value for name in ("nmi", "auroc") if (value := getattr(self, name)) is not None}
-        figures |= {} if self.opis is None else _opis_figures(self.opis)
-        return figures | {name: float(getattr(self, name)) for name in _COUNTS}
 
 
 def evaluate(
@@ -87,7 +61,7 @@ def evaluate(
     roles: npt.ArrayLike | None = None,
     *,
     settings: EvaluationSettings | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
     """Measure a labelled set.
 
@@ -99,53 +73,108 @@ def evaluate(
             `test` images are searched among themselves, and `absent` ones search them. None takes all
             for `test`.
         settings: What to measure; the defaults of `EvaluationSettings` when None.
-        on_progress: Called after each step with the steps done and all steps.
+        on_progress: Called after each step of the one stage, `measure`.
+
+    Returns:
+        Retrieval metrics of the queries that have a mate; `auroc` of the top similarity between those and
+        queries without one, where there are both; `nmi`, OPIS and its sampling floor of all searched and
+        searching images, absent ones aside; and the counts `n_gallery`, `n_queries` (absent ones aside),
+        `n_absent`, `n_without_mate` (absent ones too) and `n_classes`.
 
     Raises:
         EvaluationError: Lengths differ, a role is unknown or contradicts the labels, or no query has a mate.
         EmbeddingError: An embedding is zero or not finite.
+        MissingPackageError: scikit-learn or Faiss is needed and not installed.
     """
     settings = settings or EvaluationSettings()
-    unit, names = normalize(embeddings), np.asarray(labels)
-    search = SearchSet.of(unit, names, roles)
-    report = on_progress or (lambda _done, _total: None)
+    report = on_progress or (lambda _stage, _done, _total: None)
     n_steps = 2 + len(settings.parts)
-    report(0, n_steps)
-    retrieval = search.retrieval(settings.ks)
-    report(1, n_steps)
-    auroc, n_without_mate = search.auroc()
-    report(2, n_steps)
-    unit, names = unit[search.known], names[search.known]
-    nmi = clustering_nmi(unit, names, seed=settings.seed) if "nmi" in settings.parts else None
-    report(n_steps - ("opis" in settings.parts), n_steps)
-    opis, notes = _opis(unit, names, settings)
-    report(n_steps, n_steps)
-    return Evaluation(
-        retrieval=retrieval,
-        auroc=auroc,
-        nmi=nmi,
-        opis=opis,
-        n_gallery=int(search.gallery.sum()),
-        n_queries=int(search.queries.sum()),
-        n_absent=int(search.absent.sum()),
-        n_without_mate=n_without_mate,
-        n_classes=len(np.unique(names)),
-        notes=notes,
-    )
+    search = _Search(normalize(embeddings), np.asarray(labels), roles)
+    report("measure", 0, n_steps)
+    notes: tuple[str, ...] = ()
+    figures = search.retrieval(settings.ks)
+    report("measure", 1, n_steps)
+    area, n_without_mate = search.auroc()
+    report("measure", 2, n_steps)
+    known = search.queries | search.gallery
+    unit, names = search.unit[known], search.labels[known]
+    if "nmi" in settings.parts:
+        figures["nmi"] = clustering_nmi(unit, names, seed=settings.seed)
+        report("measure", 3, n_steps)
+    if area is not None:
+        figures["auroc"] = area
+    if "opis" in settings.parts:
+        found, notes = _opis(unit, names, settings)
+        figures |= found
+        report("measure", n_steps, n_steps)
+    counts = {
+        "n_gallery": search.gallery.sum(),
+        "n_queries": search.queries.sum(),
+        "n_absent": search.absent.sum(),
+        "n_without_mate": n_without_mate,
+        "n_classes": len(np.unique(names)),
+    }
+    return Evaluation(figures | {name: float(count) for name, count in counts.items()}, notes)
+
+
+class _Search:
+    """A labelled set, and who of it searches whom; `queries`, `gallery` and `absent` are masks."""
+
+    def __init__(
+        self, unit: FloatArray, labels: npt.NDArray[np.generic], roles: npt.ArrayLike | None
+    ) -> None:
+        given = np.full(len(unit), "test") if roles is None else np.asarray(roles).astype(str)
+        if not len(unit) == len(labels) == len(given):
+            raise EvaluationError(f"{len(unit)} embeddings, but {len(labels)} labels and {len(given)} roles")
+        unknown = sorted(set(given.tolist()) - set(_ROLES))
+        if unknown:
+            raise EvaluationError(f"role '{unknown[0]}', expected one of {', '.join(_ROLES)}")
+        self.unit, self.labels = unit, labels
+        self.queries, self.gallery, self.absent = given == "query", given == "gallery", given == "absent"
+        if self.queries.any() and not self.gallery.any():
+            raise EvaluationError("there are images with the role 'query', but none with the role 'gallery'")
+        self.among_themselves = not self.gallery.any()
+        if self.among_themselves:
+            self.queries = self.gallery = np.isin(given, _AMONG_THEMSELVES)
+        present = np.flatnonzero(self.absent & np.isin(labels, labels[self.gallery]))
+        if len(present):
+            raise EvaluationError(
+                f"image {present[0]} has the role 'absent', but its label '{labels[present[0]]}' "
+                "is in the gallery"
+            )
+
+    def retrieval(self, ks: tuple[int, ...]) -> dict[str, float]:
+        """Retrieval metrics of the queries."""
+        queries, labels = self.unit[self.queries], self.labels[self.queries]
+        if self.among_themselves:
+            return retrieval_metrics(queries, labels, ks=ks).figures
+        items, item_labels = self.unit[self.gallery], self.labels[self.gallery]
+        return retrieval_metrics(
+            queries, labels, gallery_embeddings=items, gallery_labels=item_labels, ks=ks
+        ).figures
+
+    def auroc(self) -> tuple[float | None, int]:
+        """AUROC of the top similarity with against without a mate, and the number of queries without one."""
+        searching = np.concatenate([np.flatnonzero(self.queries), np.flatnonzero(self.absent)])
+        names, counts = np.unique(self.labels[self.gallery], return_counts=True)
+        itself = int(self.among_themselves)
+        has_mate = np.isin(self.labels[searching], names[counts > itself])
+        if has_mate.all():
+            return None, 0
+        # The gallery is in the order of the queries where they are the same images.
+        own = itself * int(self.queries.sum())
+        exclude = [[row] if row < own else [] for row in range(len(searching))]
+        tops = top_similarities(self.unit[searching], self.unit[self.gallery], exclude)
+        return auroc(tops[has_mate], tops[~has_mate]), int((~has_mate).sum())
 
 
 def _opis(
     unit: FloatArray, labels: npt.NDArray[np.generic], settings: EvaluationSettings
-) -> tuple[OpisFloor | None, tuple[str, ...]]:
-    if "opis" not in settings.parts:
-        return None, ()
+) -> tuple[dict[str, float], tuple[str, ...]]:
     try:
-        return opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed), ()
+        floor = opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed)
     except CalibrationError as error:
-        return None, (f"OPIS is not measured: {error}",)
-
-
-def _opis_figures(floor: OpisFloor) -> dict[str, float]:
+        return {}, (f"OPIS is not measured: {error}",)
     return {
         "opis": floor.measured.opis,
         "opis_floor": floor.opis,
@@ -153,4 +182,4 @@ def _opis_figures(floor: OpisFloor) -> dict[str, float]:
         "epsilon_opis": floor.measured.epsilon_opis,
         "epsilon_opis_floor": floor.epsilon_opis,
         "epsilon_opis_floor_spread": floor.epsilon_opis_spread,
-    }
+    }, ()

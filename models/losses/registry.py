@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from vicinal.models.configs.training import LossConfig
+from vicinal.models.configs.losses import LossConfig
 from vicinal.models.errors import ConfigError
 from vicinal.models.losses import published
 from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, batch_design_of

@@ -3,55 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import Field, model_validator
 
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers.members import ClassTurns, draw_images, members_of_pairs
+from vicinal.models.samplers.batches import Array, ClassTurns, Draw, Sampler, draw_images, members_of_pairs
 
-__all__ = ["ClassBalancedSampler"]
+__all__ = ["ClassBalancedConfig", "PerClassSampler", "draw_in_turns"]
 
 
-class ClassBalancedSampler:
-    """Batches of `per_class` images of each of `batch_size / per_class` classes.
+class PerClassSampler(Sampler):
+    """Batches of `per_class` images of each class; a class with fewer repeats some within the batch."""
 
-    Classes are drawn without replacement until all were drawn, then anew; a class with fewer than
-    `per_class` images repeats some within the batch.
+    batch_size: int = Field(128, ge=4)
+    per_class: int = Field(4, ge=2)
 
-    Args:
-        labels: (n,) integer labels.
+    @property
+    def images_per_class(self) -> int:
+        """`per_class`."""
+        return self.per_class
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.batch_size % self.per_class:
+            fitting = max(1, self.batch_size // self.per_class) * self.per_class
+            raise ValueError(
+                f"per_class {self.per_class} does not divide batch_size {self.batch_size}: use {fitting}"
+            )
+        return self
+
+
+class ClassBalancedConfig(PerClassSampler):
+    """Batches of `batch_size / per_class` classes, which take turns, with `per_class` images each.
+
+    Attributes:
         batch_size: Images a batch.
         per_class: Images a class and batch; divides `batch_size`.
-        n_batches: Batches of one pass.
-        seed: Seed; the same seed gives the same batches.
+    """
+
+    kind: Literal["class_balanced"] = "class_balanced"
+
+    def _drawing(self, labels: Array, _groups: Array, /) -> Draw:
+        return draw_in_turns(labels, self.batch_size // self.per_class, self.per_class)
+
+
+def draw_in_turns(labels: Array, n_classes: int, per_class: int) -> Draw:
+    """Draw classes without replacement until all were drawn, then anew, and `per_class` images of each.
 
     Raises:
         ConfigError: Fewer classes than a batch needs, or a class with a single image.
     """
+    members = members_of_pairs(labels)
+    if len(members) < n_classes:
+        raise ConfigError(
+            f"a batch of {n_classes * per_class} with {per_class} a class needs {n_classes} classes, "
+            f"the data has {len(members)}: use batch_size {len(members) * per_class} or less"
+        )
 
-    def __init__(
-        self, labels: npt.ArrayLike, *, batch_size: int, per_class: int, n_batches: int, seed: int = 0
-    ) -> None:
-        if batch_size % per_class:
-            raise ConfigError(f"per_class {per_class} does not divide batch_size {batch_size}")
-        self.per_class = per_class
-        self.classes_per_batch = batch_size // per_class
-        self.n_batches = n_batches
-        self.seed = seed
-        self._members = members_of_pairs(labels)
-        if len(self._members) < self.classes_per_batch:
-            raise ConfigError(
-                f"a batch of {batch_size} with {per_class} a class needs {self.classes_per_batch} classes, "
-                f"the data has {len(self._members)}: use batch_size {len(self._members) * per_class} or less"
-            )
+    def draw(seed: int) -> Iterator[list[int]]:
+        rng, turns = np.random.default_rng(seed), ClassTurns(list(range(len(members))))
+        while True:
+            chosen = turns.draw(rng, n_classes)
+            yield [image for one in chosen for image in draw_images(rng, members[one], per_class)]
 
-    def __len__(self) -> int:
-        return self.n_batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        rng = np.random.default_rng(self.seed)
-        turns = ClassTurns(list(range(len(self._members))))
-        for _ in range(self.n_batches):
-            chosen = turns.draw(rng, self.classes_per_batch)
-            yield [image for one in chosen for image in draw_images(rng, self._members[one], self.per_class)]
+    return draw

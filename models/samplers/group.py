@@ -3,55 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import Field
 
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers.members import draw_images, members_by_class
+from vicinal.models.samplers.batches import Array, Draw, Sampler, draw_images, members_by_class
 
-__all__ = ["GroupSampler"]
+__all__ = ["GroupConfig"]
 
 
-class GroupSampler:
-    """Batches of `m` images of each of `n` classes, both drawn without replacement and uniformly.
+class GroupConfig(Sampler):
+    """Batches of `m` images of each of `n` classes, drawn anew each time and uniformly.
 
     Batches do not depend on each other, as the importance weights of the balanced contrastive loss assume;
-    `ClassBalancedSampler` gives every class its turn instead.
-
-    Args:
-        labels: (n_images,) integer labels.
-        m: Images a class.
-        n: Classes a batch.
-        n_batches: Batches of one pass.
-        seed: Seed; the same seed gives the same batches.
+    `class_balanced` gives every class its turn instead.
 
     Attributes:
-        left_out: Labels of classes with fewer than `m` images, which are never drawn.
-
-    Raises:
-        ConfigError: Fewer than `n` classes have `m` images.
+        m: Images a class; classes with fewer are left out.
+        n: Classes a batch.
     """
 
-    def __init__(self, labels: npt.ArrayLike, *, m: int, n: int, n_batches: int, seed: int = 0) -> None:
-        members = members_by_class(labels)
-        self.m = m
-        self.n = n
-        self.n_batches = n_batches
-        self.seed = seed
-        self.left_out = [int(np.asarray(labels)[group[0]]) for group in members if len(group) < m]
-        self._members = [group for group in members if len(group) >= m]
-        if len(self._members) < n:
+    kind: Literal["group"] = "group"
+    m: int = Field(4, ge=2)
+    n: int = Field(32, ge=2)
+
+    @property
+    def batch_size(self) -> int:
+        """`m * n`."""
+        return self.m * self.n
+
+    @property
+    def images_per_class(self) -> int:
+        """`m`."""
+        return self.m
+
+    @property
+    def smallest_class(self) -> int:
+        """`m`: images are drawn without replacement."""
+        return self.m
+
+    @property
+    def batch_design(self) -> dict[str, Any]:
+        """The fields of `models.losses.GroupBatch`."""
+        return {"kind": self.kind, "m": self.m, "n": self.n}
+
+    def _drawing(self, labels: Array, _groups: Array, /) -> Draw:
+        members = [group for group in members_by_class(labels) if len(group) >= self.m]
+        if len(members) < self.n:
             raise ConfigError(
-                f"a batch needs n {n} classes with m {m} images, the data has {len(self._members)}: "
+                f"a batch needs n {self.n} classes with m {self.m} images, the data has {len(members)}: "
                 "use a smaller n or m"
             )
 
-    def __len__(self) -> int:
-        return self.n_batches
+        def draw(seed: int) -> Iterator[list[int]]:
+            rng = np.random.default_rng(seed)
+            while True:
+                chosen = rng.choice(len(members), self.n, replace=False)
+                yield [image for one in chosen for image in draw_images(rng, members[one], self.m)]
 
-    def __iter__(self) -> Iterator[list[int]]:
-        rng = np.random.default_rng(self.seed)
-        for _ in range(self.n_batches):
-            chosen = rng.choice(len(self._members), self.n, replace=False)
-            yield [image for one in chosen for image in draw_images(rng, self._members[one], self.m)]
+        return draw

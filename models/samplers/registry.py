@@ -1,76 +1,37 @@
-"""Samplers by their configuration."""
+"""Samplers by their `kind`, and the classes that one cannot draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import BeforeValidator, Field
 
-from vicinal.models.configs.samplers import (
-    ClassBalancedConfig,
-    GroupConfig,
-    HierarchicalConfig,
-    RandomPairsConfig,
-    SamplerConfig,
-    SourceBalancedConfig,
-)
 from vicinal.models.datasets.labelled import LabelledImages
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers.class_balanced import ClassBalancedSampler
-from vicinal.models.samplers.group import GroupSampler
-from vicinal.models.samplers.hierarchical import HierarchicalSampler
-from vicinal.models.samplers.random_pairs import RandomPairsSampler
-from vicinal.models.samplers.source_balanced import SourceBalancedSampler
+from vicinal.models.samplers.class_balanced import ClassBalancedConfig
+from vicinal.models.samplers.group import GroupConfig
+from vicinal.models.samplers.hierarchical import HierarchicalConfig
+from vicinal.models.samplers.random_pairs import RandomPairsConfig
+from vicinal.models.samplers.source_balanced import SourceBalancedConfig
 
-__all__ = ["BatchSampler", "build_sampler", "leave_out_small_classes"]
-
-
-class BatchSampler(Protocol):
-    """Batches as lists of positions; iterating anew gives the same batches."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """One list of positions a batch."""
-        ...
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        ...
+__all__ = ["SamplerConfig", "leave_out_small_classes"]
 
 
-def build_sampler(
-    config: SamplerConfig, images: LabelledImages, *, n_batches: int, seed: int
-) -> BatchSampler:
-    """Create the sampler that a configuration names.
+def _with_kind(fields: Any) -> Any:
+    if isinstance(fields, Mapping) and "kind" not in fields:
+        by_source = "classes_per_source" in fields
+        return {**fields, "kind": "source_balanced" if by_source else "class_balanced"}
+    return fields
 
-    Args:
-        config: The sampler's kind and settings.
-        images: The training images, without classes that are too small.
-        n_batches: Batches of one pass.
-        seed: The same seed gives the same batches.
 
-    Raises:
-        ConfigError: The images cannot fill such batches.
-    """
-    passes = {"n_batches": n_batches, "seed": seed}
-    match config:
-        case ClassBalancedConfig(batch_size=batch_size, per_class=per_class):
-            return ClassBalancedSampler(
-                images.class_ids, batch_size=batch_size, per_class=per_class, **passes
-            )
-        case SourceBalancedConfig(classes_per_source=shares, per_class=per_class):
-            return SourceBalancedSampler(
-                images.class_ids, images.sources, shares, per_class=per_class, **passes
-            )
-        case HierarchicalConfig(batch_size=batch_size, per_class=per_class):
-            return HierarchicalSampler(
-                images.labels, _super_labels(images), batch_size=batch_size, per_class=per_class, **passes
-            )
-        case GroupConfig(m=m, n=n):
-            return GroupSampler(images.class_ids, m=m, n=n, **passes)
-        case RandomPairsConfig(p=p, n_pairs=n_pairs):
-            return RandomPairsSampler(images.class_ids, p=p, n_pairs=n_pairs, **passes)
+# Without a kind: class-balanced, or source-balanced where `classes_per_source` says so.
+SamplerConfig = Annotated[
+    ClassBalancedConfig | SourceBalancedConfig | HierarchicalConfig | GroupConfig | RandomPairsConfig,
+    Field(discriminator="kind"),
+    BeforeValidator(_with_kind),
+]
 
 
 def leave_out_small_classes(images: LabelledImages, smallest: int) -> tuple[LabelledImages, list[str]]:
@@ -94,13 +55,3 @@ def leave_out_small_classes(images: LabelledImages, smallest: int) -> tuple[Labe
             f"{sizes.max(initial=0)}: add images, or check that images of one thing share a label"
         )
     return images.subset(~np.isin(images.labels, small)), small.tolist()
-
-
-def _super_labels(images: LabelledImages) -> npt.NDArray[np.str_]:
-    found = np.unique(images.super_labels)
-    if len(found) < 2:
-        raise ConfigError(
-            f"the hierarchical sampler needs two super-labels or more, the data sets have {len(found)}: "
-            "set sampler.kind to 'class_balanced', or train on a data set with super-labels"
-        )
-    return images.super_labels

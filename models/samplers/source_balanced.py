@@ -2,72 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import Field, PositiveInt, model_validator
 
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers.class_balanced import ClassBalancedSampler
+from vicinal.models.samplers.batches import Array, Draw
+from vicinal.models.samplers.class_balanced import PerClassSampler, draw_in_turns
 
-__all__ = ["SourceBalancedSampler"]
+__all__ = ["SourceBalancedConfig"]
 
 
-class SourceBalancedSampler:
+class SourceBalancedConfig(PerClassSampler):
     """Class-balanced batches that take a given number of classes of each data set.
 
     When data sets of very different sizes are mixed, drawing all classes alike would show a small one
     hardly ever, and never with negatives of its own kind.
 
-    Args:
-        labels: (n,) integer labels; no class belongs to two data sets.
-        sources: (n,) name of the data set of each image.
-        classes_per_source: Classes a batch takes of each data set.
-        per_class: Images a class and batch.
-        n_batches: Batches of one pass.
-        seed: Seed; the same seed gives the same batches.
-
-    Raises:
-        ConfigError: A data set is not named, is unknown, or has too few classes.
+    Attributes:
+        batch_size: Images a batch.
+        per_class: Images a class and batch; divides `batch_size`.
+        classes_per_source: Classes a batch takes of each data set, by its folder's name, or `demo` for the
+            synthetic catalogs.
     """
 
-    def __init__(
-        self,
-        labels: npt.ArrayLike,
-        sources: npt.ArrayLike,
-        classes_per_source: Mapping[str, int],
-        *,
-        per_class: int,
-        n_batches: int,
-        seed: int = 0,
-    ) -> None:
-        all_labels, all_sources = np.asarray(labels), np.asarray(sources)
-        present, named = set(np.unique(all_sources).tolist()), set(classes_per_source)
+    kind: Literal["source_balanced"] = "source_balanced"
+    classes_per_source: dict[str, PositiveInt] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        total = sum(self.classes_per_source.values()) * self.per_class
+        if total != self.batch_size:
+            raise ValueError(
+                f"classes_per_source makes batches of {total} images, batch_size is {self.batch_size}: "
+                f"use batch_size {total}"
+            )
+        return self
+
+    def _drawing(self, labels: Array, sources: Array, /) -> Draw:
+        present, named = set(np.unique(sources).tolist()), set(self.classes_per_source)
         if present != named:
             raise ConfigError(
                 f"classes_per_source names {', '.join(sorted(named))}; "
                 f"the data sets are {', '.join(sorted(present))}"
             )
-        self.n_batches = n_batches
-        self._positions = {name: np.flatnonzero(all_sources == name) for name in sorted(named)}
-        self._samplers = {
-            name: ClassBalancedSampler(
-                all_labels[positions],
-                batch_size=classes_per_source[name] * per_class,
-                per_class=per_class,
-                n_batches=n_batches,
-                seed=seed,
-            )
-            for name, positions in self._positions.items()
-        }
+        positions = [np.flatnonzero(sources == name) for name in sorted(named)]
+        draws = [
+            draw_in_turns(labels[own], self.classes_per_source[name], self.per_class)
+            for name, own in zip(sorted(named), positions, strict=True)
+        ]
 
-    def __len__(self) -> int:
-        return self.n_batches
+        def draw(seed: int) -> Iterator[list[int]]:
+            for parts in zip(*(own(seed) for own in draws), strict=True):
+                drawn = zip(positions, parts, strict=True)
+                yield [int(own[one]) for own, part in drawn for one in part]
 
-    def __iter__(self) -> Iterator[list[int]]:
-        for batches in zip(*self._samplers.values(), strict=True):
-            yield [
-                int(positions[one])
-                for positions, batch in zip(self._positions.values(), batches, strict=True)
-                for one in batch
-            ]
+        return draw

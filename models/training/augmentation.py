@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from vicinal.models.configs.training import AugmentationConfig, TrainingConfig
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.preprocessing import Preprocessing
-from vicinal.models.samplers.registry import BatchSampler, build_sampler
+from vicinal.models.samplers import Batches
 
 __all__ = ["AugmentedImages", "augmentation", "training_batches"]
 
@@ -40,10 +40,13 @@ def training_batches(
     Raises:
         ConfigError: The images cannot fill the sampler's batches.
     """
-    sampler = build_sampler(config.sampler, images, n_batches=config.optimizer.steps, seed=config.seed)
+    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
+    batches = config.sampler.batches(
+        images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed
+    )
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
         AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
-        batch_sampler=_StepSampler(sampler, first_step),
+        batch_sampler=_StepSampler(batches, first_step),
         num_workers=config.workers,
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupt,
@@ -53,8 +56,8 @@ def training_batches(
     with warnings.catch_warnings():
         # Workers are forked, so that they share the pixels; they open no gallery.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
-        batches = iter(loader)
-    yield from batches
+        loaded = iter(loader)
+    yield from loaded
 
 
 class AugmentedImages(Dataset[tuple[Tensor, int]]):
@@ -107,15 +110,15 @@ def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn
 class _StepSampler:
     """Batches with the step and the place of each image, from a step on."""
 
-    def __init__(self, sampler: BatchSampler, first_step: int) -> None:
-        self.sampler = sampler
+    def __init__(self, batches: Batches, first_step: int) -> None:
+        self.batches = batches
         self.first_step = first_step
 
     def __len__(self) -> int:
-        return len(self.sampler) - self.first_step
+        return len(self.batches) - self.first_step
 
     def __iter__(self) -> Iterator[list[_Draw]]:
-        for step, batch in enumerate(self.sampler):
+        for step, batch in enumerate(self.batches):
             if step >= self.first_step:
                 yield [(step, place, position) for place, position in enumerate(batch)]
 

@@ -25,9 +25,9 @@ from vicinal.models.configs.optimizers import (
     CosineScheduleConfig,
     MultistepScheduleConfig,
     OneCycleScheduleConfig,
+    OptimizerConfig,
     StepScheduleConfig,
 )
-from vicinal.models.configs.training import OptimizerConfig
 from vicinal.models.errors import ConfigError
 
 __all__ = ["build_optimizer", "build_schedule", "clip_gradients", "parameter_groups"]

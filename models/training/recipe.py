@@ -17,8 +17,8 @@ from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
+from vicinal.models.evaluation.measurement import manifest_metrics
 from vicinal.models.export import export_network
-from vicinal.models.retrieval_test import measure
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER, StepRecord
 from vicinal.models.training.observer import TrainingObserver
@@ -114,7 +114,7 @@ def _prepare(output: Path, start: Start) -> None:
 def finish_bundle(bundle: ModelBundle, config: TrainingConfig, fields: dict[str, Any]) -> ModelBundle:
     """Measure an exported bundle on the recipe's tests, and write metrics and card into it."""
     embedder = Embedder(bundle, device="cpu")
-    metrics = {test.name: measure(embedder, test) for test in config.tests}
+    metrics = {test.name: manifest_metrics(embedder, test) for test in config.tests}
     finished = ModelBundle.write(bundle.path, {**fields, "dim": bundle.dim, "metrics": metrics})
     write_card(finished)
     return finished

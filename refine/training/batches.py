@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vicinal.models.samplers import ClassBalancedSampler
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.contexts import Ints, TrainingContexts
@@ -73,17 +72,9 @@ class RefinerBatches:
             yield self._draw(torch.from_numpy(positions).to(self._labels.device))
 
     def _positions(self) -> Iterator[Ints]:
-        steps, seed, batches = self.recipe.optimizer.steps, self.recipe.seed, self.recipe.batches
+        steps, seed, sampler = self.recipe.optimizer.steps, self.recipe.seed, self.recipe.batches.sampler
         iterators = [
-            iter(
-                ClassBalancedSampler(
-                    self._class_ids[space],
-                    batch_size=batches.batch_size,
-                    per_class=batches.per_class,
-                    n_batches=steps,
-                    seed=seed + number,
-                )
-            )
+            iter(sampler.batches(self._class_ids[space], n_batches=steps, seed=seed + number))
             for number, space in enumerate(self._spaces)
         ]
         n_classes = np.array([len(np.unique(self._class_ids[space])) for space in self._spaces])

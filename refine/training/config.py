@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from vicinal.models.configs.datasets import DatasetConfig
-from vicinal.models.configs.file import explain, override, read_toml
+from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
-from vicinal.models.configs.samplers import ClassBalancedConfig
+from vicinal.models.datasets.layouts import DatasetConfig
+from vicinal.models.errors import ConfigError
 from vicinal.models.refiner_manifest import RefinerArchitecture, RefinerForm
+from vicinal.models.samplers import ClassBalancedConfig
 from vicinal.refine.errors import RefinerConfigError
 
 __all__ = [
@@ -288,28 +289,15 @@ class RefinerRecipe(_Frozen):
         Args:
             path: The file; None takes the defaults.
             data_root: Folder that relative data set paths start from; the working directory when None.
-            settings: `key=value` of fields to set anew; see `models.config_file.override`.
+            settings: `key=value` of fields to set anew; see `models.configs.file.override`.
 
         Raises:
             RefinerConfigError: A key is unknown, or a value cannot work.
             ConfigError: The file is missing or not TOML, or a setting has another form.
         """
         fields = override({} if path is None else read_toml(path), settings)
+        where = "the refiner recipe" if path is None else f"'{path}'"
         try:
-            return cls.model_validate(_rooted(fields, data_root or Path.cwd()))
-        except ValidationError as error:
-            where = "the refiner recipe" if path is None else f"'{path}'"
-            raise RefinerConfigError(f"{where}: {explain(error, cls, fields)}") from error
-
-
-def _rooted(fields: Mapping[str, Any], data_root: Path) -> dict[str, Any]:
-    # What has another form than a data set is left as it is: the validation says what is wrong with it.
-    def root(entry: Any) -> Any:
-        has_root = isinstance(entry, dict) and isinstance(entry.get("root"), str)
-        return {**entry, "root": data_root / entry["root"]} if has_root else entry
-
-    rooted = dict(fields)
-    for key in ("datasets", "validation_datasets"):
-        if isinstance(fields.get(key), list):
-            rooted[key] = [root(entry) for entry in fields[key]]
-    return rooted
+            return checked(cls, fields, where, data_root=data_root)
+        except ConfigError as error:
+            raise RefinerConfigError(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.configs.datasets import DatasetConfig
 from vicinal.models.datasets import list_images
-from vicinal.models.datasets.listing import source_name
+from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation.embedding import embed_files
+from vicinal.models.progress import OnProgress
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
@@ -46,7 +46,7 @@ def embed_datasets(
     embedder: Embedder,
     datasets: Sequence[DatasetConfig],
     *,
-    on_progress: Callable[[str, int, int], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> EmbeddingSet:
     """Embed every image of the data sets.
 
@@ -61,7 +61,7 @@ def embed_datasets(
     sets = []
     for config in datasets:
         listing = list_images(config)
-        report = None if on_progress is None else _of_name(listing.name, on_progress)
+        report = None if on_progress is None else _named(listing.name, on_progress)
         with listing.open() as read:
             embeddings = embed_files(embedder, listing.files, read, on_progress=report)
         sets.append(EmbeddingSet.of(embeddings, listing.labels))
@@ -127,8 +127,8 @@ def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:
 def _training_fields(recipe: RefinerRecipe, result: RefinerTrainingResult) -> dict[str, Any]:
     settings = recipe.model_dump(mode="json", exclude={"datasets", "validation_datasets"})
     return {
-        "datasets": [source_name(one) for one in recipe.datasets],
-        "validation_datasets": [source_name(one) for one in recipe.validation_datasets],
+        "datasets": [one.name for one in recipe.datasets],
+        "validation_datasets": [one.name for one in recipe.validation_datasets],
         "items": result.n_items,
         "classes": result.n_classes,
         "best_step": result.best.step,
@@ -170,5 +170,5 @@ def _notes(bundle: ModelBundle, items: EmbeddingSet, held_out: EmbeddingSet | No
     return notes
 
 
-def _of_name(name: str, report: Callable[[str, int, int], None]) -> Callable[[int, int], None]:
-    return lambda done, total: report(name, done, total)
+def _named(name: str, report: OnProgress) -> OnProgress:
+    return lambda _stage, done, total: report(name, done, total)

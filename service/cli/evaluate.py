@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,10 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.evaluation.config import RetrievalTest, load_tests, parse_test
 from vicinal.models.evaluation.embedding import read_embeddings
 from vicinal.models.evaluation.measurement import measure_test
+from vicinal.models.evaluation.metrics import scikit_metrics
 from vicinal.models.evaluation.report import EvaluationSettings, Part
 from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
+from vicinal.models.progress import OnProgress
 from vicinal.service.cli.console import console, print_json, progress_bar
 from vicinal.service.cli.options import JsonOption, load_embedder, load_settings
 from vicinal.service.errors import RequestError
@@ -56,6 +58,8 @@ def evaluate(
     json_output: JsonOption = False,
 ) -> None:
     """Measure how well embeddings find, cluster and share one threshold, on labelled images."""
+    # What is missing is told before images are embedded for an hour.
+    scikit_metrics()
     settings = EvaluationSettings(
         ks=tuple(sorted(set(ranks or EvaluationSettings.ks))),
         parts=tuple(part for part, wanted in _wanted(nmi, opis) if wanted),
@@ -111,7 +115,7 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
             stored.labels,
             stored.roles,
             settings=settings,
-            on_progress=lambda done, total: update("Measuring", done, total),
+            on_progress=lambda _stage, done, total: update("Measuring", done, total),
         )
     return _Measured(path.stem, result.figures, result.notes)
 
@@ -128,7 +132,7 @@ def _measure_bundle(
     return _Run(embedder.bundle, measured)
 
 
-def _show(update: Callable[[str, int, int], None], name: str, stage: str, done: int, total: int) -> None:
+def _show(update: OnProgress, name: str, stage: str, done: int, total: int) -> None:
     update(f"{_STAGES[stage]} {name}", done, total)
 
 

@@ -17,7 +17,7 @@ from vicinal.service.cli.train_extra import require_train_extra
 from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
-    from vicinal.models.configs.datasets import DatasetConfig
+    from vicinal.models.datasets.layouts import DatasetConfig
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
     from vicinal.refine.training.trainer import RefinerRecord

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter
 
-from vicinal.models.configs.datasets import DatasetConfig
+from vicinal.models.datasets.layouts import DatasetConfig
 
 MakeSet = Callable[[str], Path]
 Configure = Callable[..., DatasetConfig]

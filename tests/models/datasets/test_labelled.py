@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vicinal.models import datasets
-from vicinal.models.configs.datasets import DatasetConfig, DemoCatalogConfig, FolderConfig, ManifestConfig
 from vicinal.models.datasets import LabelledImages, load_datasets
+from vicinal.models.datasets.layouts import DatasetConfig
+from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
+from vicinal.models.datasets.layouts.folder import FolderConfig
+from vicinal.models.datasets.layouts.manifest import ManifestConfig
 from vicinal.models.errors import DatasetError
 
 Configure = Callable[..., DatasetConfig]
@@ -107,10 +110,6 @@ def test_super_labels_stay_with_their_images() -> None:
     for part in images.split_classes(0.4, seed=1):
         expected = {"s:a": "s:x", "s:b": "s:y", "s:c": "s:x"}
         assert part.super_labels.tolist() == [expected[label] for label in part.labels.tolist()]
-
-
-def test_super_class_ids_number_the_sorted_names() -> None:
-    assert _labelled(["s:a", "s:b", "s:c"], ["s:y", "s:x", "s:y"]).super_class_ids.tolist() == [1, 0, 1]
 
 
 def test_a_set_without_super_labels_is_one_group(color_folder: Path, configure: Configure) -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.models.configs.datasets import (
-    Cub200Config,
-    ManifestConfig,
-    ProtocolConfig,
-    RevisitedConfig,
-    VehicleIdConfig,
-)
+from vicinal.models.datasets.layouts.cub200 import Cub200Config
+from vicinal.models.datasets.layouts.manifest import ManifestConfig
+from vicinal.models.datasets.layouts.protocol import ProtocolConfig
+from vicinal.models.datasets.layouts.revisited import RevisitedConfig
+from vicinal.models.datasets.layouts.vehicle_id import VehicleIdConfig
 from vicinal.models.errors import ConfigError
 from vicinal.models.evaluation.config import load_tests, parse_test
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vicinal.models.configs.datasets import FolderConfig
 from vicinal.models.datasets import list_images
+from vicinal.models.datasets.layouts.folder import FolderConfig
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, EvaluationError
 from vicinal.models.evaluation.embedding import embed_files, read_embeddings
@@ -26,12 +26,12 @@ def many(tmp_path: Path, write_pictures: Write) -> Path:
 
 def test_batches_give_every_image_its_own_embedding(many: Path, embedder: Embedder) -> None:
     listing = list_images(FolderConfig(kind="folder", root=many))
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[str, int, int]] = []
     with listing.open() as read:
         actual = embed_files(embedder, listing.files, read, on_progress=lambda *step: seen.append(step))
     alone = np.concatenate([embedder.embed([many / file.path]) for file in listing.files])
     np.testing.assert_allclose(actual, alone, rtol=0, atol=1e-6)
-    assert seen == [(64, 140), (128, 140), (140, 140)]
+    assert seen == [("embed", done, 140) for done in (64, 128, 140)]
 
 
 def test_an_image_that_cannot_be_used_is_named(many: Path, embedder: Embedder) -> None:

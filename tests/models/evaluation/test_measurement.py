@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.models.configs.datasets import FolderConfig, ManifestConfig, RevisitedConfig
+from vicinal.models.datasets.layouts.folder import FolderConfig
+from vicinal.models.datasets.layouts.manifest import ManifestConfig
+from vicinal.models.datasets.layouts.revisited import RevisitedConfig
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
 from vicinal.models.evaluation import EvaluationSettings
@@ -39,7 +41,8 @@ def test_pictures_that_look_alike_are_found(embedder: Embedder, manifest: Retrie
 
 def test_the_ranks_of_the_test_are_preferred(embedder: Embedder, manifest: RetrievalTest) -> None:
     test = manifest.model_copy(update={"ks": (1, 3)})
-    assert list(measure_test(embedder, test, QUICK).retrieval.hit_rate) == [1, 3]
+    figures = measure_test(embedder, test, QUICK).figures
+    assert [name for name in figures if name.startswith("hit_rate")] == ["hit_rate_1", "hit_rate_3"]
 
 
 def test_progress_names_the_stages_in_order(embedder: Embedder, manifest: RetrievalTest) -> None:

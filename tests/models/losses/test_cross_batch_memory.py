@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.configs.training import LossConfig  # noqa: E402
+from vicinal.models.configs.losses import LossConfig  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.losses import CrossBatchMemory, build_loss  # noqa: E402
 from vicinal.models.losses.published import contrastive, proxy_anchor  # noqa: E402

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models import losses  # noqa: E402
-from vicinal.models.configs.training import LossConfig  # noqa: E402
+from vicinal.models.configs.losses import LossConfig  # noqa: E402
 from vicinal.models.losses import MultiSimilarityLoss, build_loss  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers import GroupSampler, RandomPairsSampler
+from vicinal.models.samplers import Batches, GroupConfig, RandomPairsConfig
 
 # The class 9 has a single image and the class 7 three.
 LABELS = np.random.default_rng(0).permutation(np.repeat([2, 4, 6, 7, 9], [4, 5, 6, 3, 1]))
@@ -48,7 +48,7 @@ def _deviation(shares: NDArray[np.float64], expected: NDArray[np.float64], n_dra
 
 
 def test_group_batch_has_m_different_images_of_each_of_n_classes() -> None:
-    for batch in GroupSampler(LABELS, m=3, n=4, n_batches=50):
+    for batch in GroupConfig(m=3, n=4).batches(LABELS, n_batches=50):
         assert sorted(Counter(LABELS[batch].tolist()).values()) == [3, 3, 3, 3]
         assert len(set(batch)) == 12
 
@@ -56,7 +56,7 @@ def test_group_batch_has_m_different_images_of_each_of_n_classes() -> None:
 def test_pairs_of_a_group_batch_have_the_probabilities_of_the_design() -> None:
     # One ordered pair of places a batch, so that the draws are independent.
     rng, n_draws = np.random.default_rng(1), 6_000
-    sampler = GroupSampler(LABELS, m=2, n=3, n_batches=n_draws)
+    sampler = GroupConfig(m=2, n=3).batches(LABELS, n_batches=n_draws)
     pairs = (tuple(batch[place] for place in rng.choice(6, 2, replace=False)) for batch in sampler)
     shares = _shares(pairs)
     assert not shares[_group_probabilities(2, 3) == 0].any()
@@ -65,7 +65,7 @@ def test_pairs_of_a_group_batch_have_the_probabilities_of_the_design() -> None:
 
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_random_pairs_have_the_probabilities_of_the_design(p: float) -> None:
-    sampler = RandomPairsSampler(LABELS, p=p, n_pairs=200, n_batches=30)
+    sampler = RandomPairsConfig(p=p, n_pairs=200).batches(LABELS, n_batches=30)
     shares = _shares((batch[2 * t], batch[2 * t + 1]) for batch in sampler for t in range(200))
     # A third of the ordered pairs of a (2, 2) group are positive.
     groups = _group_probabilities(2, 2)
@@ -76,7 +76,7 @@ def test_random_pairs_have_the_probabilities_of_the_design(p: float) -> None:
 
 def test_another_design_fails_the_comparison() -> None:
     """Negative control: pairs of three classes are not pairs of two."""
-    sampler = GroupSampler(LABELS, m=2, n=2, n_batches=6_000)
+    sampler = GroupConfig(m=2, n=2).batches(LABELS, n_batches=6_000)
     rng = np.random.default_rng(1)
     shares = _shares(tuple(batch[place] for place in rng.choice(4, 2, replace=False)) for batch in sampler)
     assert _deviation(shares, _group_probabilities(2, 3), 6_000) > 5
@@ -86,19 +86,21 @@ def test_expected_probabilities_sum_to_one() -> None:
     assert _group_probabilities(3, 4).sum() == pytest.approx(1.0)
 
 
-def test_small_classes_are_left_out_and_named() -> None:
-    assert GroupSampler(LABELS, m=4, n=2, n_batches=1).left_out == [7, 9]
-    assert RandomPairsSampler(LABELS, p=0.5, n_pairs=2, n_batches=1).left_out == [9]
+def test_small_classes_are_never_drawn() -> None:
+    groups = GroupConfig(m=4, n=2).batches(LABELS, n_batches=60)
+    assert {label for batch in groups for label in LABELS[batch].tolist()} == {2, 4, 6}
+    pairs = RandomPairsConfig(p=0.5, n_pairs=2).batches(LABELS, n_batches=60)
+    assert {label for batch in pairs for label in LABELS[batch].tolist()} == {2, 4, 6, 7}
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda seed: GroupSampler(LABELS, m=2, n=2, n_batches=9, seed=seed),
-        lambda seed: RandomPairsSampler(LABELS, p=0.5, n_pairs=3, n_batches=9, seed=seed),
+        lambda seed: GroupConfig(m=2, n=2).batches(LABELS, n_batches=9, seed=seed),
+        lambda seed: RandomPairsConfig(p=0.5, n_pairs=3).batches(LABELS, n_batches=9, seed=seed),
     ],
 )
-def test_seed_determines_the_batches(make: Callable[[int], GroupSampler | RandomPairsSampler]) -> None:
+def test_seed_determines_the_batches(make: Callable[[int], Batches]) -> None:
     sampler = make(4)
     assert list(sampler) == list(sampler) == list(make(4)) != list(make(5))
     assert len(sampler) == len(list(sampler)) == 9
@@ -106,12 +108,6 @@ def test_seed_determines_the_batches(make: Callable[[int], GroupSampler | Random
 
 def test_too_few_classes_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs n 3 classes with m 5 images, the data has 2"):
-        GroupSampler(LABELS, m=5, n=3, n_batches=1)
+        GroupConfig(m=5, n=3).batches(LABELS, n_batches=1)
     with pytest.raises(ConfigError, match="two classes of two or more images, the data has 1"):
-        RandomPairsSampler([0, 0, 1], p=0.5, n_pairs=1, n_batches=1)
-
-
-@pytest.mark.parametrize("p", [0.0, 1.0, -0.2])
-def test_share_that_leaves_out_a_kind_of_pair_is_refused(p: float) -> None:
-    with pytest.raises(ConfigError, match="must be between 0 and 1"):
-        RandomPairsSampler(LABELS, p=p, n_pairs=1, n_batches=1)
+        RandomPairsConfig(n_pairs=2).batches([0, 0, 1], n_batches=1)

@@ -13,11 +13,15 @@ from pydantic import TypeAdapter
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.configs.training import LossConfig, SamplerConfig  # noqa: E402
+from vicinal.models.configs.losses import LossConfig  # noqa: E402
 from vicinal.models.datasets import LabelledImages  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.losses import build_loss  # noqa: E402
-from vicinal.models.samplers import build_sampler, leave_out_small_classes  # noqa: E402
+from vicinal.models.samplers import (  # noqa: E402
+    Batches,
+    SamplerConfig,
+    leave_out_small_classes,
+)
 
 read = TypeAdapter(SamplerConfig).validate_python
 SIZES = {"a:one": 5, "a:two": 4, "a:three": 7, "b:four": 2, "b:five": 9, "b:six": 1}
@@ -29,6 +33,11 @@ def _images(sizes: dict[str, int] | None = None) -> LabelledImages:
     return LabelledImages(
         pixels=np.zeros((len(labels), 1, 1, 3), np.uint8), labels=labels, roles=np.full(len(labels), "train")
     )
+
+
+def batches_of(sampler: SamplerConfig, images: LabelledImages) -> Batches:
+    groups = images.super_labels if sampler.kind == "hierarchical" else images.sources
+    return sampler.batches(images.labels, groups, n_batches=5)
 
 
 def _super_label(label: str) -> str:
@@ -62,7 +71,7 @@ def test_images_without_a_class_large_enough_are_refused() -> None:
 def test_batches_are_those_of_the_configuration(fields: dict[str, Any], composition: list[int]) -> None:
     sampler = read(fields)
     images, _ = leave_out_small_classes(_images(), sampler.smallest_class)
-    batches = list(build_sampler(sampler, images, n_batches=5, seed=0))
+    batches = list(batches_of(sampler, images))
     assert len(batches) == 5
     for batch in batches:
         assert len(batch) == sampler.batch_size
@@ -73,7 +82,7 @@ def test_hierarchical_batches_are_halves_of_two_super_labels() -> None:
     images, _ = leave_out_small_classes(_images(), 2)
     images = replace(images, super_labels=np.array([_super_label(label) for label in images.labels]))
     sampler = read({"kind": "hierarchical", "batch_size": 8, "per_class": 2})
-    for batch in build_sampler(sampler, images, n_batches=5, seed=0):
+    for batch in batches_of(sampler, images):
         assert Counter(images.super_labels[batch].tolist()) == {"longTrue": 4, "longFalse": 4}
         assert sorted(Counter(images.labels[batch].tolist()).values()) == [2, 2, 2, 2]
 
@@ -84,7 +93,7 @@ def test_hierarchical_batches_need_super_labels() -> None:
     with pytest.raises(
         ConfigError, match=r"two super-labels or more, the data sets have 1: set sampler.kind"
     ):
-        build_sampler(sampler, images, n_batches=5, seed=0)
+        batches_of(sampler, images)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_hierarchical_batches_need_super_labels() -> None:
 def test_seed_decides_on_the_batches(fields: dict[str, Any]) -> None:
     images, _ = leave_out_small_classes(_images(), 2)
     first, again, other = (
-        list(build_sampler(read(fields), images, n_batches=4, seed=seed)) for seed in (1, 1, 2)
+        list(read(fields).batches(images.labels, n_batches=4, seed=seed)) for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -122,7 +131,7 @@ def _mean_loss(fields: dict[str, Any], drawn_by: dict[str, Any]) -> tuple[float,
         class_sizes=np.bincount(images.class_ids).tolist(),
         batch_design=read(fields).batch_design,
     )
-    batches = build_sampler(read(drawn_by), images, n_batches=4_000, seed=0)
+    batches = read(drawn_by).batches(images.labels, n_batches=4_000)
     rows, labels = torch.from_numpy(embeddings), torch.from_numpy(images.class_ids)
     values = [loss(rows[batch], labels[batch]).item() for batch in batches]
     return float(np.mean(values)), _slow_full_loss(embeddings, images.class_ids, 4.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.models.errors import ConfigError
-from vicinal.models.samplers import SourceBalancedSampler
+from vicinal.models.samplers import SourceBalancedConfig
 
 # 40 classes of a large set, 3 of a small one, 4 images each.
 LABELS = np.repeat(np.arange(43), 4)
@@ -14,7 +14,9 @@ SOURCES = np.where(LABELS < 40, "large", "small")
 
 
 def batches(shares, n_batches: int = 30, seed: int = 0) -> list[list[int]]:
-    return list(SourceBalancedSampler(LABELS, SOURCES, shares, per_class=2, n_batches=n_batches, seed=seed))
+    size = 2 * sum(shares.values())
+    sampler = SourceBalancedConfig(batch_size=size, per_class=2, classes_per_source=shares)
+    return list(sampler.batches(LABELS, SOURCES, n_batches=n_batches, seed=seed))
 
 
 def test_every_batch_has_the_given_number_of_classes_of_each_source() -> None:

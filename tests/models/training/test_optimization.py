@@ -15,7 +15,8 @@ pytest.importorskip("timm")
 from torch import nn  # noqa: E402
 
 from vicinal.models.backbone import build_network, build_projector  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig, OptimizerConfig, ProjectorConfig  # noqa: E402
+from vicinal.models.configs.optimizers import OptimizerConfig  # noqa: E402
+from vicinal.models.configs.training import BackboneConfig, ProjectorConfig  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.training.optimization import (  # noqa: E402
     build_optimizer,

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.conftest import SHARED
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.datasets.protocol import open_archives, read_protocol
+from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.item_groups import PhotoGroups
@@ -39,8 +39,9 @@ def photos() -> tuple[FloatArray, list[str], list[dict[str, object]]]:
     root = Path(os.environ.get("VICINAL_TEST_DATA", SHARED / "data")) / "grocery"
     if not root.is_dir():
         pytest.skip(f"grocery photos not found at {root} (VICINAL_TEST_DATA)")
-    rows = read_protocol(root, split="calibration", roles=("gallery", "query"))
-    with open_archives(root) as read:
+    config = ProtocolConfig(kind="protocol", root=root, split="calibration", roles=("gallery", "query"))
+    rows = config.rows()
+    with config.open() as read:
         embeddings = normalize(np.stack([histogram(read(row)) for row in rows]))
     visits = [{"visit": "test" if row.path.startswith("test/") else "train"} for row in rows]
     return embeddings, [row.label for row in rows], visits

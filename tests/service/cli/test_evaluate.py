@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,3 +120,10 @@ def test_an_image_that_cannot_be_used_is_one_line(fail: Fail, tmp_path: Path) ->
         (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "set" / name).write_bytes(b"words")
     assert "image 'a/1.png' cannot be used" in fail("evaluate", "--data", "folder:set")
+
+
+def test_without_scikit_learn_the_extra_is_named_before_anything_is_read(
+    fail: Fail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert "pip install 'vicinal[train]'" in fail("evaluate", "--data", "folder:nowhere")

@@ -1,0 +1,113 @@
+"""Annotation files of a data set, read with their line numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vicinal.models.errors import DatasetError
+
+__all__ = ["Line", "read_csv", "read_lines"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of an annotation file.
+
+    Attributes:
+        path: The file.
+        number: Its line, from 1.
+        fields: Text by column.
+    """
+
+    path: Path
+    number: int
+    fields: Mapping[str, str]
+
+    def __getitem__(self, column: str) -> str:
+        return self.fields[column]
+
+    def integer(self, column: str) -> int:
+        """A column as a whole number.
+
+        Raises:
+            DatasetError: It is none.
+        """
+        try:
+            return int(self.fields[column])
+        except ValueError as error:
+            raise self.error(f"{column} '{self.fields[column]}' is no whole number") from error
+
+    def decimal(self, column: str) -> float:
+        """A column as a number.
+
+        Raises:
+            DatasetError: It is none.
+        """
+        try:
+            return float(self.fields[column])
+        except ValueError as error:
+            raise self.error(f"{column} '{self.fields[column]}' is no number") from error
+
+    def error(self, reason: str) -> DatasetError:
+        """The error that names this line."""
+        return DatasetError(f"'{self.path}' line {self.number}: {reason}")
+
+
+def read_lines(
+    path: Path, columns: Sequence[str], *, skip: int = 0, separator: str | None = None
+) -> Iterator[Line]:
+    """Lines of a text file; empty ones and a first one that names the columns are passed over.
+
+    Args:
+        path: UTF-8 text.
+        columns: What each line holds, all of it.
+        skip: Lines at the top that are left out.
+        separator: What stands between two fields; None for any white space.
+
+    Raises:
+        DatasetError: The file is not UTF-8, or a line has another number of fields.
+    """
+    for number, text in enumerate(_text(path).split("\n"), start=1):
+        if number <= skip or not text.strip():
+            continue
+        fields = [field.strip() for field in text.split(separator)]
+        if number == skip + 1 and fields == list(columns):
+            continue
+        if len(fields) != len(columns) or not all(fields):
+            expected = f"{separator or ''} ".join(columns)
+            raise Line(path, number, {}).error(f"'{text.strip()}', expected '{expected}'")
+        yield Line(path, number, dict(zip(columns, fields, strict=True)))
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> Iterator[Line]:
+    """Rows of a CSV file with a header row, which has these columns among others.
+
+    Raises:
+        DatasetError: The file is not UTF-8, a column is missing, or a row has another number of fields.
+    """
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+        missing = [column for column in columns if column not in header]
+        if missing:
+            raise DatasetError(f"'{path}' has no column '{missing[0]}', only {', '.join(header) or 'none'}")
+        for row in reader:
+            line = Line(path, reader.line_num, row)
+            # What is too much stands under the key None, what is too little is None.
+            if None in row or None in row.values():
+                raise line.error(f"the header row has {len(header)} fields, this one has not")
+            yield line
+    except csv.Error as error:
+        raise DatasetError(f"'{path}' line {reader.reader.line_num}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        # Some editors begin a file with a byte order mark.
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"'{path}' is not UTF-8 text") from error

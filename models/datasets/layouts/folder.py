@@ -1,0 +1,28 @@
+"""Class folders: one subfolder a class, its images inside."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.errors import DatasetError
+
+__all__ = ["FolderConfig"]
+
+
+class FolderConfig(ImageFolder):
+    """A folder with one subfolder a class."""
+
+    kind: Literal["folder"]
+
+    def rows(self) -> list[LabelledFile]:
+        """Images of the subfolders, by path; other files are passed over.
+
+        Raises:
+            DatasetError: There is no such folder.
+        """
+        if not self.root.is_dir():
+            raise DatasetError(f"there is no folder '{self.root}'")
+        paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in IMAGE_SUFFIXES)
+        return [LabelledFile(path.relative_to(self.root).as_posix(), path.parent.name) for path in paths]

@@ -1,0 +1,162 @@
+"""What every sampler has: batches as lists of positions, drawn from the images of each class."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.models.errors import ConfigError
+
+__all__ = [
+    "Array",
+    "Batches",
+    "ClassTurns",
+    "Draw",
+    "Members",
+    "Sampler",
+    "draw_images",
+    "members_by_class",
+    "members_of_pairs",
+]
+
+Array = npt.NDArray[Any]
+# Positions of the images of one class.
+Members = npt.NDArray[np.intp]
+# Batches without end, by the seed.
+Draw = Callable[[int], Iterator[list[int]]]
+
+
+class Batches:
+    """Batches as lists of positions; iterating anew gives the same ones.
+
+    Args:
+        draw: Draws batches without end.
+        n_batches: Batches of one pass.
+        seed: The same seed gives the same batches.
+    """
+
+    def __init__(self, draw: Draw, n_batches: int, seed: int) -> None:
+        self.n_batches = n_batches
+        self._draw = draw
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return self.n_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from islice(self._draw(self._seed), self.n_batches)
+
+
+class Sampler(BaseModel, ABC):
+    """What the configuration of every sampler has.
+
+    Attributes:
+        chunk_size: Images embedded at a time (multistage back-propagation): the batch then needs no more
+            memory than a chunk, and one more forward pass. None embeds the batch at once.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chunk_size: int | None = Field(None, ge=1)
+
+    @property
+    def smallest_class(self) -> int:
+        """Least images of a class that can be drawn: 2, what a pair needs."""
+        return 2
+
+    @property
+    def images_per_class(self) -> int | None:
+        """Images that a batch has of each of its classes; None where that differs."""
+        return None
+
+    @property
+    def max_per_class(self) -> int | None:
+        """Largest number of images of one class in a batch."""
+        return self.images_per_class
+
+    @property
+    def batch_design(self) -> dict[str, Any] | None:
+        """Design that makes the balanced contrastive loss exact; None where pairs are not drawn uniformly."""
+        return None
+
+    def batches(
+        self, labels: npt.ArrayLike, groups: npt.ArrayLike = (), *, n_batches: int, seed: int = 0
+    ) -> Batches:
+        """Batches of these images.
+
+        Args:
+            labels: (n,) labels.
+            groups: (n,) super-label of each image for `hierarchical`, its data set for `source_balanced`; the
+                other samplers pass them over.
+            n_batches: Batches of one pass.
+            seed: The same seed gives the same batches.
+
+        Raises:
+            ConfigError: The images cannot fill such batches.
+        """
+        return Batches(self._drawing(np.asarray(labels), np.asarray(groups)), n_batches, seed)
+
+    @abstractmethod
+    def _drawing(self, labels: Array, groups: Array, /) -> Draw:
+        """What draws the batches; raises a ConfigError where the images cannot fill them."""
+
+
+def members_by_class(labels: npt.ArrayLike) -> list[Members]:
+    """Positions of each class's images, in the order of the labels.
+
+    Args:
+        labels: (n,) labels.
+    """
+    array = np.asarray(labels)
+    order = np.argsort(array, kind="stable")
+    _, starts = np.unique(array[order], return_index=True)
+    return np.split(order, starts[1:]) if len(order) else []
+
+
+def members_of_pairs(labels: npt.ArrayLike) -> list[Members]:
+    """`members_by_class` of labels that all have a pair.
+
+    Raises:
+        ConfigError: A class has a single image.
+    """
+    members = members_by_class(labels)
+    single = [np.asarray(labels)[group[0]] for group in members if len(group) == 1]
+    if single:
+        raise ConfigError(
+            f"{len(single)} classes have one image (first: {single[0]}): "
+            "a pair needs two; leave these classes out"
+        )
+    return members
+
+
+def draw_images(rng: np.random.Generator, members: Members, per_class: int) -> list[int]:
+    """`per_class` of a class's images, some twice only where there are fewer."""
+    drawn: list[int] = rng.choice(members, per_class, replace=len(members) < per_class).tolist()
+    return drawn
+
+
+class ClassTurns:
+    """Draws classes without replacement until all had their turn, then anew.
+
+    Args:
+        classes: What to draw from, by number.
+    """
+
+    def __init__(self, classes: list[int]) -> None:
+        self.classes = classes
+        self._waiting: list[int] = []
+
+    def draw(self, rng: np.random.Generator, n_classes: int) -> list[int]:
+        """`n_classes` different classes, at most as many as there are."""
+        if len(self._waiting) < n_classes:
+            fresh = rng.permutation(len(self.classes)).tolist()
+            waiting = set(self._waiting)
+            self._waiting += [index for index in fresh if index not in waiting]
+        chosen, self._waiting = self._waiting[:n_classes], self._waiting[n_classes:]
+        return [self.classes[index] for index in chosen]
