@@ -11,7 +11,7 @@ import typer
 from vicinal.service.calibrator.item_groups import read_coarse_labels
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.queries import read_queries
-from vicinal.service.cli.console import console, errors, print_json, progress_bar
+from vicinal.service.cli.console import console, errors, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -19,7 +19,7 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.reports.text import print_calibration
+from vicinal.service.reports.text import calibration_lines
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import run_calibration
 
@@ -92,9 +92,9 @@ def calibrate(
         found = run_calibration(matcher, options, reading, on_progress=show)
     record = matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
     for one in reading.failures if reading else ():
-        said = errors if json_output else console
-        said.print(f"left out {one.path}: {one.reason}", markup=False, highlight=False, soft_wrap=True)
+        say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
     else:
-        print_calibration(record)
+        for line in calibration_lines(record):
+            say(line)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.console import console, print_json, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -23,7 +23,8 @@ from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import describe_history, describe_record, report_record
-from vicinal.service.reports.text import print_calibration
+from vicinal.service.reports.text import calibration_lines
+from vicinal.service.reports.words import drift_words, percent, rate_name, span
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.thresholds.decision import require_score
@@ -71,7 +72,7 @@ def list_all(
             one.id,
             one.target or "set by hand",
             f"{one.threshold:.4f}",
-            *("" if rate is None else _percent(rate) for rate in rates),
+            *("" if rate is None else percent(rate) for rate in rates),
             f"{one.n_items:,}",
             one.pipeline,
         )
@@ -111,8 +112,8 @@ def report(
         return
     path = output or Path(f"{record.id}.html")
     path.write_text(render_report(found, matcher.gallery), encoding="utf-8")
-    console.print(found.verdict, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Report written to {path}", markup=False, highlight=False, soft_wrap=True)
+    say(found.verdict)
+    say(f"Report written to {path}")
 
 
 @app.command("activate")
@@ -200,15 +201,8 @@ def drift(
     found = read_drift(matcher.calibrations, record)
     if json_output:
         print_json(found.model_dump(mode="json"))
-    elif found.level == "unknown":
-        console.print(f"Drift from calibration {record.id} is unknown: {found.reason}", soft_wrap=True)
     else:
-        console.print(
-            f"Drift from calibration {record.id}: [bold]{found.level}[/], PSI {found.psi:.3f} of "
-            f"{found.n_queries:,} searches (by chance up to {found.chance_psi:.3f}); without a match "
-            f"{_percent(found.no_match_now or 0.0)}, then {_percent(found.no_match_then or 0.0)}",
-            soft_wrap=True,
-        )
+        say(f"Drift from calibration {record.id}: {drift_words(found)}")
 
 
 def _choice(refine: RefineChoice, rerank: RerankChoice) -> PipelineChoice:
@@ -231,9 +225,10 @@ def _print_record(matcher: Matcher, record: CalibrationRecord, *, json_output: b
     if json_output:
         print_json(found.model_dump(mode="json"))
         return
-    print_calibration(record)
+    for line in calibration_lines(record):
+        say(line)
     state = "in force" if found.is_active else "not in force"
-    console.print(f"  {state}" + (f"; {found.reason}" if found.reason else ""), markup=False, soft_wrap=True)
+    say(f"  {state}" + (f"; {found.reason}" if found.reason else ""))
 
 
 def _print_dry_run(found: DryRunResult) -> None:
@@ -247,10 +242,10 @@ def _print_dry_run(found: DryRunResult) -> None:
     sides = [{} if found.current is None else found.current.rates, found.tried.rates]
     for name in dict.fromkeys(name for side in sides for name in side):
         cells = [
-            f"{_percent(one.rate)} [{_percent(one.low)} to {_percent(one.high)}]" if one else "not known"
+            f"{percent(one.rate)} [{span(one.low, one.high)}]" if one else "not known"
             for one in (side.get(name) for side in sides)
         ]
-        table.add_row(name if name == "precision" else name.upper(), *cells)
+        table.add_row(rate_name(name), *cells)
     console.print(table)
     for kind, flips in found.flips.items():
         console.print(
@@ -258,8 +253,4 @@ def _print_dry_run(found: DryRunResult) -> None:
             f"{flips.to_no_match:,} lose it"
         )
     for warning in found.warnings:
-        console.print(f"  note: {warning}", markup=False, soft_wrap=True)
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.3g} %"
+        say(f"  note: {warning}")

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Update", "console", "errors", "print_json", "progress_bar"]
+__all__ = ["Update", "console", "errors", "print_json", "progress_bar", "say"]
 
 console = Console()
 errors = Console(stderr=True)
@@ -66,6 +66,11 @@ def progress_bar() -> Iterator[Update]:
             progress.update(tasks[stage], completed=done, total=total, note=note)
 
         yield update
+
+
+def say(line: str, *, to: Console = console) -> None:
+    """One line for people, as it is: neither wrapped nor read as markup."""
+    to.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""`vicinal explain`: what the refiner does with a picture, as a figure."""
+"""`vicinal explain`: what the refiner does with a picture, as a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from vicinal.refine.errors import RefinerNotFoundError
-from vicinal.service.cli.console import console, print_json
+from vicinal.service.cli.console import console, print_json, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -19,7 +19,7 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.matcher.explanation import Explanation
-from vicinal.service.reports.explanation_figure import draw_explanation
+from vicinal.service.reports.page import render_explanation
 from vicinal.service.scoring.pipeline import RefineChoice
 
 __all__ = ["explain"]
@@ -29,7 +29,8 @@ def explain(
     image: Annotated[Path, typer.Argument(help="The image to search for.")],
     gallery: GalleryOption,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="PNG file to draw the way of the query into.")
+        Path | None,
+        typer.Option("--output", "-o", dir_okay=False, help="HTML file to draw the way of the query in."),
     ] = None,
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
@@ -44,13 +45,13 @@ def explain(
     if explanation is None:
         raise RefinerNotFoundError(matcher.embedder.bundle.name)
     if output is not None:
-        draw_explanation(output, explanation, title=image.name)
+        output.write_text(render_explanation(explanation, title=image.name), encoding="utf-8")
     if json_output:
         print_json(asdict(explanation))
     else:
         _print_explanation(explanation)
         if output is not None:
-            console.print(f"Drawn in {output}", markup=False, soft_wrap=True)
+            say(f"Drawn in {output}")
 
 
 def _print_explanation(explanation: Explanation) -> None:

@@ -26,7 +26,7 @@ from vicinal.service.comparisons.pipeline_record import (
 )
 from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, activate_pipeline
 from vicinal.service.errors import RequestError
-from vicinal.service.reports.charts import percent
+from vicinal.service.reports.words import percent, rate_name, span
 
 __all__ = ["compare_pipelines_of", "use_pipeline"]
 
@@ -110,7 +110,7 @@ def use_pipeline(
 
 
 def _print_comparison(found: PipelineComparison) -> None:
-    name = found.asked.upper()
+    name = rate_name(found.asked)
     columns = ("", "pipeline", "threshold", name, "to the present", "R@1", "MAP@R", "AUROC", "OPIS")
     table = Table(*columns, box=None)
     for one in found.variants:
@@ -123,7 +123,7 @@ def _print_comparison(found: PipelineComparison) -> None:
             mark,
             one.key,
             f"{figures.threshold:.4f}",
-            f"{percent(figures.error.rate)} [{percent(figures.error.low)} to {percent(figures.error.high)}]",
+            f"{percent(figures.error.rate)} [{span(figures.error.low, figures.error.high)}]",
             _points(one.differences.get("error")),
             percent(figures.hit_rate.rate),
             f"{figures.map_at_r:.3f}",

@@ -1,28 +1,22 @@
-"""Report charts: lines, areas, bars and intervals as inline SVG, in the colors of the page around them.
+"""Charts: where lines, areas, bars and intervals stand in a drawing; the templates make SVG of that.
 
-A chart has a fixed drawing area that the page scales to its column; what it shows is told by CSS classes:
-`line`, `area`, `bar`, `interval` and `band` with `s1`, `s2` and so on for the series.
+A chart has a fixed drawing area that the page scales to its column. What is drawn is told by CSS classes:
+`line`, `area`, `bar`, `interval`, `mark`, `band` or `dot`, with `s1`, `s2` and so on for the series.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from vicinal.service.reports.markup import Element, element
+__all__ = ["ASPECT", "Axis", "Chart", "Path", "log_ticks", "round_ticks"]
 
-__all__ = ["Axis", "Chart", "log_ticks", "percent", "round_ticks"]
-
-WIDTH, HEIGHT = 460.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 448.0, 12.0, 236.0
+ASPECT = (RIGHT - LEFT) / (BOTTOM - TOP)
 
-Values = Sequence[float | None]
-
-
-def percent(rate: float) -> str:
-    """A share in [0, 1] for people."""
-    return f"{100 * rate:.3g} %"
+Place = tuple[float, float]
 
 
 def round_ticks(low: float, high: float, n: int = 5) -> tuple[float, ...]:
@@ -69,12 +63,23 @@ class Axis:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    @property
-    def ticked(self) -> tuple[float, ...]:
-        """Values with a tick."""
-        if self.ticks is not None:
-            return self.ticks
-        return log_ticks(self.low, self.high) if self.is_log else round_ticks(self.low, self.high)
+    def texts(self) -> list[tuple[float, str]]:
+        """Every value with a tick, and how it is written."""
+        chosen = log_ticks if self.is_log else round_ticks
+        ticks = chosen(self.low, self.high) if self.ticks is None else self.ticks
+        return [(value, self.written(value)) for value in ticks]
+
+
+class Path(NamedTuple):
+    """A line or filled outline: CSS classes, SVG's path data, and what it is called.
+
+    `name` is shown when somebody points at it, `legend` below the chart.
+    """
+
+    kind: str
+    d: str
+    name: str | None
+    legend: str | None
 
 
 @dataclass
@@ -82,124 +87,69 @@ class Chart:
     """One chart; what is drawn first lies below.
 
     Attributes:
+        title: What it shows.
         x: Values along the bottom.
         y: Values along the left side.
-        title: What it shows, for those who cannot see it.
+        paths: What is drawn.
+        texts: Place and text of what is written into the drawing.
     """
 
+    title: str
     x: Axis
     y: Axis
-    title: str
-    _layers: list[Element] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
+    texts: list[tuple[float, float, str]] = field(default_factory=list)
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
+    def at(self, x: float, y: float) -> Place:
         """Place of a point on the drawing."""
-        return LEFT + (RIGHT - LEFT) * self.x.share(x), BOTTOM - (BOTTOM - TOP) * self.y.share(y)
+        place = LEFT + (RIGHT - LEFT) * self.x.share(x), BOTTOM - (BOTTOM - TOP) * self.y.share(y)
+        return round(place[0], 1), round(place[1], 1)
 
-    def line(self, xs: Sequence[float], ys: Values, series: str, *, name: str | None = None) -> None:
-        """A line through points; it is broken where y is None.
-
-        Args:
-            xs: Values along the bottom.
-            ys: As many values along the side.
-            series: CSS classes of the line.
-            name: Shown when somebody points at it.
-        """
-        runs: list[list[str]] = [[]]
-        for x, y in zip(xs, ys, strict=True):
+    def line(
+        self,
+        kind: str,
+        points: Iterable[tuple[float, float | None]],
+        *,
+        name: str | None = None,
+        legend: str | None = None,
+    ) -> None:
+        """A line through points, or an outline to fill; it is broken where y is None."""
+        runs: list[list[Place]] = [[]]
+        for x, y in points:
             if y is None:
                 runs.append([])
             else:
-                runs[-1].append(_pair(self.at(x, y)))
-        path = " ".join("M" + " L".join(run) for run in runs if run)
-        if path:
-            hint = None if name is None else element("title", name)
-            self._layers.append(element("path", hint, d=path, class_=f"line {series}"))
+                runs[-1].append(self.at(x, y))
+        d = " ".join("M" + " L".join(f"{x:g},{y:g}" for x, y in run) for run in runs if run)
+        if d:
+            self.paths.append(Path(kind, d, name, legend))
 
-    def steps(self, edges: Sequence[float], heights: Sequence[float], series: str) -> None:
-        """A histogram as one filled outline: height i stands from edge i to edge i + 1."""
-        points = [(edges[0], self.y.low)]
-        for left, right, height in zip(edges, edges[1:], heights, strict=False):
-            points += [(left, height), (right, height)]
-        points.append((edges[len(heights)], self.y.low))
-        path = "M" + " L".join(_pair(self.at(*point)) for point in points) + " Z"
-        self._layers.append(element("path", d=path, class_=f"area {series}"))
+    def steps(
+        self, kind: str, edges: Sequence[float], heights: Sequence[float], *, legend: str | None = None
+    ) -> None:
+        """A histogram as one outline: height i stands from edge i to edge i + 1."""
+        tops = zip(edges, edges[1:], heights, strict=False)
+        corners = [corner for left, right, height in tops for corner in ((left, height), (right, height))]
+        self.line(kind, [(edges[0], self.y.low), *corners, (edges[-1], self.y.low)], legend=legend)
 
-    def bar(self, left: float, right: float, height: float, series: str) -> None:
-        """A bar from the bottom."""
-        (x0, y0), (x1, y1) = self.at(left, self.y.low), self.at(right, height)
-        self._layers.append(_rectangle(x0, y1, x1, y0, f"bar {series}"))
-
-    def band(self, low: float, high: float) -> None:
-        """A shaded range of x."""
-        (x0, y0), (x1, y1) = self.at(low, self.y.low), self.at(high, self.y.high)
-        self._layers.append(_rectangle(x0, y1, x1, y0, "band"))
-
-    def mark(self, x: float) -> None:
+    def mark(self, x: float, legend: str) -> None:
         """A dashed vertical line."""
-        (x0, y0), (_, y1) = self.at(x, self.y.low), self.at(x, self.y.high)
-        self._layers.append(_segment(x0, y0, x0, y1, "mark"))
+        self.line("mark", [(x, self.y.low), (x, self.y.high)], legend=legend)
 
-    def interval(self, x: float, low: float, high: float, series: str, *, shift: float = 0.0) -> None:
-        """An interval along the side, with a stroke at both ends.
+    def interval(self, kind: str, x: float, low: float, high: float, *, shift: float = 0.0) -> None:
+        """An interval along the side, with a stroke at both ends, drawn `shift` beside its place."""
+        (place, bottom), (_, top) = self.at(x, low), self.at(x, high)
+        end = "h8 m-8,0"
+        d = f"M{place + shift - 4:g},{bottom:g} {end} m4,0 V{top:g} m-4,0 {end}"
+        self.paths.append(Path(f"interval {kind}", d, None, None))
 
-        Args:
-            x: Where it stands.
-            low: Lower end.
-            high: Upper end.
-            series: CSS classes.
-            shift: How far aside it is drawn, so that two of them can be told apart.
-        """
-        (x0, y0), (_, y1) = self.at(x, low), self.at(x, high)
-        x0 += shift
-        self._layers.append(_segment(x0, y0, x0, y1, f"interval {series}"))
-        for y in (y0, y1):
-            self._layers.append(_segment(x0 - 4, y, x0 + 4, y, f"interval {series}"))
+    def dot(self, kind: str, place: Place, radius: float, *, name: str, legend: str | None = None) -> None:
+        """A disc around a place."""
+        x, y = self.at(*place)
+        half = f"a{radius:.1f},{radius:.1f} 0 1 1"
+        d = f"M{x - radius:.1f},{y:g} {half} {2 * radius:.1f},0 {half} {-2 * radius:.1f},0"
+        self.paths.append(Path(f"dot {kind}", d, name, legend))
 
-    def svg(self) -> Element:
-        """The drawing."""
-        return element(
-            "svg",
-            element("title", self.title),
-            self._grid(),
-            self._layers,
-            _name(self.x.label, f"translate({(LEFT + RIGHT) / 2:g} {HEIGHT - 8:g})"),
-            _name(self.y.label, f"translate(12 {(TOP + BOTTOM) / 2:g}) rotate(-90)"),
-            viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
-            role="img",
-            class_="chart",
-        )
-
-    def _grid(self) -> Element:
-        drawn = []
-        for tick in self.x.ticked:
-            x, y = self.at(tick, self.y.low)
-            drawn.append(_segment(x, y, x, y + 4, "tick"))
-            drawn.append(element("text", self.x.written(tick), x=_short(x), y=y + 17, text_anchor="middle"))
-        for tick in self.y.ticked:
-            x, y = self.at(self.x.low, tick)
-            drawn.append(_segment(x, y, RIGHT, y, "grid"))
-            drawn.append(element("text", self.y.written(tick), x=x - 6, y=_short(y + 4), text_anchor="end"))
-        return element("g", drawn, class_="axes")
-
-
-def _pair(place: tuple[float, float]) -> str:
-    return f"{place[0]:.1f},{place[1]:.1f}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}"
-
-
-def _name(text: str, place: str) -> Element:
-    return element("text", text, transform=place, class_="name", text_anchor="middle")
-
-
-def _segment(x0: float, y0: float, x1: float, y1: float, kind: str) -> Element:
-    return element("line", x1=_short(x0), y1=_short(y0), x2=_short(x1), y2=_short(y1), class_=kind)
-
-
-def _rectangle(x0: float, y0: float, x1: float, y1: float, kind: str) -> Element:
-    return element(
-        "rect", x=_short(x0), y=_short(y0), width=_short(x1 - x0), height=_short(y1 - y0), class_=kind
-    )
+    def write(self, place: Place, text: str) -> None:
+        """A text around a place."""
+        self.texts.append((*self.at(*place), text))

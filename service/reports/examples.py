@@ -1,74 +1,91 @@
-"""Report examples: pairs of query and item that were decided wrongly, with thumbnails."""
+"""Report examples: pairs of query and item that were decided wrongly, with small pictures of the items."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
+from PIL import Image
+
+from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.curves import Example
-from vicinal.service.reports.markup import Element, element
 from vicinal.service.reports.report import ReportBody
-from vicinal.service.reports.report_parts import section_head
-from vicinal.service.reports.report_thumbnails import embed_thumbnails
 
-__all__ = ["examples_section"]
+__all__ = ["ShownExample", "embed_thumbnails", "worst_examples"]
 
 _MOST_EXAMPLES = 8
-_ACCEPTS = (
-    "Queries without a mate, or with their label taken out of the gallery, that score highest with something."
-)
-_REJECTS = "Queries with a mate whose best mate scores lowest."
+# Of all data URIs together.
+_MOST_BYTES = 300_000
+_SIDE = 128
+_QUALITY = 78
 
 
-def examples_section(report: ReportBody, gallery: Gallery) -> Element | None:
-    """The worst false accepts and false rejects of a calibration; None where they are not kept.
+class ShownExample(NamedTuple):
+    """An example with the pictures of its query and its item, as data URIs; None without one."""
+
+    example: Example
+    query_picture: str | None
+    item_picture: str | None
+
+
+def worst_examples(report: ReportBody, gallery: Gallery) -> tuple[list[ShownExample], list[ShownExample]]:
+    """The worst false accepts and the worst false rejects of a calibration, as far as they are kept.
 
     Args:
         report: All that is known of the calibration.
-        gallery: Where the thumbnails come from.
+        gallery: Where the pictures come from.
     """
     details, record = report.details, report.record
     if details is None:
-        return None
+        return [], []
     accepts, rejects = details.false_accepts[:_MOST_EXAMPLES], details.false_rejects[:_MOST_EXAMPLES]
+    # In turns, so that both kinds get pictures.
+    turns = [one for both in zip_longest(accepts, rejects) for one in both if one is not None]
     # Queries from outside are no items, whatever they are called.
     is_item = record.source == "leave_one_out"
-    # In turns, so that both kinds get pictures.
-    order = sorted([*enumerate(accepts), *enumerate(rejects)], key=lambda one: one[0])
-    ids = [item_id for _, one in order for item_id in (one.query if is_item else None, one.item)]
+    ids = [item_id for one in turns for item_id in (one.query if is_item else None, one.item)]
     pictures = embed_thumbnails(gallery, record.version, ids)
-    by_example = {id(one): pictures[2 * i : 2 * i + 2] for i, (_, one) in enumerate(order)}
-    return element(
-        "section",
-        _list("Worst false accepts", _ACCEPTS, [_pair(one, by_example[id(one)]) for one in accepts]),
-        _list("Worst false rejects", _REJECTS, [_pair(one, by_example[id(one)]) for one in rejects]),
-    )
+    shown = {
+        id(one): ShownExample(one, query, item)
+        for one, query, item in zip(turns, pictures[::2], pictures[1::2], strict=True)
+    }
+    return [shown[id(one)] for one in accepts], [shown[id(one)] for one in rejects]
 
 
-def _list(title: str, text: str, pairs: Sequence[Element]) -> Sequence[Element]:
-    listed = element("ul", pairs, class_="pairs") if pairs else element("p", "There are none.")
-    return [*section_head(title, text), listed]
+def embed_thumbnails(
+    gallery: Gallery, version: int, item_ids: Sequence[str | None], *, most_bytes: int = _MOST_BYTES
+) -> list[str | None]:
+    """A data URI for each item; None where there is no picture, or no room is left.
+
+    Args:
+        gallery: The gallery.
+        version: The version that was calibrated on.
+        item_ids: Whose pictures, the most important first; None for what is no item.
+        most_bytes: Most characters of all URIs together.
+    """
+    known: dict[str, str | None] = {}
+    found: list[str | None] = []
+    left = most_bytes
+    for item_id in item_ids:
+        if item_id is not None and item_id not in known:
+            known[item_id] = _uri(gallery, version, item_id)
+        uri = None if item_id is None else known[item_id]
+        found.append(uri if uri is not None and len(uri) <= left else None)
+        left -= len(found[-1] or "")
+    return found
 
 
-def _pair(example: Example, pictures: Sequence[str | None]) -> Element:
-    query, item = pictures
-    return element(
-        "li",
-        _side("query", query, example.query_label, example.query),
-        _side("item", item, example.item_label, example.item),
-        element("p", f"score {example.score:.4f}"),
-        class_="card pair",
-    )
-
-
-def _side(kind: str, picture: str | None, label: str | None, name: str | None) -> Element:
-    shown = element("div", "no picture", class_="none")
-    if picture is not None:
-        shown = element("img", src=picture, alt=f"{kind}: {label or 'no label'}", loading="lazy")
-    return element(
-        "div",
-        shown,
-        element("b", label or "no label"),
-        element("small", f"{kind} {name or ''}"),
-        class_="side",
-    )
+def _uri(gallery: Gallery, version: int, item_id: str) -> str | None:
+    try:
+        stored = gallery.thumbnail(version, item_id)
+    except IndexerError:
+        return None
+    stream = io.BytesIO()
+    with Image.open(io.BytesIO(stored)) as image:
+        image.thumbnail((_SIDE, _SIDE))
+        image.convert("RGB").save(stream, "JPEG", quality=_QUALITY, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

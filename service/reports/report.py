@@ -12,7 +12,7 @@ from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.record import CalibrationRecord, Rates
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.verdict import describe_verdict
+from vicinal.service.reports.text import describe_verdict
 from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState

@@ -1,122 +1,113 @@
-"""A calibration in words: the threshold, its rates with intervals, and what they let expect."""
+"""A calibration in words: one plain sentence on what it promises, and all its figures line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vicinal.calibration import Target
 from vicinal.service.calibrator.evidence import Evidence, RateEvidence
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console
+from vicinal.service.reports.words import (
+    RATES,
+    SPACES,
+    grouping_words,
+    labels_behind,
+    measured_rates,
+    percent,
+    rate_name,
+    rate_with_interval,
+    span,
+)
 
-__all__ = ["print_calibration"]
-
-_SPACES = {"initial": "the embeddings", "refined": "the refined embeddings", "final": "final scores"}
-_RATE_NAMES = {"hit_rate_1": "R@1"}
-_TRIALS = {
-    "far": "negative pairs",
-    "frr": "positive pairs",
-    "fpir": "queries without a mate",
-    "fnir": "queries with a mate",
-    "precision": "returned matches",
-}
+__all__ = ["calibration_lines", "describe_verdict"]
 
 
-def print_calibration(record: CalibrationRecord) -> None:
-    """Say what a calibration found."""
-    console.print(
-        f"Threshold [bold]{record.threshold:.4f}[/] for {record.target} on {record.n_items:,} items "
-        f"({record.pipeline.key}), calibration {record.id}",
-        soft_wrap=True,
+def describe_verdict(record: CalibrationRecord) -> str:
+    """What a calibration promises, on how little, and what it says nothing of."""
+    threshold = f"From a score of {record.threshold:.4f} on an item counts as a match"
+    if record.source == "by_hand" or record.target is None:
+        return f"{threshold}; this was set by hand, so that no error rate is known for it."
+    *limits, last = _limits(record)
+    beyond = f"{', '.join(limits)} or {last}"
+    achieved = _achieved(record.target, {} if record.evidence is None else record.evidence.rates)
+    return f"{threshold}, asked for as {record.target}: {achieved}; this says nothing of {beyond}."
+
+
+def _achieved(target: Target, rates: dict[str, RateEvidence]) -> str:
+    names = [
+        name for name in (("far", "frr") if target.rate == "utility" else (target.rate,)) if name in rates
+    ]
+    if not names:
+        return "its record holds no intervals, and what it achieves is not known"
+    found = [f"{rate_with_interval(rates[name])} of the {' '.join(RATES[name])}" for name in names]
+    return f"{' and '.join(found)}, measured on {labels_behind(rates[names[0]])}"
+
+
+def _limits(record: CalibrationRecord) -> Iterator[str]:
+    if record.source == "leave_one_out":
+        yield "photos unlike the gallery's own"
+    else:
+        yield "queries unlike those it was made with"
+    yield f"galleries of more than {record.n_items:,} items"
+    evidence = record.evidence
+    if evidence is None or evidence.near_fpir is None or evidence.far_fpir is None:
+        yield "other kinds of labels"
+    yield "other pipelines"
+
+
+def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
+    """What a calibration found, line by line."""
+    yield (
+        f"Threshold {record.threshold:.4f} for {record.target} on {record.n_items:,} items "
+        f"({record.pipeline.key}), calibration {record.id}"
     )
-    for line in _lines(record):
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _lines(record: CalibrationRecord) -> Iterator[str]:
     if record.evidence:
         yield from _rates(record.evidence)
         if record.rates and record.rates.hit_rate_1 is not None:
-            yield f"hit rate R@1 {_percent(record.rates.hit_rate_1)}, whatever the threshold"
+            yield f"  hit rate R@1 {percent(record.rates.hit_rate_1)}, whatever the threshold"
         yield from _classes(record.evidence)
-        yield from _grouping(record.evidence)
+        if record.evidence.grouping:
+            yield f"  {grouping_words(record.evidence.grouping)}"
         yield from _expectations(record, record.evidence)
     for warning in record.warnings:
-        yield f"note: {warning}"
+        yield f"  note: {warning}"
 
 
 def _rates(evidence: Evidence) -> Iterator[str]:
-    for name, trials in _TRIALS.items():
-        if name in evidence.rates:
-            yield _rate(_shown(name), evidence.rates[name], trials)
+    for name, words, found in measured_rates(evidence):
+        if found is None:
+            yield f"  {name} not measured: there were no {words.trials}"
         else:
-            yield f"{_shown(name)} not measured: there were no {trials}"
-    for kind, found in (("near", evidence.near_fpir), ("far", evidence.far_fpir)):
-        if found:
-            yield _rate(f"FPIR of {kind} labels", found, f"{kind} queries without a mate")
-
-
-def _rate(name: str, found: RateEvidence, trials: str) -> str:
-    without = " to ".join(_percent(rate) for rate in found.leave_one_label_out)
-    return (
-        f"{name} {_percent(found.rate)}, 95 % interval {_percent(found.low)} to {_percent(found.high)}, of "
-        f"{found.n_trials:,} {trials} of {found.n_labels:,} labels (worth {found.effective_labels:.3g} of "
-        f"equal size; {without} without one of them)"
-    )
-
-
-def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
-    if record.target and evidence.predictions:
-        sets = ", ".join(
-            f"{one.n_labels} labels {_percent(one.low)} to {_percent(one.high)}"
-            for one in evidence.predictions
-        )
-        yield f"further labels will show, 95 times in 100, {_shown(record.target.rate)} of: {sets}"
-    if evidence.larger_galleries:
-        sizes = ", ".join(
-            f"{one.ratio} times the labels {_percent(one.fitted)} to {_percent(one.independent)}"
-            for one in evidence.larger_galleries
-        )
-        yield f"in a larger gallery FPIR will be: {sizes} (by its growth so far; if all labels tempt alike)"
-    if evidence.margins:
-        yield (
-            f"margins for training with TCM: m+ {evidence.margins.positive:.3f}, "
-            f"m- {evidence.margins.negative:.3f}"
-        )
+            yield (
+                f"  {name} {rate_with_interval(found)}: of {found.n_trials:,} {words.trials}, "
+                f"{labels_behind(found)}; {span(*found.leave_one_label_out)} with one label left out"
+            )
 
 
 def _classes(evidence: Evidence) -> Iterator[str]:
     for space, found in evidence.opis.items():
         floor = ""
         if found.floor is not None:
-            floor = f", where equal classes would show {found.floor:.2g} and {found.epsilon_floor:.2g}"
+            floor = f"; equal classes would show {found.floor:.2g} and {found.epsilon_floor:.2g}"
         yield (
-            f"OPIS of {_SPACES[space]} {found.opis:.2g}, 10 %-OPIS {found.epsilon_opis:.2g}{floor} "
-            f"({found.n_classes:,} labels)"
+            f"  OPIS of {SPACES[space]} {found.opis:.2g} and 10 %-OPIS {found.epsilon_opis:.2g}, over "
+            f"{found.n_classes:,} labels{floor}"
         )
     if evidence.worst_classes:
         named = ", ".join(f"{one.label} {one.mean_utility:.2f}" for one in evidence.worst_classes)
-        yield f"labels with the lowest utility over the calibration range: {named}"
+        yield f"  labels with the lowest utility over the calibration range: {named}"
 
 
-def _grouping(evidence: Evidence) -> Iterator[str]:
-    found = evidence.grouping
-    if found is None:
-        return
-    yield f"photos of one {found.column} kept apart: {found.n_groups:,} groups"
-    names = [name for name in ("far", "frr", "fpir", "fnir", "hit_rate_1") if name in found.promised]
-    promises = ", ".join(
-        f"{_RATE_NAMES.get(name, name.upper())} {_percent(found.promised[name])} promised, "
-        f"{_percent(found.shown[name])} shown"
-        for name in names
-        if name in found.shown
-    )
-    threshold = "" if found.ungrouped_threshold is None else f" (threshold {found.ungrouped_threshold:.4f})"
-    yield f"optimism without groups{threshold}: {promises}"
-
-
-def _shown(rate: str) -> str:
-    return rate if rate == "precision" else rate.upper()
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.3g} %"
+def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
+    if record.target and evidence.predictions:
+        sets = ", ".join(f"{one.n_labels} labels {span(one.low, one.high)}" for one in evidence.predictions)
+        yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"
+    if evidence.larger_galleries:
+        sizes = ", ".join(
+            f"{one.ratio} times the labels {span(one.fitted, one.independent)}"
+            for one in evidence.larger_galleries
+        )
+        yield f"  FPIR in a larger gallery, from its growth so far to equally tempting labels: {sizes}"
+    if evidence.margins:
+        positive, negative = evidence.margins.positive, evidence.margins.negative
+        yield f"  margins for training with TCM: m+ {positive:.3f}, m- {negative:.3f}"

@@ -114,8 +114,8 @@ def test_photos_of_one_visit_are_kept_apart(run: Run, manifest: Path) -> None:
 def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
     lines = run("calibrate", "-g", "visits", "--group-by", "visit").stdout
-    assert "photos of one visit kept apart: 20 groups" in lines
-    assert "optimism without groups" in lines
+    assert "Photos of one visit were kept apart: 20 groups" in lines
+    assert "A calibration that mixes them" in lines
     assert "OPIS of final scores" in lines
     assert "labels with the lowest utility" in lines
 

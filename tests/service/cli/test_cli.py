@@ -87,7 +87,7 @@ def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir
     lines = [line.strip() for line in run("calibrate", "-g", "shoes").stdout.splitlines()]
     (fpir,) = (line for line in lines if line.startswith("FPIR 5 %"))
     assert "95 % interval" in fpir
-    assert "of 60 queries without a mate of 10 labels (worth 10 of equal size" in fpir
+    assert "of 60 queries without a mate, 10 labels; " in fpir
     for beginning in ("further labels will show, 95 times in 100, FPIR of: 10 labels 0 % to", "margins for"):
         assert any(line.startswith(beginning) for line in lines)
     assert any("10 times the labels" in line and "100 times" in line for line in lines)

@@ -1,9 +1,8 @@
-"""Explanation: the numbers are those of the refiner and of the search, and the figure shows them."""
+"""Explanation: the numbers are those of the refiner and of the search, and the page shows them."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,13 +17,12 @@ from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import MissingPackageError
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.explanation_figure import draw_explanation
+from vicinal.service.reports.page import render_explanation
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
@@ -139,14 +137,12 @@ def test_http_explains_a_picture_and_a_batch(
 def test_the_command_prints_and_draws(
     settings: Settings, view: View, tmp_path: Path, run: Callable[..., Result]
 ) -> None:
-    pytest.importorskip("matplotlib")
     view(3, 9).save(tmp_path / "query.png")
     options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
-    shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.png", *options).output
+    shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.html", *options).output
     assert "attention by step" in shown
-    with Image.open(tmp_path / "way.png") as drawn:
-        assert (drawn.format, drawn.width > 1000) == ("PNG", True)
-        assert len(drawn.convert("RGB").getcolors(2**24)) > 50
+    page = (tmp_path / "way.html").read_text(encoding="utf-8")
+    assert (page.count("<svg"), page.count('class="dot way"'), "<script" in page) == (1, 4, False)
     printed = run("explain", tmp_path / "query.png", "--json", *options).output
     assert len(json.loads(printed)["cosines"]) == 4
 
@@ -161,15 +157,8 @@ def explanation_of(n_neighbors: int) -> Explanation:
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 1, 9])
-def test_a_query_with_few_or_many_neighbors_is_drawn(tmp_path: Path, n_neighbors: int) -> None:
-    pytest.importorskip("matplotlib")
-    draw_explanation(tmp_path / "way.png", explanation_of(n_neighbors), title="query")
-    assert (tmp_path / "way.png").stat().st_size > 10_000
-
-
-def test_without_matplotlib_the_figure_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'vicinal\[train\]'"):
-        draw_explanation(tmp_path / "way.png", explanation_of(1), title="query")
+def test_a_query_with_few_or_many_neighbors_is_drawn(n_neighbors: int) -> None:
+    page = render_explanation(explanation_of(n_neighbors), title="<b>query</b>")
+    assert page.count('class="dot s') + page.count('class="dot other"') == n_neighbors
+    assert page.count('class="dot way"') == 3
+    assert ("There are no candidates" in page, "<b>query" in page) == (True, False)

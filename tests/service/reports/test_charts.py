@@ -7,15 +7,14 @@ import re
 
 import pytest
 
-from vicinal.service.reports.charts import Axis, Chart, log_ticks, round_ticks
-from vicinal.service.reports.markup import Element
+from vicinal.service.reports.charts import Axis, Chart, Path, log_ticks, round_ticks
 
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 448.0, 12.0, 236.0
 
 
 def chart(*, is_log: bool = False) -> Chart:
     y = Axis(0.001, 1.0, "share", is_log=True) if is_log else Axis(0.0, 0.5, "share")
-    return Chart(Axis(0.2, 0.9, "threshold"), y, "rates")
+    return Chart("rates", Axis(0.2, 0.9, "threshold"), y)
 
 
 def slow_place(x: float, y: float, *, is_log: bool) -> tuple[float, float]:
@@ -25,12 +24,8 @@ def slow_place(x: float, y: float, *, is_log: bool) -> tuple[float, float]:
     return 64 + 384 * x_share, 236 - 224 * y_share
 
 
-def points_of(drawn: Element) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", drawn.get("d"))]
-
-
-def layers(drawn: Chart, tag: str, kind: str) -> list[Element]:
-    return [one for one in drawn.svg().iter(tag) if kind in one.get("class", "").split()]
+def points_of(drawn: Path) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", drawn.d)]
 
 
 def assert_alike(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
@@ -43,11 +38,11 @@ def assert_alike(actual: list[tuple[float, float]], expected: list[tuple[float, 
 @pytest.mark.parametrize("is_log", [False, True])
 def test_a_line_goes_through_its_points(is_log: bool) -> None:
     drawn = chart(is_log=is_log)
-    xs, ys = [0.2, 0.31, 0.77, 0.9], [0.5, 0.1, 0.02, 0.003]
-    drawn.line(xs, ys, "s1")
-    (line,) = layers(drawn, "path", "line")
-    expected = [slow_place(x, y, is_log=is_log) for x, y in zip(xs, ys, strict=True)]
-    assert_alike(points_of(line), expected)
+    points = [(0.2, 0.5), (0.31, 0.1), (0.77, 0.02), (0.9, 0.003)]
+    drawn.line("line s1", points, name="FAR")
+    (line,) = drawn.paths
+    assert (line.kind, line.name) == ("line s1", "FAR")
+    assert_alike(points_of(line), [slow_place(*point, is_log=is_log) for point in points])
 
 
 def test_a_chart_upside_down_or_of_another_scale_would_be_noticed() -> None:
@@ -60,48 +55,48 @@ def test_a_chart_upside_down_or_of_another_scale_would_be_noticed() -> None:
 
 def test_a_line_is_broken_where_a_value_is_not_known() -> None:
     drawn = chart()
-    drawn.line([0.2, 0.3, 0.4, 0.5, 0.6], [0.1, 0.2, None, 0.3, 0.4], "s1")
-    (line,) = layers(drawn, "path", "line")
-    assert line.get("d").count("M") == 2
+    drawn.line("line", zip([0.2, 0.3, 0.4, 0.5, 0.6], [0.1, 0.2, None, 0.3, 0.4], strict=True))
+    (line,) = drawn.paths
+    assert line.d.count("M") == 2
     assert len(points_of(line)) == 4
 
 
 def test_a_line_of_nothing_known_is_not_drawn() -> None:
     drawn = chart()
-    drawn.line([0.2, 0.3], [None, None], "s1")
-    assert layers(drawn, "path", "line") == []
+    drawn.line("line", [(0.2, None), (0.3, None)])
+    assert drawn.paths == []
 
 
 def test_a_histogram_stands_on_its_edges() -> None:
     drawn = chart()
-    drawn.steps([0.2, 0.4, 0.9], [0.1, 0.25], "s2")
-    (area,) = layers(drawn, "path", "area")
+    drawn.steps("area s2", [0.2, 0.4, 0.9], [0.1, 0.25])
     corners = [(0.2, 0.0), (0.2, 0.1), (0.4, 0.1), (0.4, 0.25), (0.9, 0.25), (0.9, 0.0)]
-    assert_alike(points_of(area), [slow_place(x, y, is_log=False) for x, y in corners])
+    assert_alike(points_of(drawn.paths[0]), [slow_place(x, y, is_log=False) for x, y in corners])
 
 
-def test_bars_and_bands_cover_their_range() -> None:
+def test_a_mark_stands_from_bottom_to_top() -> None:
     drawn = chart()
-    drawn.band(0.3, 0.5)
-    drawn.bar(0.6, 0.7, 0.25, "s1")
-    (band,), (bar,) = layers(drawn, "rect", "band"), layers(drawn, "rect", "bar")
-    for rectangle, (left, right, height) in ((band, (0.3, 0.5, 0.5)), (bar, (0.6, 0.7, 0.25))):
-        x, y, width, tall = (float(rectangle.get(name)) for name in ("x", "y", "width", "height"))
-        assert_alike(
-            [(x, y), (x + width, y + tall)],
-            [slow_place(left, height, is_log=False), slow_place(right, 0.0, is_log=False)],
-        )
+    drawn.mark(0.4, "threshold")
+    (mark,) = drawn.paths
+    assert_alike(points_of(mark), [slow_place(0.4, y, is_log=False) for y in (0.0, 0.5)])
+    assert mark.legend == "threshold"
 
 
 def test_an_interval_reaches_from_end_to_end() -> None:
     drawn = chart()
-    drawn.interval(0.5, 0.1, 0.3, "s1", shift=5.0)
-    upright, *ends = layers(drawn, "line", "interval")
+    drawn.interval("s1", 0.5, 0.1, 0.3, shift=5.0)
     x, low = slow_place(0.5, 0.1, is_log=False)
     high = slow_place(0.5, 0.3, is_log=False)[1]
-    places = [float(upright.get(name)) for name in ("x1", "y1", "x2", "y2")]
-    assert places == pytest.approx([x + 5, low, x + 5, high], abs=0.051)
-    assert len(ends) == 2
+    start = re.match(r"M([\d.]+),([\d.]+) h8 m-8,0 m4,0 V([\d.]+) m-4,0 h8", drawn.paths[0].d)
+    assert [float(one) for one in start.groups()] == pytest.approx([x + 5 - 4, low, high], abs=0.051)
+
+
+def test_a_disc_lies_around_its_place() -> None:
+    drawn = chart()
+    drawn.dot("s1", (0.5, 0.25), 7.0, name="item")
+    (left, middle), *_ = points_of(drawn.paths[0])
+    x, y = slow_place(0.5, 0.25, is_log=False)
+    assert (left + 7.0, middle) == pytest.approx((x, y), abs=0.051)
 
 
 def test_what_lies_beyond_is_drawn_at_the_edge() -> None:

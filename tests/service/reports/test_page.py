@@ -20,11 +20,11 @@ from vicinal.service.calibrator.curves import Utilities
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.charts import percent
-from vicinal.service.reports.figures import drift_figure, utility_figure
+from vicinal.service.reports.examples import embed_thumbnails
+from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import ReportBody, report_record
-from vicinal.service.reports.report_thumbnails import embed_thumbnails
+from vicinal.service.reports.words import percent
 from vicinal.service.settings import Settings
 from vicinal.service.thresholds.drift import DriftState, read_drift
 
@@ -42,6 +42,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.references: list[str] = []
         self.pictures: list[str] = []
+        self.alternatives: list[str] = []
         self.handlers: list[str] = []
         self.texts: list[str] = []
         self.open: list[str] = []
@@ -52,6 +53,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.references += [value or "" for name, value in attrs if name in REFERENCES]
         self.pictures += [value or "" for name, value in attrs if (tag, name) == ("img", "src")]
+        self.alternatives += [value or "" for name, value in attrs if name == "alt"]
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
         if tag not in self.VOID:
             self.open.append(tag)
@@ -77,10 +79,12 @@ def report(gallery: Gallery, embedder: Embedder) -> ReportBody:
     return report_record(matcher, record, read_drift(matcher.calibrations, record))
 
 
-def with_labels(report: ReportBody, label: str) -> ReportBody:
+def with_labels(report: ReportBody, label: str, *, with_ids: bool = True) -> ReportBody:
     """The same report with all names of users replaced."""
     details, record = report.details, report.record
-    names = {"query": label, "item": label, "query_label": label, "item_label": label}
+    names = {"query_label": label, "item_label": label}
+    if with_ids:
+        names |= {"query": label, "item": label}
     utilities = {
         space: one.model_copy(update={"labels": [label] * len(one.labels)})
         for space, one in details.utilities.items()
@@ -158,6 +162,24 @@ def test_labels_of_users_never_become_markup(report: ReportBody, gallery: Galler
     assert SCRIPT in page.texts
 
 
+@pytest.mark.parametrize(
+    "label", ['"><img src=x onerror=1>', "' onload='1", "&lt;b&gt;", "]]>", "{{ 7 * 7 }}", "--></style>"]
+)
+def test_whatever_a_label_holds_a_reader_of_the_page_gets_it_back(
+    report: ReportBody, gallery: Gallery, label: str
+) -> None:
+    reports = (with_labels(report, one, with_ids=False) for one in ("shoe", label))
+    plain, hostile = (Page(render_report(one, gallery)) for one in reports)
+    assert (hostile.tags, hostile.handlers) == (plain.tags, [])
+    assert label in hostile.texts
+    assert f"query: {label}" in hostile.alternatives
+
+
+def test_what_no_page_can_hold_is_replaced(report: ReportBody, gallery: Gallery) -> None:
+    text = render_report(with_labels(report, "a\x00b\x1b\ud800\uffff", with_ids=False), gallery)
+    assert "a\ufffdb\ufffd\ufffd\ufffd" in Page(text).texts
+
+
 def test_a_label_that_is_not_escaped_would_be_noticed(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(report, gallery).replace("Worst false accepts", SCRIPT)
     assert Page(text).tags.count("script") == 1
@@ -225,7 +247,7 @@ def test_the_command_writes_the_same_page(
     assert report.verdict in Page(path.read_text(encoding="utf-8")).texts
 
 
-def test_many_classes_are_drawn_in_part_and_the_worst_all() -> None:
+def test_many_classes_are_drawn_in_part_and_the_worst_all(report: ReportBody) -> None:
     n = 1000
     values = np.linspace(0.1, 0.9, n)[:, None] * np.ones(100)
     utilities = Utilities(
@@ -233,12 +255,14 @@ def test_many_classes_are_drawn_in_part_and_the_worst_all() -> None:
         labels=[f"label {i}" for i in range(n)],
         values=values.tolist(),
     )
-    figure = utility_figure("final scores", utilities)
-    kinds = [one.get("class") for one in figure.iter("path")]
-    assert (kinds.count("line worst"), kinds.count("line all")) == (10, 150)
-    names = [one.findtext("title") for one in figure.iter("path") if one.get("class") == "line worst"]
-    assert sorted(names) == sorted(f"label {i}" for i in range(10))
-    assert "160 of 1,000 classes" in "".join(figure.itertext())
+    details = report.details.model_copy(update={"utilities": {"final": utilities}})
+    (figure,) = utility_figures(report.model_copy(update={"details": details}))
+    others = [one for one in figure.paths if one.kind == "line all"]
+    worst = [one for one in figure.paths if one.kind == "line worst"]
+    assert sorted(one.name for one in worst) == sorted(f"label {i}" for i in range(10))
+    assert 100 < len(others) <= 150
+    legend = [one.legend for one in figure.paths if one.legend]
+    assert legend == [f"{len(others)} of 990 other classes", "the 10 worst"]
 
 
 def test_drift_is_drawn_as_shares_of_each_kind() -> None:
@@ -253,8 +277,8 @@ def test_drift_is_drawn_as_shares_of_each_kind() -> None:
         counts_then=(5, 10, 5),
         counts_now=(40, 0, 0),
     )
-    figure = drift_figure(drift)
-    heights = [float(one.get("height")) for one in figure.iter("rect")]
-    shares = [0.25, 1.0, 0.5, 0.0, 0.25, 0.0]
-    assert heights == pytest.approx([224 * share / 1.15 for share in shares], abs=0.06)
-    assert drift_figure(drift.model_copy(update={"psi": None})) is None
+    (figure,) = drift_figures(drift)
+    tops = [min(float(y) for y in re.findall(r",([\d.]+)", one.d)) for one in figure.paths]
+    shares = [0.25, 0.5, 0.25, 1.0, 0.0, 0.0]
+    assert [236.0 - top for top in tops] == pytest.approx([224 * share / 1.15 for share in shares], abs=0.06)
+    assert drift_figures(drift.model_copy(update={"psi": None})) == []

@@ -1,0 +1,110 @@
+"""Words: what rates, trials and spaces are called and how figures are written, on pages and in commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vicinal.service.calibrator.evidence import Evidence, Grouping, RateEvidence
+from vicinal.service.thresholds.drift import DriftState
+
+__all__ = [
+    "RATES",
+    "SOURCES",
+    "SPACES",
+    "RateWords",
+    "drift_words",
+    "grouping_words",
+    "labels_behind",
+    "measured_rates",
+    "percent",
+    "rate_name",
+    "rate_with_interval",
+    "span",
+]
+
+
+class RateWords(NamedTuple):
+    """What a rate counts: it is the share of the trials that have the event."""
+
+    trials: str
+    event: str
+
+
+RATES = {
+    "far": RateWords("pairs of different labels", "are accepted"),
+    "frr": RateWords("pairs of one label", "are rejected"),
+    "fpir": RateWords("queries without a mate", "get a match"),
+    "fnir": RateWords("queries with a mate", "get none of their mates"),
+    "precision": RateWords("returned matches", "are mates"),
+}
+SOURCES = {
+    "leave_one_out": "leave one out: every labelled item searched for as if it were not in the gallery",
+    "queries": "labelled queries from outside",
+    "by_hand": "set by hand",
+}
+SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "final": "final scores"}
+_NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
+# Labels of about one size are worth as many.
+_EVEN = 0.9
+
+
+def rate_name(rate: str) -> str:
+    """A rate's name for people."""
+    return _NAMES.get(rate, rate.upper())
+
+
+def percent(rate: float) -> str:
+    """A share in [0, 1] for people."""
+    return f"{100 * rate:.3g} %"
+
+
+def span(low: float, high: float) -> str:
+    """A range of shares, such as an interval."""
+    return f"{percent(low)} to {percent(high)}"
+
+
+def rate_with_interval(found: RateEvidence) -> str:
+    """A rate and how far it can be trusted."""
+    return f"{percent(found.rate)} (95 % interval {span(found.low, found.high)})"
+
+
+def labels_behind(found: RateEvidence) -> str:
+    """How many labels a rate rests on, and what they are worth where some have most of the trials."""
+    labels = f"{found.n_labels:,} label" + ("s" if found.n_labels != 1 else "")
+    if found.effective_labels < _EVEN * found.n_labels:
+        labels += f" (worth {found.effective_labels:.3g} of equal size)"
+    return labels
+
+
+def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvidence | None]]:
+    """Every rate that a calibration speaks of: its name, what it counts, and it; None if not measured."""
+    for name, words in RATES.items():
+        yield rate_name(name), words, evidence.rates.get(name)
+    for kind, found in (("near", evidence.near_fpir), ("far", evidence.far_fpir)):
+        if found is not None:
+            words = RATES["fpir"]
+            yield f"FPIR of {kind} labels", words._replace(trials=f"{kind} {words.trials}"), found
+
+
+def grouping_words(found: Grouping) -> str:
+    """What a calibration without groups would have promised, and what its threshold really shows."""
+    names = [name for name in (*RATES, "hit_rate_1") if name in found.promised and name in found.shown]
+    rates = ", ".join(
+        f"{rate_name(name)} {percent(found.promised[name])} but shows {percent(found.shown[name])}"
+        for name in names
+    )
+    threshold = "" if found.ungrouped_threshold is None else f" (threshold {found.ungrouped_threshold:.4f})"
+    kept = f"Photos of one {found.column} were kept apart: {found.n_groups:,} groups"
+    return f"{kept}. A calibration that mixes them{threshold} promises {rates}" if rates else kept
+
+
+def drift_words(found: DriftState) -> str:
+    """How far searches have drifted from a calibration's queries."""
+    if found.psi is None:
+        return f"unknown: {found.reason}"
+    return (
+        f"{found.level}: population stability index {found.psi:.3f} of {found.n_queries:,} searches (by "
+        f"chance up to {found.chance_psi or 0.0:.3f}); {percent(found.no_match_now or 0.0)} of them get no "
+        f"match, of the calibration's queries {percent(found.no_match_then or 0.0)}"
+    )
