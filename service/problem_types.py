@@ -65,7 +65,7 @@ from vicinal.service.errors import (
     TooManyRequestsError,
 )
 
-__all__ = ["ERRORS", "PREFIX", "PROBLEMS", "problem_members", "problem_type"]
+__all__ = ["ERRORS", "PREFIX", "PROBLEMS", "problem_members", "problem_type", "status_and_kind"]
 
 PREFIX = "urn:vicinal:problem:"
 
@@ -123,10 +123,15 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
 }
 
 
+def status_and_kind(error: Exception) -> tuple[int, str]:
+    """HTTP status of an error, and the last part of its type."""
+    known = (PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS)
+    return next(known, (500, "internal-error"))
+
+
 def problem_type(error: Exception) -> str:
     """Problem type of an error that is told beside others, or in a job."""
-    known = (PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS)
-    return PREFIX + next(known, (500, "internal-error"))[1]
+    return PREFIX + status_and_kind(error)[1]
 
 
 def problem_members(error: Exception) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import Device
+from vicinal.service.redis_link import RedisLink
 from vicinal.service.scoring.pipeline import Pipeline, RefineChoice, service_pipeline
 
 __all__ = ["Scope", "Settings"]
@@ -106,6 +107,21 @@ class Settings(BaseSettings):
         if text:
             parse_many(text)
         return text
+
+    def open_link(self) -> RedisLink | None:
+        """The link to Redis, or None when no address is set.
+
+        Raises:
+            MissingPackageError: The package `redis` is not installed.
+            RequestError: The address is none of Redis.
+        """
+        if self.redis_url is None:
+            return None
+        return RedisLink(
+            self.redis_url,
+            timeout_seconds=self.redis_timeout_seconds,
+            retry_seconds=self.redis_retry_seconds,
+        )
 
     def pipeline_for(self, bundle: ModelBundle) -> Pipeline:
         """What `auto` stands for with a bundle.

@@ -29,6 +29,7 @@ from vicinal.service.cli.calibrate import calibrate
 from vicinal.service.http.app import create_app
 from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.search import search
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
@@ -147,10 +148,11 @@ def calibration_command_walk(settings: Settings) -> list[str]:
 
 def _walk_of_a_job(settings: Settings, walk: Walk) -> list[str]:
     app = create_app(settings)
-    with walk.watching(), JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=SECONDS):
+    state = state_of(app)
+    with walk.watching(), JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=SECONDS):
         TestClient(app).post(f"/v1/admin/galleries/{GALLERY}/calibrations").raise_for_status()
         walk.is_over.wait(SECONDS)
-    app.state.jobs.queue.close()
+    state.jobs.queue.close()
     return walk.files
 
 

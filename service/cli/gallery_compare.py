@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,6 @@ from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     JsonOption,
-    load_embedder,
     load_settings,
     open_gallery,
 )
@@ -54,7 +52,7 @@ def compare(
     options = ComparisonOptions(
         max_queries=max_queries, seed=seed, target=target, queries=None if queries is None else str(queries)
     )
-    bundles = ServedBundles(settings, cache(lambda: load_embedder(settings)))
+    bundles = ServedBundles(settings)
     with progress_bar() as update:
         plan = ComparisonPlan(
             open_gallery(settings, name), bundles, options, queries=queries, on_stage=update

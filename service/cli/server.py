@@ -11,6 +11,7 @@ from vicinal.service.cli.options import BundleOption, DataDirOption, load_settin
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
 from vicinal.service.http.server import listen, serve_until_stopped
+from vicinal.service.http.state import state_of
 
 __all__ = ["serve"]
 
@@ -26,7 +27,7 @@ def serve(
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
         app = create_app(settings)
-        embedder = app.state.galleries.embedder
+        embedder = state_of(app).galleries.own.embedder
         if not settings.api_keys:
             errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
         errors.print(

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.indexer.errors import BundleMismatchError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefineError
 from vicinal.service.errors import RequestError
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.matcher.query_embedder import CachingEmbedder, lookup_counter
+from vicinal.service.redis_link import RedisLink
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.settings import Settings
@@ -65,71 +70,57 @@ class ServedBundle:
 
 
 class ServedBundles:
-    """Bundles by fingerprint and by name.
+    """Bundles by fingerprint and by name, each open once for all that a process does with it.
 
     Args:
         settings: Where they are, and how they run.
-        own: Gives the embedder of the bundle in the settings; called when it is needed first.
-        open_embedder: Opens the embedder of another bundle; a plain one by default.
+        link: Link to Redis, for the cache of query embeddings.
+        embedder: Embedder of the bundle in the settings, where it is open already.
+
+    Attributes:
+        lookups: Counts what the caches of query embeddings are asked for.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        own: Callable[[], Embedder],
-        open_embedder: Callable[[ModelBundle], Embedder] | None = None,
+        self, settings: Settings, link: RedisLink | None = None, *, embedder: Embedder | None = None
     ) -> None:
         self.settings = settings
-        self._own = own
-        self._open_embedder = open_embedder or self._plain
-        self._lock = threading.Lock()
+        self.lookups = lookup_counter()
+        self._link = link
         self._opening = threading.Lock()
-        self._opened: dict[str, ServedBundle] = {}
+        self._own = None if embedder is None else ServedBundle.of(embedder, settings)
+        self._opened = {} if self._own is None else {self._own.bundle.fingerprint: self._own}
 
     @property
     def own(self) -> ServedBundle:
-        """The bundle of the settings.
+        """The bundle of the settings, opened when it is needed first.
 
         Raises:
+            BundleError: It is missing or damaged.
             RefineError: The settings ask for a refinement that it does not have.
         """
-        embedder = self._own()
-        with self._lock:
-            fingerprint = embedder.bundle.fingerprint
-            if fingerprint not in self._opened:
-                self._opened[fingerprint] = ServedBundle.of(embedder, self.settings)
-            return self._opened[fingerprint]
+        if self._own is None:
+            self._own = self._open(ModelBundle.open(self.settings.bundle))
+        return self._own
 
     @property
     def others(self) -> list[ServedBundle]:
         """Bundles that are open besides that of the settings."""
-        own = self._own().bundle.fingerprint
-        with self._lock:
-            return [one for fingerprint, one in self._opened.items() if fingerprint != own]
-
-    def path(self, name: str) -> Path:
-        """Folder of a bundle below `bundles_dir`.
-
-        Raises:
-            RequestError: There is no such setting.
-        """
-        if self.settings.bundles_dir is None:
-            raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
-        return self.settings.bundles_dir / name
+        return [one for one in list(self._opened.values()) if one is not self._own]
 
     def named(self, name: str | None) -> ServedBundle:
-        """A bundle by its folder's name; that of the settings when None.
+        """A bundle by its folder's name below `bundles_dir`; that of the settings when None.
 
         Raises:
             RequestError: There are no others here.
             BundleError: It is missing or damaged.
             RefineError: The settings ask for a refinement that it does not have.
         """
-        own = self.own
         if name is None:
-            return own
-        bundle = ModelBundle.open(self.path(name))
-        return self._open(bundle)
+            return self.own
+        if self.settings.bundles_dir is None:
+            raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
+        return self._open(ModelBundle.open(self.settings.bundles_dir / name))
 
     def of(self, gallery: str, fingerprint: str) -> ServedBundle:
         """The bundle that a version was embedded with.
@@ -141,24 +132,34 @@ class ServedBundles:
         Raises:
             BundleMismatchError: It is neither that of the settings nor in `bundles_dir`, or cannot be used.
         """
-        own = self.own
-        known = self._known(fingerprint)
-        if known is not None:
-            return known
+        if fingerprint in self._opened:
+            return self._opened[fingerprint]
+        if self._own is None and read_fingerprint(self.settings.bundle) == fingerprint:
+            return self.own
         found = self._find(fingerprint)
         if found is None:
-            raise BundleMismatchError(gallery, own.bundle.fingerprint, fingerprint)
+            raise BundleMismatchError(gallery, self.own.bundle.fingerprint, fingerprint)
         try:
             return self._open(ModelBundle.open(found))
         except (BundleError, RefineError) as error:
             reason = f"bundle '{found.name}' in bundles_dir has it but cannot be used: {error}"
-            raise BundleMismatchError(gallery, own.bundle.fingerprint, fingerprint, reason) from error
+            raise BundleMismatchError(gallery, self.own.bundle.fingerprint, fingerprint, reason) from error
 
-    def has(self, fingerprint: str) -> bool:
-        """Whether a version of this bundle could be searched, as far as can be told without opening it."""
-        if self._known(fingerprint) is not None or fingerprint == self._own().bundle.fingerprint:
-            return True
-        return self._find(fingerprint) is not None
+    def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
+        """Matcher of a state of a gallery, with the bundle that its version was embedded with.
+
+        Args:
+            gallery: The gallery; versions that are made of it are refined as the bundle says.
+            view: The state; the present one when None.
+
+        Raises:
+            BundleMismatchError: The bundle is not here, or cannot be used.
+            GalleryError: The gallery is damaged.
+        """
+        view = GalleryReader(gallery).view() if view is None else view
+        served = self.of(gallery.name, view.snapshot.manifest.bundle)
+        gallery.refinement = served.refinement
+        return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
 
     def _find(self, fingerprint: str) -> Path | None:
         """Folder of a bundle in `bundles_dir`; what is no bundle is passed over."""
@@ -171,20 +172,9 @@ class ServedBundles:
     def _open(self, bundle: ModelBundle) -> ServedBundle:
         # Opening takes seconds, in which bundles that are open already are still given out.
         with self._opening:
-            known = self._known(bundle.fingerprint)
+            known = self._opened.get(bundle.fingerprint)
             if known is None:
-                known = ServedBundle.of(self._open_embedder(bundle), self.settings)
-                with self._lock:
-                    self._opened[bundle.fingerprint] = known
-                logger.info("bundle '%s' (%s) is open besides that of the settings", bundle.name, bundle.path)
+                embedder = CachingEmbedder(bundle, self.settings, self._link, self.lookups)
+                known = self._opened[bundle.fingerprint] = ServedBundle.of(embedder, self.settings)
+                logger.info("bundle '%s' (%s) is open", bundle.name, bundle.path)
             return known
-
-    def _known(self, fingerprint: str) -> ServedBundle | None:
-        with self._lock:
-            return self._opened.get(fingerprint)
-
-    def _plain(self, bundle: ModelBundle) -> Embedder:
-        settings = self.settings
-        return Embedder(
-            bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
-        )

@@ -7,15 +7,11 @@ they let a replica open the new version before the first request has to wait for
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from contextlib import closing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.service.errors import RedisAwayError
@@ -25,12 +21,10 @@ from vicinal.service.redis_link import RedisLink
 if TYPE_CHECKING:
     from redis.client import PubSub
 
-__all__ = ["ChangeNotices", "NoticeOfWrites", "announce_change"]
+__all__ = ["ChangeNotices", "announce_change"]
 
 logger = logging.getLogger(__name__)
 _CHANNEL = "vicinal:galleries"
-_WRITES = ("POST", "PUT", "PATCH", "DELETE")
-_GALLERY_PATH = re.compile(r"^/v1/(?:admin/)?galleries/([a-z0-9_-]+)(?:/(?!search$|search/batch$).*)?$")
 # Polls without any word from Redis after which the subscription counts as broken.
 _SILENT_POLLS = 3
 _LISTEN_SECONDS = 0.2
@@ -127,36 +121,6 @@ class ChangeNotices:
         except IndexerError as error:
             # It was deleted, or /readyz says what is wrong with it.
             logger.debug("a gallery that changed cannot be opened: %s", error)
-
-
-class NoticeOfWrites:
-    """ASGI middleware that announces a gallery after every successful call that may have changed it.
-
-    Args:
-        app: The application behind.
-        link: Link to Redis.
-    """
-
-    def __init__(self, app: ASGIApp, link: RedisLink) -> None:
-        self.app = app
-        self.link = link
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        found = _GALLERY_PATH.match(scope.get("path", "")) if scope.get("method") in _WRITES else None
-        if found is None:
-            await self.app(scope, receive, send)
-            return
-        status = 500
-
-        async def noting_send(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        await self.app(scope, receive, noting_send)
-        if status < 300:
-            await run_in_threadpool(announce_change, self.link, found[1])
 
 
 def _subscription(redis: Any) -> PubSub:

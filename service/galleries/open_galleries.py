@@ -1,6 +1,6 @@
 """Open galleries: one reader and one matcher a gallery, the matcher swapped with every change.
 
-Each is searched with the bundle that its version was embedded with (`service.served_bundles`).
+Each is searched with the bundle that its version was embedded with (`ServedBundles`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.view import GalleryView
-from vicinal.models.bundle import ModelBundle
-from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import Upkeep
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.matcher.query_embedder import CachingEmbedder
-from vicinal.service.redis_link import RedisLink
-from vicinal.service.settings import Settings
 
 __all__ = ["GalleryState", "OpenGalleries"]
 
@@ -43,35 +38,26 @@ class OpenGalleries:
     """Galleries of a data folder, opened when first asked for.
 
     Args:
-        settings: Where the galleries and the bundle are.
-        link: Link to Redis, for the cache of query embeddings.
+        bundles: Bundles of the process, with the settings that say where the galleries are.
 
     Raises:
-        BundleError: The bundle cannot be used.
+        BundleError: The bundle of the settings cannot be used.
         RefineError: Its refiner cannot, or is asked for and not there.
     """
 
-    def __init__(self, settings: Settings, link: RedisLink | None = None) -> None:
-        self.settings = settings
-        self.embedder = CachingEmbedder(settings, link)
-        self._link = link
-        self.bundles = ServedBundles(settings, lambda: self.embedder, self._open_embedder)
-        self.pipeline = self.bundles.own.pipeline
-        self.refinement = self.bundles.own.refinement
+    def __init__(self, bundles: ServedBundles) -> None:
+        self.bundles = bundles
+        self.own = bundles.own
+        self.path = bundles.settings.galleries_path
+        self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
+        self.upkeep = Upkeep(bundles.settings.compaction, bundles.settings.retention)
         self._lock = threading.Lock()
-        self.drift = DriftMonitor(settings.data_dir / "replicas")
-        self.upkeep = Upkeep(settings.compaction, settings.retention)
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
 
-    @property
-    def refiner(self) -> str | None:
-        """Fingerprint of the bundle's refiner; None without one."""
-        return None if self.refinement is None else self.refinement.refiner.fingerprint
-
     def names(self) -> list[str]:
         """Galleries that were indexed, by name."""
-        return [gallery.name for gallery in list_galleries(self.settings.galleries_path)]
+        return [gallery.name for gallery in list_galleries(self.path)]
 
     def gallery(self, name: str) -> Gallery:
         """A gallery by name.
@@ -81,21 +67,20 @@ class OpenGalleries:
         """
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
-        return Gallery.open(self.settings.galleries_path / name, refinement=self.refinement)
+        return Gallery.open(self.path / name, refinement=self.own.refinement)
 
     def reader(self, name: str) -> GalleryReader:
-        """Reader of a gallery, which live changes are made with.
+        """Reader of a gallery, which live changes are made with; it stays open.
 
         Raises:
             GalleryNotFoundError: There is none of this name.
         """
-        try:
+        reader = self._readers.get(name)
+        if reader is None:
             gallery = self.gallery(name)
-        except GalleryNotFoundError:
-            self.close(name)
-            raise
-        with self._lock:
-            return self._readers.setdefault(name, GalleryReader(gallery))
+            with self._lock:
+                reader = self._readers.setdefault(name, GalleryReader(gallery))
+        return reader
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of the present state of a gallery.
@@ -108,7 +93,11 @@ class OpenGalleries:
             GalleryError: The gallery is damaged.
         """
         reader = self.reader(name)
-        view = reader.view()
+        try:
+            view = reader.view()
+        except GalleryNotFoundError:
+            self.close(name)
+            raise
         matcher = self._matchers.get(name)
         if matcher is not None and matcher.view is view:
             return matcher
@@ -116,11 +105,9 @@ class OpenGalleries:
         served = self.bundles.of(name, view.snapshot.manifest.bundle)
         with self._lock:
             matcher = self._matchers.get(name)
-            if matcher is not None and matcher.view is view:
-                return matcher
             if matcher is None or matcher.embedder is not served.embedder:
-                matcher = _opened(reader, view, served)
-            else:
+                matcher = self.bundles.matcher(reader.gallery, view)
+            elif matcher.view is not view:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
         self.upkeep.check(reader, view.snapshot)
@@ -150,15 +137,3 @@ class OpenGalleries:
             except IndexerError as error:
                 states.append(GalleryState(name, str(error)))
         return states
-
-    def _open_embedder(self, bundle: ModelBundle) -> CachingEmbedder:
-        embedder = CachingEmbedder(self.settings, self._link, bundle)
-        embedder.cache.count_with(self.embedder.cache)
-        return embedder
-
-
-def _opened(reader: GalleryReader, view: GalleryView, served: ServedBundle) -> Matcher:
-    """A matcher with the bundle of the version, whose refiner also refines the versions made of it."""
-    gallery = reader.gallery
-    gallery.refinement = served.refinement
-    return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)

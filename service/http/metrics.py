@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from vicinal.indexer.views.view import GalleryView
+from vicinal.service.galleries.bundles import ServedBundle
 from vicinal.service.matcher.answers import Answer
 
 __all__ = ["Metrics"]
@@ -18,15 +19,10 @@ class Metrics:
     """Counters and histograms, in a registry of their own.
 
     Args:
-        provider: Execution provider of the embedder.
-        bundle: Fingerprint of the bundle.
-        refiner: Fingerprint of its refiner; None without one.
-        refine: What `auto` refines.
+        served: The bundle of the settings.
     """
 
-    def __init__(
-        self, *, provider: str, bundle: str, refiner: str | None = None, refine: str = "off"
-    ) -> None:
+    def __init__(self, served: ServedBundle) -> None:
         self.registry = CollectorRegistry()
         self._stages = Histogram(
             "vicinal_stage_seconds",
@@ -54,15 +50,15 @@ class Metrics:
             ["provider", "bundle"],
             registry=self.registry,
         )
-        info.labels(provider, bundle).set(1)
-        if refiner is not None:
+        info.labels(served.embedder.provider, served.bundle.fingerprint).set(1)
+        if served.refiner is not None:
             in_use = Gauge(
                 "vicinal_refiner_info",
                 "Refiner of the bundle, and what is refined where a search does not say",
                 ["refiner", "refine"],
                 registry=self.registry,
             )
-            in_use.labels(refiner, refine).set(1)
+            in_use.labels(served.refiner.fingerprint, served.pipeline.refine.sides).set(1)
 
     def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
         """Count the answers of one call and the time by stage, and note the state that was searched."""

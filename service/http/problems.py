@@ -9,7 +9,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_members
+from vicinal.service.http.metrics import Metrics
+from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_members, status_and_kind
 
 __all__ = ["install_problem_handlers", "problem"]
 
@@ -37,45 +38,54 @@ def problem(status: int, kind: str, detail: str, **further: object) -> JSONRespo
     return JSONResponse(body, status, media_type="application/problem+json")
 
 
-def install_problem_handlers(app: FastAPI) -> None:
-    """Answer every error of an application with a problem document."""
-    for error_class, (status, kind) in PROBLEMS.items():
-        app.add_exception_handler(error_class, _handler(status, kind))
+def install_problem_handlers(app: FastAPI, metrics: Metrics) -> None:
+    """Answer every error of an application with a problem document, and count it."""
+    handlers = _Handlers(metrics)
+    for error_class in PROBLEMS:
+        app.add_exception_handler(error_class, handlers.expected)
     # Starlette types every handler as taking any exception, and calls it with its own class only.
-    app.add_exception_handler(RequestValidationError, _invalid_fields)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(RequestValidationError, handlers.invalid_fields)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, handlers.http_error)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, handlers.unexpected)
 
 
-def _handler(status: int, kind: str):  # type: ignore[no-untyped-def]  # Starlette's handler type is private
-    def answer(request: Request, error: Exception) -> JSONResponse:
-        request.app.state.metrics.record_problem(kind)
-        document = problem(status, kind, str(error), **problem_members(error))
+class _Handlers:
+    """Handlers of an application's errors.
+
+    Args:
+        metrics: Counts the problems.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def expected(self, _request: Request, error: Exception) -> JSONResponse:
+        status, kind = status_and_kind(error)
+        document = self._counted(status, kind, str(error), **problem_members(error))
         document.headers.update(getattr(error, "headers", {}))
         return document
 
-    return answer
+    def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
+        # Without the input itself: it may be large, secret, or NaN, which JSON cannot hold.
+        fields = [
+            {"field": ".".join(str(part) for part in one["loc"]), "reason": one["msg"]}
+            for one in error.errors()
+        ]
+        first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
+        detail = f"{first['field']}: {first['reason']}"
+        return self._counted(422, "invalid-request", detail, errors=fields)
 
+    def http_error(self, _request: Request, error: HTTPException) -> JSONResponse:
+        kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
+        answer = self._counted(error.status_code, kind, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
 
-def _invalid_fields(request: Request, error: RequestValidationError) -> JSONResponse:
-    request.app.state.metrics.record_problem("invalid-request")
-    # Without the input itself: it may be large, secret, or NaN, which JSON cannot hold.
-    fields = [
-        {"field": ".".join(str(part) for part in one["loc"]), "reason": one["msg"]} for one in error.errors()
-    ]
-    first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
-    return problem(422, "invalid-request", f"{first['field']}: {first['reason']}", errors=fields)
+    def unexpected(self, request: Request, error: Exception) -> JSONResponse:
+        logger.exception("unexpected error at %s", request.url.path, exc_info=error)
+        status, kind = status_and_kind(error)
+        return self._counted(status, kind, "an unexpected error; the server's log has the details")
 
-
-def _http_error(request: Request, error: HTTPException) -> JSONResponse:
-    kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
-    request.app.state.metrics.record_problem(kind)
-    answer = problem(error.status_code, kind, str(error.detail))
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    logger.exception("unexpected error at %s", request.url.path, exc_info=error)
-    request.app.state.metrics.record_problem("internal-error")
-    return problem(500, "internal-error", "an unexpected error; the server's log has the details")
+    def _counted(self, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
+        self._metrics.record_problem(kind)
+        return problem(status, kind, detail, **further)

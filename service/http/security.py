@@ -1,30 +1,34 @@
-"""API keys and their scopes."""
+"""Clients: their API keys with the scopes of each, and the rate that they are held to."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 from collections.abc import Callable
 
 from fastapi import HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 
 from vicinal.service.errors import RequestError
+from vicinal.service.http.state import State, StateDependency
 from vicinal.service.settings import Scope, Settings
 
-__all__ = ["check_exposure", "key_in", "require_scope"]
+__all__ = ["check_exposure", "limit_rate", "require_scope"]
+
+_LIMITED_PATHS = "/v1/"
 
 
-def require_scope(scope: Scope) -> Callable[[Request], None]:
+def require_scope(scope: Scope) -> Callable[[Request, State], None]:
     """A dependency that lets a request through when its key has a scope; without keys, always.
 
     The key comes as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
     """
 
-    def check(request: Request) -> None:
-        settings: Settings = request.app.state.settings
-        if not settings.api_keys:
+    def check(request: Request, state: StateDependency) -> None:
+        if not state.settings.api_keys:
             return
-        granted = _scopes_of(key_in(request), settings)
+        granted = _scopes_of(_key_in(request), state.settings)
         if granted is None:
             raise HTTPException(
                 401, "send a valid API key as a bearer token", headers={"WWW-Authenticate": "Bearer"}
@@ -33,6 +37,12 @@ def require_scope(scope: Scope) -> Callable[[Request], None]:
             raise HTTPException(403, f"this API key lacks the scope '{scope}'")
 
     return check
+
+
+async def limit_rate(request: Request, state: StateDependency) -> None:
+    """A dependency that holds every client to the rate limit, if there is one."""
+    if state.rate_limit is not None and request.url.path.startswith(_LIMITED_PATHS):
+        await run_in_threadpool(state.rate_limit.check, _client_of(request, state.settings))
 
 
 def check_exposure(settings: Settings) -> None:
@@ -54,7 +64,15 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def key_in(request: Request) -> str:
+def _client_of(request: Request, settings: Settings) -> str:
+    """The known API key, hashed, since Redis need not know it; else the address."""
+    key = _key_in(request)
+    if key in settings.api_keys:
+        return "key " + hashlib.sha256(key.encode()).hexdigest()[:16]
+    return "address " + (request.client.host if request.client else "unknown")
+
+
+def _key_in(request: Request) -> str:
     """The API key that a request comes with, or an empty text."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")

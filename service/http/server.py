@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import sharing
+from vicinal.service.http.state import state_of
 from vicinal.service.settings import Settings
 
 __all__ = ["listen", "serve_until_stopped", "serving", "serving_app"]
@@ -52,7 +52,7 @@ def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
     # way was left to another worker.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with sharing(app):
+        with state_of(app).running():
             _Server(app, access_log=False).run(sockets=[listener])
     except KeyboardInterrupt:
         # The server has shut down in order and passes the signal on: stopping it is no error.
@@ -77,7 +77,7 @@ def serving_app(app: FastAPI) -> Iterator[str]:
     Yields:
         The server's base URL.
     """
-    with listen("127.0.0.1", 0) as listener, sharing(app):
+    with listen("127.0.0.1", 0) as listener, state_of(app).running():
         server = _Server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -94,7 +94,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, **options: Any) -> None:
         super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", **options))
-        self._stopping: threading.Event = app.state.stopping
+        self._stopping = state_of(app).stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down as uvicorn does, after the streams were told."""

@@ -1,92 +1,111 @@
-"""Sharing: what an application has in common with other replicas and with workers."""
+"""State of an application: all that its routes share, opened once, running while it serves."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 
-from vicinal.models.embedder import Embedder
-from vicinal.service.galleries.change_notices import ChangeNotices, NoticeOfWrites, announce_change
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.http.limits import Admission, RateLimit
 from vicinal.service.http.metrics import Metrics
-from vicinal.service.http.rate_limit import Admission, RateLimit
-from vicinal.service.jobs import JobKind, JobQueue, JobStore, JobWorker
+from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
-from vicinal.service.tasks.pipeline_comparison_job import COMPARE_PIPELINES, PipelineComparisonJob
-from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
-from vicinal.service.tasks.version_comparison_job import COMPARE, CompareJob
+from vicinal.service.tasks.kinds import JobKinds
 
-__all__ = ["install_sharing", "job_kinds", "open_jobs", "open_link", "sharing"]
+__all__ = ["State", "StateDependency", "announce_write", "state_of"]
 
 
-def open_link(settings: Settings) -> RedisLink | None:
-    """The link to Redis, or None when no address is set."""
-    if settings.redis_url is None:
-        return None
-    return RedisLink(
-        settings.redis_url,
-        timeout_seconds=settings.redis_timeout_seconds,
-        retry_seconds=settings.redis_retry_seconds,
-    )
+@dataclass(frozen=True)
+class State:
+    """What the routes of one application share.
 
-
-def open_jobs(settings: Settings, link: RedisLink | None) -> JobStore:
-    """The store of jobs: in Redis when there is a link, else in a file of the data folder."""
-    return JobStore(JobQueue(settings.jobs_path, link))
-
-
-def job_kinds(
-    settings: Settings, embedder: Callable[[], Embedder], link: RedisLink | None
-) -> dict[str, JobKind]:
-    """All that jobs can do.
-
-    Args:
-        settings: Where galleries, sources and bundles are.
-        embedder: Gives the embedder of the service's bundle.
-        link: Link to Redis, over which other replicas are told of new versions.
+    Attributes:
+        link: Link to Redis; None when no address is set.
+        jobs: The store of jobs.
+        kinds: What jobs can do.
+        rate_limit: Holds clients to a rate; None without a limit.
+        admission: Searches that are answered or wait.
+        stopping: Set when the server shuts down.
     """
-    announce = partial(announce_change, link)
-    return {
-        CALIBRATE: CalibrationJob(settings, embedder, announce),
-        COMPARE: CompareJob(settings, embedder),
-        COMPARE_PIPELINES: PipelineComparisonJob(settings, embedder, announce),
-        REINDEX: ReindexJob(settings, embedder, announce),
-    }
 
+    settings: Settings
+    link: RedisLink | None
+    galleries: OpenGalleries
+    metrics: Metrics
+    jobs: JobStore
+    kinds: JobKinds
+    rate_limit: RateLimit | None
+    admission: Admission
+    stopping: threading.Event = field(default_factory=threading.Event)
 
-def install_sharing(app: FastAPI, settings: Settings, link: RedisLink | None) -> None:
-    """Give an application its jobs, limits and notices; nothing runs before `sharing`."""
-    metrics: Metrics = app.state.metrics
-    app.state.redis = link
-    app.state.jobs = open_jobs(settings, link)
-    app.state.job_kinds = job_kinds(settings, lambda: app.state.galleries.embedder, link)
-    app.state.rate_limit = RateLimit(settings.rate_limit, link) if settings.rate_limit else None
-    app.state.admission = Admission(settings.max_queue)
-    app.state.admission.register(metrics.registry)
-    app.state.galleries.embedder.cache.register(metrics.registry)
-    app.state.galleries.drift.register(metrics.registry)
-    app.state.stopping = threading.Event()
-    if link is not None:
-        link.register(metrics.registry)
-        app.add_middleware(NoticeOfWrites, link=link)
+    @classmethod
+    def of(cls, settings: Settings) -> State:
+        """Open everything; nothing runs yet.
 
-
-@contextmanager
-def sharing(app: FastAPI) -> Iterator[None]:
-    """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
-    settings: Settings = app.state.settings
-    with ExitStack() as running:
-        running.callback(app.state.jobs.queue.close)
-        running.enter_context(app.state.galleries.drift)
-        running.enter_context(
-            ChangeNotices(app.state.galleries, app.state.redis, poll_seconds=settings.poll_seconds)
+        Raises:
+            BundleError: The bundle cannot be used.
+            RefineError: Its refiner cannot, or is asked for and not there.
+        """
+        link = settings.open_link()
+        bundles = ServedBundles(settings, link)
+        state = cls(
+            settings=settings,
+            link=link,
+            galleries=OpenGalleries(bundles),
+            metrics=Metrics(bundles.own),
+            jobs=JobStore(JobQueue(settings.jobs_path, link)),
+            kinds=JobKinds.of(bundles, link),
+            rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
+            admission=Admission(settings.max_queue),
         )
-        if settings.run_jobs:
-            seconds = settings.job_heartbeat_seconds
-            running.enter_context(JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=seconds))
-        yield
+        registry = state.metrics.registry
+        registry.register(bundles.lookups)
+        state.admission.register(registry)
+        state.galleries.drift.register(registry)
+        if link is not None:
+            link.register(registry)
+        return state
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
+        settings = self.settings
+        with ExitStack() as running:
+            running.callback(self.jobs.queue.close)
+            running.enter_context(self.galleries.drift)
+            running.enter_context(
+                ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)
+            )
+            if settings.run_jobs:
+                seconds = settings.job_heartbeat_seconds
+                running.enter_context(JobWorker(self.jobs, self.kinds.by_name(), heartbeat_seconds=seconds))
+            yield
+
+
+def state_of(app: FastAPI) -> State:
+    """The state of an application that `create_app` made."""
+    state: State = app.state.vicinal
+    return state
+
+
+def _state(request: Request) -> State:
+    return state_of(request.app)
+
+
+StateDependency = Annotated[State, Depends(_state)]
+
+
+def announce_write(request: Request, state: StateDependency) -> Iterator[None]:
+    """A dependency that tells other replicas of a gallery after a call that may have changed it."""
+    yield
+    gallery = request.path_params.get("gallery")
+    if gallery is not None and request.method != "GET":
+        announce_change(state.link, gallery)

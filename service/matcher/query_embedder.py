@@ -1,65 +1,189 @@
-"""Caching embedder: an embedder that remembers the pictures of queries."""
+"""Query embedder: an embedder that remembers the pictures of queries, so that none is embedded twice.
+
+Always in this process, and in Redis too when there is a link, so that replicas share what they embed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from cachetools import LRUCache
+from prometheus_client import Counter
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.decoding import ImageSource, read_encoded
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray
-from vicinal.service.matcher.query_cache import QueryCache
+from vicinal.service.errors import RedisAwayError
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
-__all__ = ["CachingEmbedder"]
+if TYPE_CHECKING:
+    from redis import Redis
+
+__all__ = ["CachingEmbedder", "QueryCache", "lookup_counter"]
+
+_PREFIX = "vicinal:embedding"
+# Embeddings have length 1 up to float32 rounding; anything else in Redis is not ours.
+_LENGTH_TOLERANCE = 1e-3
+
+
+def lookup_counter() -> Counter:
+    """Counts looked up embeddings by where they were found; one for all bundles of a process."""
+    return Counter("vicinal_query_cache", "Looked up query embeddings by source", ["source"], registry=None)
 
 
 class CachingEmbedder(Embedder):
     """Embedder of one bundle, with a cache for queries.
 
     Args:
+        bundle: The bundle.
         settings: Device, limits and size of the cache.
         link: Link to Redis, if the cache is to be shared.
-        bundle: The bundle; that of the settings when None.
+        lookups: Counts what the cache is asked for; one of its own when None.
 
     Raises:
         BundleError: The bundle cannot be used.
     """
 
     def __init__(
-        self, settings: Settings, link: RedisLink | None = None, bundle: ModelBundle | None = None
+        self,
+        bundle: ModelBundle,
+        settings: Settings,
+        link: RedisLink | None = None,
+        lookups: Counter | None = None,
     ) -> None:
-        bundle = bundle or ModelBundle.open(settings.bundle)
         super().__init__(
             bundle, device=settings.device, threads=settings.threads, limits=settings.decode_limits
         )
-        self.cache = QueryCache(
+        self._cache = QueryCache(
             bundle.fingerprint,
             bundle.dim,
             n_entries=settings.query_cache_entries,
             seconds=settings.query_cache_seconds,
             link=link,
+            lookups=lookups,
         )
 
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
         """Embed pictures, decoding only those that the cache does not know; PIL images are never cached."""
         started = time.perf_counter()
         sources = [self._encoded(image) for image in images]
-        keys = [self.cache.key(source) if isinstance(source, bytes) else None for source in sources]
-        known = self.cache.get([key for key in keys if key is not None])
+        keys = [hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else None for one in sources]
+        known = self._cache.get([key for key in keys if key is not None])
         looked_up = 1e3 * (time.perf_counter() - started)
         rows = {i: known[key] for i, key in enumerate(keys) if key in known}
         unknown = [i for i in range(len(images)) if i not in rows]
         fresh = super().embed_queries([sources[i] for i in unknown], milliseconds)
         rows |= zip(unknown, fresh, strict=True)
         milliseconds["decode"] += looked_up
-        self.cache.put({key: rows[i] for i in unknown if (key := keys[i]) is not None})
+        self._cache.put({key: rows[i] for i in unknown if (key := keys[i]) is not None})
         return np.stack([rows[i] for i in range(len(images))]) if rows else fresh
 
     def _encoded(self, image: ImageSource) -> ImageSource:
         return read_encoded(image, self.limits) if isinstance(image, (str, Path, bytes)) else image
+
+
+class QueryCache:
+    """Embeddings by the SHA-256 of the encoded picture, for one bundle.
+
+    Args:
+        bundle: Fingerprint of the bundle: another one never finds these embeddings.
+        dim: Length d of its embeddings.
+        n_entries: Most embeddings kept in this process, those used last; 0 keeps none anywhere.
+        seconds: How long Redis keeps one.
+        link: Link to Redis, if it is to be used.
+        lookups: Counts lookups by source; one of its own when None.
+    """
+
+    def __init__(
+        self,
+        bundle: str,
+        dim: int,
+        *,
+        n_entries: int,
+        seconds: int = 86_400,
+        link: RedisLink | None = None,
+        lookups: Counter | None = None,
+    ) -> None:
+        self._bundle = bundle
+        self._dim = dim
+        self._seconds = seconds
+        self._link = link if n_entries else None
+        self._lock = threading.Lock()
+        self._entries: LRUCache[str, FloatArray] = LRUCache(n_entries)
+        self._lookups = lookup_counter() if lookups is None else lookups
+
+    def get(self, keys: Sequence[str]) -> dict[str, FloatArray]:
+        """The embeddings that are known.
+
+        Args:
+            keys: Keys of pictures.
+
+        Returns:
+            (d,) float32 by key, read-only; without those that have to be embedded.
+        """
+        with self._lock:
+            found = {key: self._entries[key] for key in keys if key in self._entries}
+        missing = [key for key in dict.fromkeys(keys) if key not in found]
+        shared = self._from_redis(missing)
+        self._keep(shared)
+        counts = {"process": len(found), "redis": len(shared), "none": len(missing) - len(shared)}
+        for source, n in counts.items():
+            self._lookups.labels(source).inc(n)
+        return found | shared
+
+    def put(self, embeddings: Mapping[str, FloatArray]) -> None:
+        """Keep fresh embeddings, (d,) float32 by key."""
+        self._keep(embeddings)
+        if self._link is None or not embeddings:
+            return
+        encoded = {self._redis_key(key): one.astype("<f4").tobytes() for key, one in embeddings.items()}
+        try:
+            self._link.ask(lambda redis: _set_all(redis, encoded, self._seconds))
+        except RedisAwayError:
+            # The link has said so; the next query of this picture is embedded again elsewhere.
+            return
+
+    def _from_redis(self, keys: list[str]) -> dict[str, FloatArray]:
+        if self._link is None or not keys:
+            return {}
+        names = [self._redis_key(key) for key in keys]
+        try:
+            stored = self._link.ask(lambda redis: list(redis.mget(names)))
+        except RedisAwayError:
+            return {}
+        decoded = {key: self._decoded(value) for key, value in zip(keys, stored, strict=True)}
+        return {key: one for key, one in decoded.items() if one is not None}
+
+    def _keep(self, embeddings: Mapping[str, FloatArray]) -> None:
+        if not self._entries.maxsize:
+            return
+        with self._lock:
+            for key, embedding in embeddings.items():
+                own = np.array(embedding, dtype=np.float32)
+                own.flags.writeable = False
+                self._entries[key] = own
+
+    def _decoded(self, value: object) -> FloatArray | None:
+        if not isinstance(value, bytes) or len(value) != 4 * self._dim:
+            return None
+        embedding = np.frombuffer(value, "<f4").astype(np.float32)
+        length = float(np.linalg.norm(embedding.astype(np.float64)))
+        return embedding if abs(length - 1.0) <= _LENGTH_TOLERANCE else None
+
+    def _redis_key(self, key: str) -> str:
+        return f"{_PREFIX}:{self._bundle}:{key}"
+
+
+def _set_all(redis: Redis, values: Mapping[str, bytes], seconds: int) -> None:
+    with redis.pipeline(transaction=False) as pipeline:
+        for name, value in values.items():
+            pipeline.set(name, value, ex=seconds)
+        pipeline.execute()

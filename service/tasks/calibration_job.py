@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.reader import GalleryReader
-from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationNotFoundError
@@ -15,7 +13,6 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import chosen_pipeline, run_calibration
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 
@@ -35,17 +32,13 @@ class CalibrationJob:
     has kept; an unfinished one begins anew.
 
     Args:
-        settings: Where galleries and sources are.
-        embedder: Gives the embedder of the service's bundle; called when it is needed first.
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
         on_change: Called with the name of a gallery whose threshold has changed.
     """
 
-    def __init__(
-        self, settings: Settings, embedder: Callable[[], Embedder], on_change: Callable[[str], None]
-    ) -> None:
-        self.settings = settings
-        self.uploads = QueryUploads(settings)
-        self._bundles = ServedBundles(settings, embedder)
+    def __init__(self, bundles: ServedBundles, on_change: Callable[[str], None]) -> None:
+        self.bundles = bundles
+        self.uploads = QueryUploads(bundles.settings)
         self._on_change = on_change
 
     def check(
@@ -89,10 +82,7 @@ class CalibrationJob:
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of the present state of a gallery, with the bundle that it was embedded with."""
-        gallery = Gallery.open(self.settings.galleries_path / name)
-        view = GalleryReader(gallery).view()
-        served = self._bundles.of(name, view.snapshot.manifest.bundle)
-        return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+        return self.bundles.matcher(Gallery.open(self.bundles.settings.galleries_path / name))
 
     def _calibrate(
         self, context: JobContext, matcher: Matcher, request: CalibrationRequest

@@ -17,7 +17,6 @@ from vicinal.indexer.jobs.index_job import Rebuild
 from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.storage.staging import Staging
-from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.version_comparison import ComparisonPlan
@@ -27,7 +26,6 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
-from vicinal.service.settings import Settings
 from vicinal.service.tasks.readable_sources import JobSources
 from vicinal.service.tasks.version_comparison_job import comparison_fields, run_comparison
 
@@ -87,23 +85,21 @@ class ReindexJob:
     """Re-indexes galleries.
 
     Args:
-        settings: Where galleries, sources and bundles are.
-        embedder: Gives the embedder of the service's bundle; called when it is needed first.
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
         on_change: Called with the name of a gallery that has a new version.
         options: How images are embedded.
     """
 
     def __init__(
         self,
-        settings: Settings,
-        embedder: Callable[[], Embedder],
+        bundles: ServedBundles,
         on_change: Callable[[str], None],
         options: RunOptions | None = None,
     ) -> None:
-        self.settings = settings
-        self.sources = JobSources(settings.sources_dir)
+        self.bundles = bundles
+        self.settings = bundles.settings
+        self.sources = JobSources(bundles.settings.sources_dir)
         self.options = options or RunOptions(seconds_per_commit=_SECONDS_PER_COMMIT)
-        self._bundles = ServedBundles(settings, embedder)
         self._on_change = on_change
 
     def check(self, gallery: str, request: ReindexRequest) -> None:
@@ -122,7 +118,7 @@ class ReindexJob:
         if request.comparison.queries is not None:
             self.sources.check(request.comparison.queries)
         try:
-            check_factory(request.index, self._bundles.named(request.bundle).bundle.dim)
+            check_factory(request.index, self.bundles.named(request.bundle).bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
             raise RequestError(str(error)) from error
 
@@ -135,7 +131,7 @@ class ReindexJob:
             result, compared = rebuild.run(), {}
             # The first version of a gallery has nothing to be compared with.
             if not rebuild.plan.activate and gallery.active_version is not None:
-                plan = ComparisonPlan(gallery, self._bundles, request.comparison, request.activate_if)
+                plan = ComparisonPlan(gallery, self.bundles, request.comparison, request.activate_if)
                 made = run_comparison(context, plan, result.version, self.sources)
                 compared = comparison_fields(made)
                 if made.decision is not None:
@@ -160,7 +156,7 @@ class ReindexJob:
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
     def _rebuild(self, context: JobContext, request: ReindexRequest) -> Rebuild:
-        served = self._bundles.named(request.bundle)
+        served = self.bundles.named(request.bundle)
         gallery = Gallery(self.settings.galleries_path / context.job.gallery, refinement=served.refinement)
         plan = RebuildPlan(
             items=None if request.source is None else read_source(self.sources.path(request.source)),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.embedder import Embedder
 from vicinal.service.comparisons.version_comparison import ComparisonPlan, compare_versions
 from vicinal.service.comparisons.version_record import ComparisonOptions, VersionComparison
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobProgress
-from vicinal.service.settings import Settings
 from vicinal.service.tasks.readable_sources import JobSources
 
 __all__ = ["COMPARE", "CompareJob", "CompareRequest", "comparison_fields", "run_comparison"]
@@ -37,14 +34,13 @@ class CompareJob:
     before has kept; an unfinished one begins anew.
 
     Args:
-        settings: Where galleries, sources and bundles are.
-        embedder: Gives the embedder of the service's bundle; called when it is needed first.
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
     """
 
-    def __init__(self, settings: Settings, embedder: Callable[[], Embedder]) -> None:
-        self.settings = settings
-        self.sources = JobSources(settings.sources_dir)
-        self._bundles = ServedBundles(settings, embedder)
+    def __init__(self, bundles: ServedBundles) -> None:
+        self.bundles = bundles
+        self.settings = bundles.settings
+        self.sources = JobSources(bundles.settings.sources_dir)
 
     def check(self, gallery: Gallery, request: CompareRequest) -> None:
         """Refuse what cannot work before it waits in the queue.
@@ -62,7 +58,7 @@ class CompareJob:
         request = CompareRequest.model_validate(context.request)
         gallery = Gallery.open(self.settings.galleries_path / context.job.gallery)
         options = ComparisonOptions.model_validate(request.model_dump(exclude={"version"}))
-        plan = ComparisonPlan(gallery, self._bundles, options)
+        plan = ComparisonPlan(gallery, self.bundles, options)
         made = run_comparison(context, plan, request.version, self.sources)
         return {"version": request.version, **comparison_fields(made)}
 

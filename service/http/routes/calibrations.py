@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
-from pydantic import ValidationError
-from starlette.datastructures import UploadFile
 
-from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.calibrations import CalibrationStart, DryRun, ThresholdByHand
-from vicinal.service.http.media_types import preferred_media_type
-from vicinal.service.http.requests import CalibrationJobDependency, GalleriesDependency, JobsDependency
+from vicinal.service.http.request_bodies import (
+    FORM,
+    JSON,
+    body_schema,
+    check_form,
+    content_type,
+    images_of,
+    json_body,
+    validated,
+)
 from vicinal.service.http.routes.pipelines import router as pipelines_router
-from vicinal.service.jobs import Job, JobStore, new_job
+from vicinal.service.http.state import State, StateDependency
+from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import PAGE_POLICY, render_report
 from vicinal.service.reports.report import (
@@ -31,9 +35,8 @@ from vicinal.service.reports.report import (
     describe_record,
     report_record,
 )
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
+from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationRequest
 from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.thresholds.dry_run import DryRunResult
 from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
@@ -44,47 +47,23 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"]
 # Before the routes of single calibrations, whose ids are free.
 router.include_router(pipelines_router)
 
-ReportFormat = Literal["html", "json"]
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
 _FORM_FIELDS = ("target", "refine", "steps", "rerank", "max_queries", "activate")
-_START_BODY: dict[str, Any] = {
-    "requestBody": {
-        "content": {
-            "application/json": {"schema": CalibrationStart.model_json_schema()},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["image", "label"],
-                    "properties": {
-                        "image": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                        "label": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "description": "One an image, or one for all.",
-                        },
-                        "target": {"type": "string", "default": "fpir=5%"},
-                        "refine": {"type": "string", "enum": list(get_args(RefineChoice)), "default": "auto"},
-                        "steps": {"type": "integer"},
-                        "rerank": {"type": "string", "enum": list(get_args(RerankChoice)), "default": "auto"},
-                        "max_queries": {"type": "integer", "default": 2000},
-                        "activate": {"type": "boolean", "default": True},
-                    },
-                }
-            },
-        }
-    }
-}
+_FIELDS = {name: CalibrationStart.model_json_schema()["properties"][name] for name in _FORM_FIELDS}
+_LABELS = {"type": "array", "items": {"type": "string"}, "description": "One an image, or one for all."}
+_BODY = body_schema(
+    {"label": _LABELS, **_FIELDS},
+    several=True,
+    required=("image", "label"),
+    json=CalibrationStart,
+    may_be_empty=True,
+)
 
 
-@router.post("/calibrations", status_code=202, openapi_extra=_START_BODY)
+@router.post("/calibrations", status_code=202, openapi_extra=_BODY)
 async def start_calibration(
-    gallery: str,
-    request: Request,
-    galleries: GalleriesDependency,
-    jobs: JobsDependency,
-    calibration: CalibrationJobDependency,
-    response: Response,
+    gallery: str, request: Request, state: StateDependency, response: Response
 ) -> Job:
     """Find the threshold for a target, in a job whose id is that of the calibration.
 
@@ -92,36 +71,36 @@ async def start_calibration(
     labels, or from the gallery: every labelled item is then left out once. Another job on the gallery: 409.
     """
     images, labels, start = await _read_start(request)
-    matcher = await run_in_threadpool(galleries.matcher, gallery)
-    job = await run_in_threadpool(_enqueue, jobs, calibration, matcher, start, images, labels)
+    matcher = await run_in_threadpool(state.galleries.matcher, gallery)
+    job = await run_in_threadpool(_enqueue, state, matcher, start, images, labels)
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
 
 
 @router.get("/calibrations")
-def list_calibrations(gallery: str, galleries: GalleriesDependency) -> CalibrationHistoryBody:
+def list_calibrations(gallery: str, state: StateDependency) -> CalibrationHistoryBody:
     """All calibrations, newest first, and what was in force when."""
-    return describe_history(galleries.matcher(gallery).calibrations)
+    return describe_history(state.galleries.matcher(gallery).calibrations)
 
 
 @router.post("/calibrations/dry_run")
-def dry_run(gallery: str, body: DryRun, galleries: GalleriesDependency) -> DryRunResult:
+def dry_run(gallery: str, body: DryRun, state: StateDependency) -> DryRunResult:
     """Try a threshold beside the one in force, on stored scores: rates, and how many answers change."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     return dry_run_of(matcher.thresholds, chosen_pipeline(matcher, body), body)
 
 
 @router.post("/calibrations/roll_back")
-def roll_back(gallery: str, body: PipelineChoice, galleries: GalleriesDependency) -> CalibrationStateBody:
+def roll_back(gallery: str, body: PipelineChoice, state: StateDependency) -> CalibrationStateBody:
     """Put the calibration in force again that was before the present one."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     return describe_record(matcher, matcher.calibrations.roll_back(chosen_pipeline(matcher, body)))
 
 
 @router.get("/calibrations/{calibration}")
-def get_calibration(gallery: str, calibration: str, galleries: GalleriesDependency) -> CalibrationStateBody:
+def get_calibration(gallery: str, calibration: str, state: StateDependency) -> CalibrationStateBody:
     """One calibration with its evidence, and whether it still holds."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     return describe_record(matcher, matcher.calibrations.find(calibration))
 
 
@@ -133,60 +112,47 @@ def get_calibration(gallery: str, calibration: str, galleries: GalleriesDependen
 def get_report(
     gallery: str,
     calibration: str,
-    galleries: GalleriesDependency,
-    response: Response,
-    accept: Annotated[str | None, Header()] = None,
+    state: StateDependency,
     form: Annotated[
-        ReportFormat | None,
-        Query(alias="format", description="In place of what the header `Accept` prefers."),
-    ] = None,
+        Literal["html", "json"], Query(alias="format", description="`html`: a page that needs no network.")
+    ] = "json",
 ) -> ReportBody | HTMLResponse:
     """All that is known of one calibration, as JSON or as a self-contained page."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     record = matcher.calibrations.find(calibration)
-    report = report_record(matcher, record, galleries.drift.drift(matcher, record))
-    preferred = preferred_media_type(accept, ("application/json", "text/html"))
-    if (form or preferred.partition("/")[2]) == "html":
-        page = render_report(report, matcher.gallery)
-        return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY, "Vary": "Accept"})
-    response.headers["Vary"] = "Accept"
-    return report
+    report = report_record(matcher, record, state.galleries.drift.drift(matcher, record))
+    if form == "json":
+        return report
+    page = render_report(report, matcher.gallery)
+    return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
 
 
 @router.get("/calibrations/{calibration}/drift")
-def get_drift(gallery: str, calibration: str, galleries: GalleriesDependency) -> DriftState:
+def get_drift(gallery: str, calibration: str, state: StateDependency) -> DriftState:
     """Whether searches still look like the queries of the calibration, since it was put in force."""
-    matcher = galleries.matcher(gallery)
-    return galleries.drift.drift(matcher, matcher.calibrations.find(calibration))
+    matcher = state.galleries.matcher(gallery)
+    return state.galleries.drift.drift(matcher, matcher.calibrations.find(calibration))
 
 
 @router.post("/calibrations/{calibration}/activate")
-def activate_calibration(
-    gallery: str, calibration: str, galleries: GalleriesDependency
-) -> CalibrationStateBody:
+def activate_calibration(gallery: str, calibration: str, state: StateDependency) -> CalibrationStateBody:
     """Use a calibration from the next search with its pipeline on."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     return describe_record(matcher, matcher.thresholds.activate(calibration))
 
 
 @router.put("/threshold")
-def put_threshold(
-    gallery: str, body: ThresholdByHand, galleries: GalleriesDependency
-) -> CalibrationStateBody:
+def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -> CalibrationStateBody:
     """Use a threshold that was chosen by hand; every answer says so, and no rate is claimed."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, body), body.threshold)
     return describe_record(matcher, record)
 
 
 def _enqueue(
-    jobs: JobStore,
-    calibration: CalibrationJob,
-    matcher: Matcher,
-    start: CalibrationStart,
-    images: list[bytes],
-    labels: list[str],
+    state: State, matcher: Matcher, start: CalibrationStart, images: list[bytes], labels: list[str]
 ) -> Job:
+    calibration = state.kinds.calibrate
     if start.embeddings is not None and start.queries is not None:
         raise RequestError("give queries or embeddings, not both")
     if (start.embeddings is None) != (start.labels is None):
@@ -203,45 +169,20 @@ def _enqueue(
         elif start.embeddings is not None:
             dim = matcher.snapshot.manifest.dim
             calibration.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
-        created = jobs.create(job)
+        created = state.jobs.create(job)
         undo.pop_all()
     return created
 
 
 async def _read_start(request: Request) -> tuple[list[bytes], list[str], CalibrationStart]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        return await _read_form(request)
-    if kind not in ("application/json", ""):
-        raise UnsupportedFormatError(f"the body is {kind}: send application/json or multipart/form-data")
-    body = await request.body()
-    try:
-        fields = json.loads(body) if body else {}
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is not JSON: {error}") from error
-    return [], [], _validated(fields)
-
-
-async def _read_form(request: Request) -> tuple[list[bytes], list[str], CalibrationStart]:
+    if content_type(request, JSON, FORM) == JSON:
+        return [], [], await json_body(request, CalibrationStart, may_be_empty=True)
     # Leaving the block removes the files that large uploads are kept in.
     async with request.form(max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
-        unknown = set(form) - {"image", "label", *_FORM_FIELDS}
-        if unknown:
-            raise RequestError(
-                f"unknown fields {sorted(unknown)}: expected image, label, {', '.join(_FORM_FIELDS)}"
-            )
-        images = [one for one in form.getlist("image") if isinstance(one, UploadFile)]
-        if not images or len(images) < len(form.getlist("image")):
-            raise RequestError("the form has no file 'image'")
+        check_form(form, ("image", "label", *_FORM_FIELDS))
+        images = images_of(form)
         labels = [str(one) for one in form.getlist("label")]
         if len(labels) == 1:
             labels *= len(images)
-        start = _validated({name: form[name] for name in _FORM_FIELDS if name in form})
+        start = validated(CalibrationStart, {name: form[name] for name in _FORM_FIELDS if name in form})
         return [await image.read() for image in images], labels, start
-
-
-def _validated(fields: Any) -> CalibrationStart:
-    try:
-        return CalibrationStart.model_validate(fields)
-    except ValidationError as error:
-        raise RequestValidationError(error.errors()) from error

@@ -16,7 +16,7 @@ from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.bodies.items import CompactionBody, VersionBody, VersionListBody
 from vicinal.service.http.bodies.search import CalibrationBody, GalleryBody, GalleryListBody
-from vicinal.service.http.requests import GalleriesDependency
+from vicinal.service.http.state import StateDependency
 from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["admin_router", "router"]
@@ -26,22 +26,22 @@ admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 
 
 @router.get("")
-def list_galleries(galleries: GalleriesDependency) -> GalleryListBody:
+def list_galleries(state: StateDependency) -> GalleryListBody:
     """All galleries that can be searched."""
-    searchable = [state.name for state in galleries.states() if state.problem is None]
-    return GalleryListBody(galleries=[_describe(galleries.matcher(name)) for name in searchable])
+    searchable = [one.name for one in state.galleries.states() if one.problem is None]
+    return GalleryListBody(galleries=[_describe(state.galleries.matcher(name)) for name in searchable])
 
 
 @router.get("/{gallery}")
-def get_gallery(gallery: str, galleries: GalleriesDependency) -> GalleryBody:
+def get_gallery(gallery: str, state: StateDependency) -> GalleryBody:
     """One gallery: its size, index, bundle and calibration."""
-    return _describe(galleries.matcher(gallery))
+    return _describe(state.galleries.matcher(gallery))
 
 
 @router.get("/{gallery}/versions")
-def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBody:
+def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
-    opened = galleries.gallery(gallery)
+    opened = state.galleries.gallery(gallery)
     bodies = [VersionBody.model_validate(one) for one in describe_versions(opened)]
     return VersionListBody(
         versions=[one.model_copy(update={"comparison": summary_of(opened, one.version)}) for one in bodies]
@@ -49,45 +49,46 @@ def list_versions(gallery: str, galleries: GalleriesDependency) -> VersionListBo
 
 
 @router.get("/{gallery}/compaction")
-def get_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+def get_compaction(gallery: str, state: StateDependency) -> CompactionBody:
     """Whether live changes are being made a new version, and what became of the last time."""
-    return CompactionBody.model_validate(galleries.upkeep.compaction_state(galleries.reader(gallery)))
+    reader = state.galleries.reader(gallery)
+    return CompactionBody.model_validate(state.galleries.upkeep.compaction_state(reader))
 
 
 @admin_router.post("/{gallery}/compaction", status_code=202)
-def begin_compaction(gallery: str, galleries: GalleriesDependency) -> CompactionBody:
+def begin_compaction(gallery: str, state: StateDependency) -> CompactionBody:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
-    galleries.upkeep.begin(galleries.reader(gallery))
-    return get_compaction(gallery, galleries)
+    state.galleries.upkeep.begin(state.galleries.reader(gallery))
+    return get_compaction(gallery, state)
 
 
 @admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
-def put_gallery(gallery: str, galleries: GalleriesDependency, response: Response) -> GalleryBody:
+def put_gallery(gallery: str, state: StateDependency, response: Response) -> GalleryBody:
     """Make a gallery without items for the service's bundle; one that is there stays as it is."""
     if not GALLERY_NAME.fullmatch(gallery):
         raise RequestError(
             f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
         )
-    path = galleries.settings.galleries_path / gallery
+    galleries, own = state.galleries, state.galleries.own
     # One that is there with another bundle is described below, or refused where that is not here.
     with suppress(BundleMismatchError):
-        if create_gallery(Gallery(path, refinement=galleries.refinement), galleries.embedder.bundle):
+        if create_gallery(Gallery(galleries.path / gallery, refinement=own.refinement), own.bundle):
             response.status_code = 201
-    return _describe(galleries.matcher(gallery))
+    return _describe(state.galleries.matcher(gallery))
 
 
 @admin_router.delete("/{gallery}", status_code=204)
-def delete_gallery(gallery: str, galleries: GalleriesDependency) -> None:
+def delete_gallery(gallery: str, state: StateDependency) -> None:
     """Remove a gallery with all its versions and calibrations."""
-    galleries.gallery(gallery).delete()
-    galleries.close(gallery)
+    state.galleries.gallery(gallery).delete()
+    state.galleries.close(gallery)
 
 
 @admin_router.post("/{gallery}/versions/{version}/activate")
 def activate_version(
     gallery: str,
     version: int,
-    galleries: GalleriesDependency,
+    state: StateDependency,
     as_built: Annotated[
         bool, Query(description="Without the live changes made while it was active before.")
     ] = False,
@@ -96,6 +97,7 @@ def activate_version(
 
     What was calibrated for it comes into force with it. Without its bundle: 409.
     """
+    galleries = state.galleries
     activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
     return _describe(galleries.matcher(gallery))
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import NothingAddedError, RequestError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.uploads import Addition, RefusedUpload, Upload, add_uploads
@@ -27,7 +26,8 @@ from vicinal.service.http.bodies.items import (
     ItemPatch,
     RefusedImageBody,
 )
-from vicinal.service.http.requests import GalleriesDependency, SettingsDependency
+from vicinal.service.http.request_bodies import FORM, body_schema, check_form, content_type, images_of
+from vicinal.service.http.state import StateDependency
 from vicinal.service.problem_types import problem_type
 
 __all__ = ["router", "writing_router"]
@@ -35,42 +35,28 @@ __all__ = ["router", "writing_router"]
 router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
 writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
 
-_TEXT_LIST = {"type": "array", "items": {"type": "string"}}
-_ADD_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["image"],
-                    "properties": {
-                        "image": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                        "id": {**_TEXT_LIST, "description": "One an image; the file names without."},
-                        "label": {**_TEXT_LIST, "description": "One an image, or one for all; may be empty."},
-                        "metadata": {
-                            **_TEXT_LIST,
-                            "description": "A JSON object an image, or one for all.",
-                        },
-                    },
-                }
-            }
-        },
-    }
-}
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_BODY = body_schema(
+    {
+        "id": {**_TEXTS, "description": "One an image; the file names without."},
+        "label": {**_TEXTS, "description": "One an image, or one for all; may be empty."},
+        "metadata": {**_TEXTS, "description": "A JSON object an image, or one for all."},
+    },
+    several=True,
+)
 _LONGEST_ID = 1024
 
 
 @router.get("")
 def list_items(
     gallery: str,
-    galleries: GalleriesDependency,
+    state: StateDependency,
     after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ItemPageBody:
     """Items in gallery order, page by page; what is added or removed meanwhile shifts no page."""
     # One more than asked for tells whether there is another page.
-    found = galleries.matcher(gallery).view.page(_cursor(after), size + 1)
+    found = state.galleries.matcher(gallery).view.page(_cursor(after), size + 1)
     page = found[:size]
     return ItemPageBody(
         items=[ItemBody.model_validate(item) for _, item in page],
@@ -79,9 +65,9 @@ def list_items(
 
 
 @router.get("/{item_id:path}/image", response_class=Response)
-def get_item_image(gallery: str, item_id: str, galleries: GalleriesDependency) -> Response:
+def get_item_image(gallery: str, item_id: str, state: StateDependency) -> Response:
     """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     view = matcher.view
     sequence = int(view.sequences(view.positions([_known(view, gallery, item_id)]))[0])
     thumbnail = matcher.gallery.thumbnail(view.revision, item_id, sequence=sequence)
@@ -89,27 +75,24 @@ def get_item_image(gallery: str, item_id: str, galleries: GalleriesDependency) -
 
 
 @router.get("/{item_id:path}")
-def get_item(gallery: str, item_id: str, galleries: GalleriesDependency) -> ItemBody:
+def get_item(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
     """One item."""
-    return _item(galleries.matcher(gallery).view, gallery, item_id)
+    return _item(state.galleries.matcher(gallery).view, gallery, item_id)
 
 
-@writing_router.post("", openapi_extra=_ADD_BODY)
-async def add_item_images(
-    gallery: str, request: Request, galleries: GalleriesDependency, settings: SettingsDependency
-) -> AdditionBody:
+@writing_router.post("", openapi_extra=_BODY)
+async def add_item_images(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
     """Add images, or replace those whose id is there; the next search finds them.
 
     Each image is taken or refused on its own. When none can be used the answer is a problem.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        raise UnsupportedFormatError(f"the body is {kind or 'of no kind'}: send multipart/form-data")
+    content_type(request, FORM)
+    most = state.settings.max_batch
     # Leaving the block removes the files that large uploads are kept in.
-    async with request.form(max_files=settings.max_batch, max_fields=4 * settings.max_batch) as form:
+    async with request.form(max_files=most, max_fields=4 * most) as form:
         uploads = await _uploads(form)
-    addition = await run_in_threadpool(_add, galleries, gallery, uploads)
-    view = await run_in_threadpool(lambda: galleries.matcher(gallery).view)
+    addition = await run_in_threadpool(_add, state.galleries, gallery, uploads)
+    view = await run_in_threadpool(lambda: state.galleries.matcher(gallery).view)
     return AdditionBody(
         added=[AddedItemBody.model_validate(item) for item in addition.added],
         refused=_refusals(addition.refused),
@@ -119,30 +102,30 @@ async def add_item_images(
 
 
 @writing_router.post("/delete")
-def delete_items(gallery: str, body: ItemDeletion, galleries: GalleriesDependency) -> DeletionBody:
+def delete_items(gallery: str, body: ItemDeletion, state: StateDependency) -> DeletionBody:
     """Remove several items in one change: all of them, or none when one is not there."""
-    reader = galleries.reader(gallery)
+    reader = state.galleries.reader(gallery)
     change = remove_items(reader, body.ids)
-    galleries.changed(gallery)
-    view = galleries.matcher(gallery).view
+    state.galleries.changed(gallery)
+    view = state.galleries.matcher(gallery).view
     return DeletionBody(removed=change.n_removed, n_items=len(view), revision=view.revision)
 
 
 @writing_router.patch("/{item_id:path}")
-def patch_item(gallery: str, item_id: str, patch: ItemPatch, galleries: GalleriesDependency) -> ItemBody:
+def patch_item(gallery: str, item_id: str, patch: ItemPatch, state: StateDependency) -> ItemBody:
     """Change label and metadata of one item; its image and its place stay."""
-    reader = galleries.reader(gallery)
+    reader = state.galleries.reader(gallery)
     keeps_label = "label" not in patch.model_fields_set
     patch_items(reader, {item_id: Patch(patch.label, patch.metadata, keeps_label=keeps_label)})
-    galleries.changed(gallery)
+    state.galleries.changed(gallery)
     return _item(reader.view(), gallery, item_id)
 
 
 @writing_router.delete("/{item_id:path}", status_code=204)
-def delete_item(gallery: str, item_id: str, galleries: GalleriesDependency) -> None:
+def delete_item(gallery: str, item_id: str, state: StateDependency) -> None:
     """Remove one item; the next search does not find it."""
-    remove_items(galleries.reader(gallery), [item_id])
-    galleries.changed(gallery)
+    remove_items(state.galleries.reader(gallery), [item_id])
+    state.galleries.changed(gallery)
 
 
 def _add(galleries: OpenGalleries, gallery: str, uploads: list[Upload]) -> Addition:
@@ -159,12 +142,8 @@ def _add(galleries: OpenGalleries, gallery: str, uploads: list[Upload]) -> Addit
 
 
 async def _uploads(form: FormData) -> list[Upload]:
-    unknown = set(form) - {"image", "id", "label", "metadata"}
-    if unknown:
-        raise RequestError(f"unknown fields {sorted(unknown)}: expected image, id, label and metadata")
-    images = [one for one in form.getlist("image") if isinstance(one, UploadFile)]
-    if not images or len(images) < len(form.getlist("image")):
-        raise RequestError("the form has no file 'image'")
+    check_form(form, ("image", "id", "label", "metadata"))
+    images = images_of(form)
     n = len(images)
     ids = _texts(form, "id", n)
     if len(ids) == 1 < n:

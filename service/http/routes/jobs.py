@@ -1,21 +1,24 @@
-"""Jobs: what is under way, how far it is, and how to stop it."""
+"""Jobs: begin a re-index, see what is under way and how far it is, and stop it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
+from pydantic import BaseModel, ConfigDict
 
-from vicinal.service.http.bodies.jobs import JobListBody
-from vicinal.service.http.requests import JobsDependency
+from vicinal.service.http.state import StateDependency
+from vicinal.service.jobs import Job, new_job
 from vicinal.service.jobs.events import job_events
-from vicinal.service.jobs.records import Job, JobState
+from vicinal.service.jobs.records import JobState
+from vicinal.service.tasks.reindex_job import REINDEX, ReindexRequest
 
-__all__ = ["router"]
+__all__ = ["reindex_router", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"])
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events `progress` and `end`.", "content": {"text/event-stream": {}}},
@@ -23,46 +26,67 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class JobListBody(BaseModel):
+    """Jobs, newest first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    jobs: list[Job]
+
+
+@reindex_router.post("/{gallery}/reindex", status_code=202)
+def reindex_gallery(gallery: str, body: ReindexRequest, state: StateDependency, response: Response) -> Job:
+    """Make a new version from a source, with other settings or another bundle, while the old one is searched.
+
+    Live changes made meanwhile are kept. Another job on the gallery: 409, with its id as `job`.
+    """
+    state.kinds.reindex.check(gallery, body)
+    job = state.jobs.create(new_job(REINDEX, gallery, body.model_dump()))
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
 @router.get("")
 def list_jobs(
-    jobs: JobsDependency,
+    state: StateDependency,
     gallery: Annotated[str | None, Query(description="Only jobs on this gallery.")] = None,
-    state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
+    job_state: Annotated[
+        JobState | None, Query(alias="state", description="Only jobs in this state.")
+    ] = None,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobListBody:
     """Jobs, newest first; finished ones are kept for a while."""
     found = [
-        job for job in jobs.all() if gallery in (None, job.gallery) and (state is None or job.state == state)
+        job for job in state.jobs.all() if gallery in (None, job.gallery) and job_state in (None, job.state)
     ]
     return JobListBody(jobs=found[:size])
 
 
 @router.get("/{job_id}")
-def get_job(job_id: str, jobs: JobsDependency) -> Job:
+def get_job(job_id: str, state: StateDependency) -> Job:
     """One job: its state, counts, rate, time left and the first files that could not be used."""
-    return jobs.get(job_id)
+    return state.jobs.get(job_id)
 
 
 @router.delete("/{job_id}", status_code=202)
-def cancel_job(job_id: str, jobs: JobsDependency) -> Job:
+def cancel_job(job_id: str, state: StateDependency) -> Job:
     """Cancel a job: it stops after the batch under way, and nothing of it is searched."""
-    return jobs.cancel(job_id)
+    return state.jobs.cancel(job_id)
 
 
 @router.get("/{job_id}/events", response_class=Response, responses=_EVENTS)
 async def follow_job(
     job_id: str,
-    jobs: JobsDependency,
-    request: Request,
+    state: StateDependency,
     last_event_id: Annotated[
         str | None, Header(description="Id of the last event that the client has seen.")
     ] = None,
 ) -> Response:
     """The state of a job whenever it changes, until it ends."""
-    job = await run_in_threadpool(jobs.get, job_id)
+    job = await run_in_threadpool(state.jobs.get, job_id)
     seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)
-    events = job_events(jobs, job, stopping=request.app.state.stopping, after=seen)
+    events = job_events(state.jobs, job, stopping=state.stopping, after=seen)
     # Caches and proxies must not hold events back.
     return EventSourceResponse(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})

@@ -1,19 +1,26 @@
-"""Liveness, readiness and metrics."""
+"""Liveness, readiness, metrics, and the web page."""
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.open_galleries import GalleryState, OpenGalleries
 from vicinal.service.http.bodies.search import GalleryStateBody, ReadinessBody, RedisBody
-from vicinal.service.http.requests import GalleriesDependency, MetricsDependency, RedisDependency
-from vicinal.service.redis_link import RedisLink
+from vicinal.service.http.state import State, StateDependency
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["operations"])
+
+# Style and script stand in the page itself; nothing else is loaded from anywhere but this server.
+_PAGE_POLICY = (
+    "default-src 'self'; img-src 'self' blob: data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+)
 
 
 @router.get("/livez")
@@ -25,33 +32,41 @@ def livez() -> dict[str, str]:
 @router.get(
     "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
 )
-def readyz(galleries: GalleriesDependency, redis: RedisDependency, response: Response) -> ReadinessBody:
+def readyz(state: StateDependency, response: Response) -> ReadinessBody:
     """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons."""
-    readiness = _readiness(galleries, redis)
+    readiness = _readiness(state)
     if not readiness.ready:
         response.status_code = 503
     return readiness
 
 
 @router.get("/metrics", response_class=Response)
-def metrics(metrics: MetricsDependency) -> Response:
+def metrics(state: StateDependency) -> Response:
     """Prometheus metrics."""
-    return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(state.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _readiness(galleries: OpenGalleries, redis: RedisLink | None) -> ReadinessBody:
-    states = [_state(galleries, state) for state in galleries.states()]
-    reasons = [state.problem for state in states if state.problem]
+@router.get("/", include_in_schema=False)
+def page() -> HTMLResponse:
+    """The search page; it uses the HTTP API and loads nothing from elsewhere."""
+    html = (files("vicinal.service") / "static" / "index.html").read_text(encoding="utf-8")
+    return HTMLResponse(html, headers={"Content-Security-Policy": _PAGE_POLICY})
+
+
+def _readiness(state: State) -> ReadinessBody:
+    own = state.galleries.own
+    states = [_state(state.galleries, one) for one in state.galleries.states()]
+    reasons = [one.problem for one in states if one.problem]
     return ReadinessBody(
         ready=not reasons,
         reasons=reasons,
-        bundle=galleries.embedder.bundle.fingerprint,
-        refiner=galleries.refiner,
-        refine=galleries.pipeline.refine.sides,
-        provider=galleries.embedder.provider,
-        other_bundles=[one.bundle.fingerprint for one in galleries.bundles.others],
+        bundle=own.bundle.fingerprint,
+        refiner=None if own.refiner is None else own.refiner.fingerprint,
+        refine=own.pipeline.refine.sides,
+        provider=own.embedder.provider,
+        other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
         galleries=states,
-        redis=None if redis is None else RedisBody.model_validate(redis.state),
+        redis=None if state.link is None else RedisBody.model_validate(state.link.state),
     )
 
 

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.comparisons.pipeline_record import PipelineComparison, PipelineComparisonOptions
 from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, activate_pipeline
 from vicinal.service.errors import RequestError
-from vicinal.service.http.requests import GalleriesDependency, JobsDependency
+from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.active_pipeline import ActivePipeline
-from vicinal.service.tasks.pipeline_comparison_job import (
-    COMPARE_PIPELINES,
-    PipelineComparisonJob,
-    PipelineComparisonRequest,
-)
+from vicinal.service.tasks.pipeline_comparison_job import COMPARE_PIPELINES, PipelineComparisonRequest
 
 __all__ = ["router"]
 
 router = APIRouter()
-
-
-def _job(request: Request) -> PipelineComparisonJob:
-    job: PipelineComparisonJob = request.app.state.job_kinds[COMPARE_PIPELINES]
-    return job
-
-
-JobDependency = Annotated[PipelineComparisonJob, Depends(_job)]
 
 
 class PipelineComparisonStart(PipelineComparisonOptions):
@@ -72,9 +60,7 @@ class ActivePipelineBody(BaseModel):
 def start_comparison(
     gallery: str,
     start: PipelineComparisonStart,
-    galleries: GalleriesDependency,
-    jobs: JobsDependency,
-    comparing: JobDependency,
+    state: StateDependency,
     response: Response,
 ) -> Job:
     """Try several pipelines on the same queries, in a job whose id is that of the comparison."""
@@ -82,7 +68,8 @@ def start_comparison(
         raise RequestError("give queries or embeddings, not both")
     if (start.embeddings is None) != (start.labels is None):
         raise RequestError("embeddings and labels go together: give both")
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
+    comparing = state.kinds.compare_pipelines
     is_upload = start.embeddings is not None
     options = start.model_dump(exclude={"embeddings", "labels"})
     request = PipelineComparisonRequest.model_validate({**options, "is_upload": is_upload})
@@ -93,45 +80,45 @@ def start_comparison(
         if start.embeddings is not None:
             dim = matcher.snapshot.manifest.dim
             comparing.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
-        created = jobs.create(job)
+        created = state.jobs.create(job)
         undo.pop_all()
     response.headers["Location"] = f"/v1/jobs/{created.id}"
     return created
 
 
 @router.get("/calibrations/pipelines")
-def list_comparisons(gallery: str, galleries: GalleriesDependency) -> list[PipelineComparison]:
+def list_comparisons(gallery: str, state: StateDependency) -> list[PipelineComparison]:
     """All comparisons of pipelines, newest first."""
-    return PipelineComparisonStore(galleries.matcher(gallery).calibrations).history()
+    return PipelineComparisonStore(state.galleries.matcher(gallery).calibrations).history()
 
 
 @router.get("/calibrations/pipelines/{comparison}")
-def get_comparison(gallery: str, comparison: str, galleries: GalleriesDependency) -> PipelineComparison:
+def get_comparison(gallery: str, comparison: str, state: StateDependency) -> PipelineComparison:
     """One comparison of pipelines."""
-    return PipelineComparisonStore(galleries.matcher(gallery).calibrations).find(comparison)
+    return PipelineComparisonStore(state.galleries.matcher(gallery).calibrations).find(comparison)
 
 
 @router.post("/calibrations/pipelines/{comparison}/activate")
 def activate_comparison(
-    gallery: str, comparison: str, body: PipelineActivation, galleries: GalleriesDependency
+    gallery: str, comparison: str, body: PipelineActivation, state: StateDependency
 ) -> ActivePipelineBody:
     """Use a compared pipeline and its threshold, both from the next search on."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     found = PipelineComparisonStore(matcher.calibrations).find(comparison)
     return _described(matcher, activate_pipeline(matcher, found, body.pipeline))
 
 
 @router.get("/pipeline")
-def get_pipeline(gallery: str, galleries: GalleriesDependency) -> ActivePipelineBody:
+def get_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
     """What searches without further options are made with."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     return _described(matcher, matcher.active_pipeline)
 
 
 @router.delete("/pipeline")
-def reset_pipeline(gallery: str, galleries: GalleriesDependency) -> ActivePipelineBody:
+def reset_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
     """Let the settings of the service choose the pipeline again; its own threshold decides then."""
-    matcher = galleries.matcher(gallery)
+    matcher = state.galleries.matcher(gallery)
     matcher.pipeline_file.clear()
     return _described(matcher, matcher.active_pipeline)
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from vicinal.service.comparisons.version_record import ComparisonOptions, VersionComparison
 from vicinal.service.comparisons.version_store import latest_comparison
-from vicinal.service.http.requests import CompareDependency, GalleriesDependency, JobsDependency
+from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.tasks.version_comparison_job import COMPARE, CompareRequest
 
@@ -20,9 +20,7 @@ def compare_version(
     gallery: str,
     version: int,
     body: ComparisonOptions,
-    galleries: GalleriesDependency,
-    jobs: JobsDependency,
-    comparisons: CompareDependency,
+    state: StateDependency,
     response: Response,
 ) -> Job:
     """Compare a version with the active one, in a job whose id is that of the comparison.
@@ -31,13 +29,13 @@ def compare_version(
     Another job on the gallery: 409, with its id as `job`.
     """
     request = CompareRequest.model_validate({**body.model_dump(), "version": version})
-    comparisons.check(galleries.gallery(gallery), request)
-    job = jobs.create(new_job(COMPARE, gallery, request.model_dump()))
+    state.kinds.compare.check(state.galleries.gallery(gallery), request)
+    job = state.jobs.create(new_job(COMPARE, gallery, request.model_dump()))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
 
 
 @router.get("/comparison")
-def get_comparison(gallery: str, version: int, galleries: GalleriesDependency) -> VersionComparison:
+def get_comparison(gallery: str, version: int, state: StateDependency) -> VersionComparison:
     """The newest comparison of a version."""
-    return latest_comparison(galleries.gallery(gallery), version)
+    return latest_comparison(state.galleries.gallery(gallery), version)

@@ -16,6 +16,7 @@ from PIL import Image
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 
@@ -54,9 +55,9 @@ def client(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         yield
-    app.state.jobs.queue.close()
+    state_of(app).jobs.queue.close()
 
 
 @pytest.fixture

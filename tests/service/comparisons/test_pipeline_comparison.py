@@ -31,6 +31,7 @@ from vicinal.service.comparisons.pipeline_store import PipelineComparisonStore, 
 from vicinal.service.comparisons.pipeline_variants import VariantOptions, variant_pipelines
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.active_pipeline import ActivePipelineFile
@@ -213,9 +214,9 @@ def app(data_dir: Path, make_settings: Callable[..., Settings]) -> FastAPI:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         yield
-    app.state.jobs.queue.close()
+    state_of(app).jobs.queue.close()
 
 
 def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None]:
@@ -223,7 +224,7 @@ def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None
     return answer["pipeline"], answer["pipeline_source"], answer["threshold"]["value"]
 
 
-def state_of(client: TestClient) -> dict[str, Any]:
+def readiness_of(client: TestClient) -> dict[str, Any]:
     (state,) = client.get("/readyz").json()["galleries"]
     return state
 
@@ -251,7 +252,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
     assert (activated["pipeline"], activated["threshold"]) == (FOUR.key, threshold)
     assert searched(client) == (FOUR.key, "comparison", threshold)
     assert searched(client, rerank="off") == (OFF.key, "request", None)
-    ready = state_of(client)
+    ready = readiness_of(client)
     assert [ready[name] for name in ("pipeline", "pipeline_source", "calibration")] == [
         FOUR.key,
         "comparison",
@@ -260,7 +261,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
     assert client.get(f"{ADMIN}/calibrations/{variant['record']['id']}/report").status_code == 200
     assert client.delete(f"{ADMIN}/pipeline").json()["source"] == "settings"
     assert searched(client) == (Pipeline().key, "settings", None)
-    assert state_of(client)["pipeline_source"] == "settings"
+    assert readiness_of(client)["pipeline_source"] == "settings"
 
 
 def test_the_command_compares_and_uses(run: Callable[..., Result], data_dir: Path, gallery: Gallery) -> None:

@@ -66,7 +66,7 @@ def plan(
     gallery: Gallery, data_dir: Path, make_settings: MakeSettings, embedder: Embedder, tmp_path: Path
 ) -> ComparisonPlan:
     settings = make_settings(data_dir, bundles_dir=tmp_path / "bundles")
-    return ComparisonPlan(gallery, ServedBundles(settings, lambda: embedder))
+    return ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder))
 
 
 def test_the_same_items_with_the_same_bundle_differ_in_nothing(
@@ -216,7 +216,7 @@ def test_without_the_old_bundle_pictures_are_left_out_and_said_so(
 ) -> None:
     version = make_candidate(other)
     settings = make_settings(data_dir, bundle=other.bundle.path)
-    lonely = replace(plan, bundles=ServedBundles(settings, lambda: other), queries=catalog)
+    lonely = replace(plan, bundles=ServedBundles(settings, embedder=other), queries=catalog)
     found = compare_versions(lonely, version, "one")
     assert (found.old.is_served, found.new.is_served, found.query_flips) == (False, True, None)
     assert "is not here" in found.left_out["query_flips"]

@@ -150,8 +150,7 @@ def test_a_damaged_bundle_is_the_reason_that_is_told(
 def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
     settings: Settings, other: Embedder, embedder: Embedder
 ) -> None:
-    bundles = ServedBundles(settings, lambda: embedder)
-    assert bundles.has(other.bundle.fingerprint)
+    bundles = ServedBundles(settings, embedder=embedder)
     assert bundles.others == []
     found = bundles.of("shoes", other.bundle.fingerprint)
     assert found is bundles.of("shoes", other.bundle.fingerprint)
@@ -163,14 +162,13 @@ def test_the_service_s_own_bundle_is_not_opened_again(
     settings: Settings, bundles_dir: Path, tiny_bundle: ModelBundle, embedder: Embedder
 ) -> None:
     shutil.copytree(tiny_bundle.path, bundles_dir / "same")
-    bundles = ServedBundles(settings, lambda: embedder)
+    bundles = ServedBundles(settings, embedder=embedder)
     assert bundles.named("same").embedder is embedder
     assert bundles.of("shoes", tiny_bundle.fingerprint).embedder is embedder
 
 
 def test_an_unknown_bundle_is_refused_with_both_fingerprints(settings: Settings, embedder: Embedder) -> None:
-    bundles = ServedBundles(settings, lambda: embedder)
-    assert not bundles.has("0123456789abcdef")
+    bundles = ServedBundles(settings, embedder=embedder)
     with pytest.raises(BundleMismatchError, match=f"0123456789abcdef.*{embedder.bundle.fingerprint}"):
         bundles.of("shoes", "0123456789abcdef")
 
@@ -179,6 +177,6 @@ def test_bundles_by_name_need_a_folder(
     data_dir: Path, make_settings: MakeSettings, embedder: Embedder, settings: Settings
 ) -> None:
     with pytest.raises(RequestError, match="VICINAL_BUNDLES_DIR"):
-        ServedBundles(make_settings(data_dir), lambda: embedder).named("other")
+        ServedBundles(make_settings(data_dir), embedder=embedder).named("other")
     with pytest.raises(BundleError, match="no model bundle"):
-        ServedBundles(settings, lambda: embedder).named("missing")
+        ServedBundles(settings, embedder=embedder).named("missing")

@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from starlette.responses import JSONResponse
 
 from tests.service.redis_server import RedisServer
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries.change_notices import ChangeNotices, NoticeOfWrites, announce_change
+from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import sharing
+from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
@@ -110,30 +108,32 @@ def test_announcing_without_redis_is_no_error(link: RedisLink, redis_server: Red
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "announced"),
+    ("method", "path", "body", "announced"),
     [
-        ("POST", "/v1/galleries/boots/items", ["boots"]),
-        ("DELETE", "/v1/galleries/boots", ["boots"]),
-        ("POST", "/v1/galleries/boots/versions/3/activate", ["boots"]),
-        ("PUT", "/v1/admin/galleries/boots/threshold", ["boots"]),
-        ("POST", "/v1/galleries/boots/search", []),
-        ("POST", "/v1/galleries/boots/search/batch", []),
-        ("GET", "/v1/galleries/boots/items", []),
-        ("POST", "/v1/galleries/boots/items?fail=1", []),
-        ("POST", "/v1/elsewhere/boots", []),
+        ("POST", "/v1/galleries/shoes/items/delete", {"ids": ["plain/view 0.png"]}, ["shoes"]),
+        ("DELETE", "/v1/galleries/shoes", None, ["shoes"]),
+        ("PUT", "/v1/admin/galleries/shoes/threshold", {"threshold": 0.5}, ["shoes"]),
+        ("POST", "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}, []),
+        ("POST", "/v1/galleries/shoes/search/batch", {"queries": [{"item_id": "plain/view 0.png"}]}, []),
+        ("GET", "/v1/galleries/shoes/items", None, []),
+        ("GET", "/v1/admin/galleries/shoes/pipeline", None, []),
+        ("POST", "/v1/galleries/shoes/items/delete", {"ids": ["not there"]}, []),
+        ("DELETE", "/v1/jobs/none", None, []),
     ],
 )
 def test_calls_that_changed_a_gallery_are_announced(
-    replica: OpenedNames, link: RedisLink, method: str, path: str, announced: list[str]
+    data_dir: Path,
+    make_settings: Callable[..., Settings],
+    redis_server: RedisServer,
+    replica: OpenedNames,
+    link: RedisLink,
+    method: str,
+    path: str,
+    body: dict[str, object] | None,
+    announced: list[str],
 ) -> None:
-    app = FastAPI()
-
-    @app.api_route("/{anything:path}", methods=["GET", "POST", "PUT", "DELETE"])
-    def answer(anything: str, fail: bool = False) -> JSONResponse:
-        return JSONResponse({}, 409 if fail else 200)
-
-    app.add_middleware(NoticeOfWrites, link=link)
-    TestClient(app).request(method, path)
+    client = TestClient(create_app(make_settings(data_dir, redis_url=redis_server.url)))
+    client.request(method, path, json=body)
     announce_change(link, "marker")
     wait_until(lambda: replica.opened[-1:] == ["marker"])
     assert replica.opened[:-1] == announced
@@ -149,7 +149,7 @@ def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
     app = create_app(make_settings(data_dir, poll_seconds=0.05))
     client = TestClient(app)
     before = client.get("/v1/galleries/shoes").json()["version"]
-    with sharing(app):
+    with state_of(app).running():
         built = build_gallery(
             Gallery(data_dir / "galleries" / "shoes"), read_source(catalog), embedder, workers=1
         )

@@ -20,6 +20,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import seals
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import maintenance as upkeep_module
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import Upkeep, prune_gallery
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.matcher.matcher import Matcher
@@ -158,7 +159,7 @@ def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_files_are_read_in_full_once_after_the_start_of_the_machine(
     sampled: Path, data_dir: Path, make_settings: Callable[..., Settings]
 ) -> None:
-    galleries = OpenGalleries(make_settings(data_dir))
+    galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
     matcher = galleries.matcher("shoes")
     galleries.upkeep.wait()
     assert matcher.snapshot.is_checked
@@ -175,7 +176,7 @@ def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
     content = bytearray((sampled / "embeddings.npy").read_bytes())
     content[len(content) // 2] ^= 0x40
     (sampled / "embeddings.npy").write_bytes(content)
-    galleries = OpenGalleries(make_settings(data_dir))
+    galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
     with caplog.at_level(logging.WARNING):
         assert not np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
         galleries.upkeep.wait()

@@ -15,6 +15,7 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.settings import Settings
 
@@ -23,7 +24,7 @@ MakeSettings = Callable[..., Settings]
 
 @pytest.fixture
 def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
-    return OpenGalleries(make_settings(data_dir))
+    return OpenGalleries(ServedBundles(make_settings(data_dir)))
 
 
 def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
@@ -40,7 +41,7 @@ def test_a_new_version_is_searched_from_the_next_request_on(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     before = galleries.matcher("shoes")
-    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     after = galleries.matcher("shoes")
     assert (len(before.snapshot), len(after.snapshot)) == (60, 30)
 
@@ -50,7 +51,7 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
 ) -> None:
     held = galleries.matcher("shoes")
     expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
-    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
 
 
@@ -58,7 +59,7 @@ def test_an_earlier_version_can_be_activated_again(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     first = gallery.active_version
-    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     assert len(galleries.matcher("shoes").snapshot) == 30
     gallery.pointer.activate(first)
     assert len(galleries.matcher("shoes").snapshot) == 60
@@ -85,7 +86,7 @@ def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
     data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
 ) -> None:
     other = write_bundle(tmp_path / "other", seed=1)
-    galleries = OpenGalleries(make_settings(data_dir, bundle=other.path))
+    galleries = OpenGalleries(ServedBundles(make_settings(data_dir, bundle=other.path)))
     with pytest.raises(BundleMismatchError):
         galleries.matcher("shoes")
     assert other.fingerprint in str(galleries.states()[0].problem)
@@ -122,14 +123,14 @@ def test_damaged_derived_files_are_made_again(galleries: OpenGalleries, gallery:
 
 
 def test_no_data_folder_means_no_galleries(tmp_path: Path, make_settings: MakeSettings) -> None:
-    assert OpenGalleries(make_settings(tmp_path / "nothing")).names() == []
+    assert OpenGalleries(ServedBundles(make_settings(tmp_path / "nothing"))).names() == []
 
 
 def test_a_bundle_that_is_not_there_is_an_error_at_the_start(
     tmp_path: Path, make_settings: MakeSettings
 ) -> None:
     with pytest.raises(BundleError, match="is no model bundle"):
-        OpenGalleries(make_settings(tmp_path, bundle=tmp_path))
+        OpenGalleries(ServedBundles(make_settings(tmp_path, bundle=tmp_path)))
 
 
 def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
@@ -137,7 +138,7 @@ def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
 ) -> None:
     old = galleries.matcher("shoes")
     gallery.delete()
-    build_gallery(gallery, read_source(catalog)[:30], galleries.embedder, workers=1)
+    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     new = galleries.matcher("shoes")
     assert new.snapshot.manifest.version == old.snapshot.manifest.version
     assert (len(old.snapshot), len(new.snapshot)) == (60, 30)

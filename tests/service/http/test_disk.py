@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.disks import blank, full, mounted
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
@@ -74,7 +75,7 @@ def test_a_read_only_disk_refuses_changes_and_answers_searches(
 
 def test_a_compaction_that_finds_no_room_says_so(client: TestClient, disk: Path) -> None:
     client.delete(f"{SHOES}/items/plain/view 1.png")
-    upkeep = client.app.state.galleries.upkeep
+    upkeep = state_of(client.app).galleries.upkeep
     with full(disk, 0):
         assert client.post(f"{SHOES}/compaction").status_code == 202
         upkeep.wait()
@@ -92,6 +93,6 @@ def test_a_damaged_live_change_is_a_problem_and_no_answer(client: TestClient, di
     client.patch(f"{SHOES}/items/plain/view 1.png", json={"label": "other"})
     data = disk / "data" / "galleries" / "shoes" / "items.lance" / "data"
     blank(max(data.iterdir(), key=lambda path: path.stat().st_mtime_ns), 0.0)
-    opened_again = TestClient(create_app(client.app.state.settings))
+    opened_again = TestClient(create_app(state_of(client.app).settings))
     answer = opened_again.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:vicinal:problem:gallery-damaged")

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
@@ -29,7 +30,7 @@ def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     app = create_app(make_settings(data_dir, max_image_bytes=300_000, max_batch=4))
     with TestClient(app) as opened:
         yield opened
-    app.state.galleries.upkeep.wait()
+    state_of(app).galleries.upkeep.wait()
 
 
 @pytest.fixture
@@ -286,7 +287,7 @@ def test_enough_changes_are_compacted_in_the_background(
     before = client.get(SHOES).json()
     answers = [add(client, picture(50 + i), id=f"new {i}").status_code for i in range(4)]
     assert answers == [200] * 4
-    app.state.galleries.upkeep.wait()
+    state_of(app).galleries.upkeep.wait()
     after = client.get(SHOES).json()
     assert after["version"] > before["version"]
     assert after["n_items"] == 64

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import Job, JobProgress, JobStore, events, new_job
 from vicinal.service.settings import Settings
 
@@ -32,8 +33,8 @@ def app(tmp_path: Path, make_settings: MakeSettings) -> FastAPI:
 
 @pytest.fixture
 def store(app: FastAPI) -> Iterator[JobStore]:
-    yield app.state.jobs
-    app.state.jobs.queue.close()
+    yield state_of(app).jobs
+    state_of(app).jobs.queue.close()
 
 
 @pytest.fixture

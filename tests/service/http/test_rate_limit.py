@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from tests.service.redis_server import RedisServer
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.rate_limit import Admission, RateLimit
+from vicinal.service.http.limits import Admission, RateLimit
+from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
@@ -113,6 +114,6 @@ def test_a_search_that_fails_leaves_the_queue(calibrated_dir: Path, make_setting
 
 def test_a_full_queue_is_429_over_http(calibrated_dir: Path, make_settings: MakeSettings) -> None:
     app = create_app(make_settings(calibrated_dir, max_queue=1))
-    with app.state.admission.admitted():
+    with state_of(app).admission.admitted():
         answer = TestClient(app).post("/v1/galleries/shoes/search", json={"item_id": "plain/view 0.png"})
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")

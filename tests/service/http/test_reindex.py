@@ -20,6 +20,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 
@@ -57,9 +58,9 @@ def client(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         yield
-    app.state.jobs.queue.close()
+    state_of(app).jobs.queue.close()
 
 
 def finished(client: TestClient, job_id: str) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: N
 def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:
     job = finished(client, client.post(REINDEX, json={"index": "HNSW8"}).json()["id"])
     assert (job["state"], client.get("/v1/galleries/shoes").json()["index"]) == ("succeeded", "HNSW8")
-    staging = app.state.settings.galleries_path / "shoes" / "staging"
+    staging = state_of(app).settings.galleries_path / "shoes" / "staging"
     assert list(staging.iterdir()) == []
 
 
@@ -207,7 +208,7 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     client = TestClient(app)
     upload = {"image": (str(secret), encode(view(2, 2)), "image/png")}
     client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         accepted = client.post(REINDEX, json={"bundle": "other", "activate": "manual"})
         job = finished(client, accepted.json()["id"])
     assert (job["state"], job["result"]["n_items"]) == ("succeeded", 60)
@@ -269,7 +270,7 @@ def test_re_indexing_is_for_administrators(
 def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
     client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedder = app.state.galleries.embedder
+    embedder = state_of(app).galleries.own.embedder
     at_work, may_go_on = threading.Event(), threading.Event()
     infer = embedder.infer
 
@@ -279,7 +280,7 @@ def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
         return infer(tensors)
 
     monkeypatch.setattr(embedder, "infer", slow)
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         job_id = client.post(REINDEX, json={"source": "photos"}).json()["id"]
         assert at_work.wait(30)
         assert client.delete(f"/v1/jobs/{job_id}").json()["cancel_requested"]
@@ -287,7 +288,7 @@ def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
         job = finished(client, job_id)
     assert (job["state"], client.get("/v1/galleries/shoes").json()["n_items"]) == ("cancelled", 60)
     deadline = time.monotonic() + 30
-    staged = app.state.settings.galleries_path / "shoes" / "staging" / job_id
+    staged = state_of(app).settings.galleries_path / "shoes" / "staging" / job_id
     while staged.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not staged.exists()

@@ -14,8 +14,7 @@ import pytest
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.http.state import open_jobs, open_link
-from vicinal.service.jobs import Job, JobStore, new_job
+from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.reindex_job import REINDEX
 
@@ -30,10 +29,10 @@ import sys, threading, time
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.jobs import JobWorker
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 from vicinal.service.settings import Settings
-from vicinal.service.http.state import open_jobs, open_link
 
 class SlowEmbedder(Embedder):
     def infer(self, tensors):
@@ -43,8 +42,9 @@ class SlowEmbedder(Embedder):
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = SlowEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
 options = RunOptions(workers=1, rows_per_commit={PER_COMMIT})
-kinds = {{REINDEX: ReindexJob(settings, lambda: embedder, lambda name: None, options)}}
-with JobWorker(open_jobs(settings, open_link(settings)), kinds, heartbeat_seconds=0.25):
+kinds = {{REINDEX: ReindexJob(ServedBundles(settings, embedder=embedder), lambda name: None, options)}}
+store = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
+with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
 
@@ -64,7 +64,7 @@ def settings(
 
 @pytest.fixture
 def store(settings: Settings) -> Iterator[JobStore]:
-    opened = open_jobs(settings, open_link(settings))
+    opened = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
     yield opened
     opened.queue.close()
 

@@ -17,6 +17,7 @@ from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 
@@ -48,9 +49,9 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
 def client(galleries: Path, tmp_path: Path, make_settings: Callable[..., Settings]) -> Iterator[TestClient]:
     shutil.copytree(galleries, tmp_path / "data")
     app = create_app(make_settings(tmp_path / "data"))
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         yield TestClient(app)
-    app.state.jobs.queue.close()
+    state_of(app).jobs.queue.close()
 
 
 def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[str, Any]:

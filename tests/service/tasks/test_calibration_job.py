@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.http.state import job_kinds, open_jobs
-from vicinal.service.jobs import Job, JobStore, JobWorker, new_job
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibration_job import CALIBRATE
+from vicinal.service.tasks.kinds import JobKinds
 from vicinal.service.thresholds.store import CalibrationStore
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,10 +26,11 @@ SLOW_WORKER = """
 import sys, threading, time
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.jobs import JobWorker
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.settings import Settings
-from vicinal.service.http.state import job_kinds, open_jobs
+from vicinal.service.tasks.kinds import JobKinds
 
 def score_slowly(self, *arguments, **options):
     print("scoring", flush=True)
@@ -37,8 +39,8 @@ def score_slowly(self, *arguments, **options):
 Scorer.score = score_slowly
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = Embedder(ModelBundle.open(settings.bundle), device="cpu", threads=1)
-kinds = job_kinds(settings, lambda: embedder, None)
-with JobWorker(open_jobs(settings, None), kinds, heartbeat_seconds=0.25):
+kinds = JobKinds.of(ServedBundles(settings, embedder=embedder), None).by_name()
+with JobWorker(JobStore(JobQueue(settings.jobs_path)), kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
 
@@ -50,7 +52,7 @@ def settings(data_dir: Path, make_settings: Callable[..., Settings]) -> Settings
 
 @pytest.fixture
 def store(settings: Settings) -> Iterator[JobStore]:
-    opened = open_jobs(settings, None)
+    opened = JobStore(JobQueue(settings.jobs_path))
     yield opened
     opened.queue.close()
 
@@ -65,7 +67,8 @@ def work(settings: Settings, store: JobStore, embedder: object, wait_until: Call
     """Works on jobs until one is finished."""
 
     def finish(job: Job) -> Job:
-        with JobWorker(store, job_kinds(settings, lambda: embedder, None), heartbeat_seconds=0.25):
+        kinds = JobKinds.of(ServedBundles(settings, embedder=embedder), None)
+        with JobWorker(store, kinds.by_name(), heartbeat_seconds=0.25):
             wait_until(lambda: store.get(job.id).is_final, seconds=120)
         return store.get(job.id)
 

@@ -19,6 +19,7 @@ from PIL import Image
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
@@ -43,9 +44,9 @@ def client(app: FastAPI) -> TestClient:
 
 @pytest.fixture
 def worker(app: FastAPI) -> Iterator[None]:
-    with JobWorker(app.state.jobs, app.state.job_kinds, heartbeat_seconds=0.5):
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         yield
-    app.state.jobs.queue.close()
+    state_of(app).jobs.queue.close()
 
 
 def finished(client: TestClient, answer: httpx.Response) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None
 
 
 def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
-    broken = app.state.settings.sources_dir / "photos" / "plain" / "broken.png"
+    broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
     broken.write_text("no picture", encoding="utf-8")
     job = finished(client, client.post(START, json={"queries": "photos"}))
     assert (job["state"], job["progress"]["done"], job["progress"]["failed"]) == ("succeeded", 60, 1)
@@ -111,7 +112,7 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
 ) -> None:
     snapshot = gallery.snapshot()
     embeddings, labels = np.asarray(snapshot.embeddings), snapshot.labels.astype(str)
-    np.savez(app.state.settings.sources_dir / "queries.npz", embeddings=embeddings, labels=labels)
+    np.savez(state_of(app).settings.sources_dir / "queries.npz", embeddings=embeddings, labels=labels)
     from_file = finished(client, client.post(START, json={"queries": "queries.npz"}))
     body = {"embeddings": embeddings.tolist(), "labels": labels.tolist()}
     from_request = finished(client, client.post(START, json=body))

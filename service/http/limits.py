@@ -1,27 +1,25 @@
-"""Limits on requests: how many a client may send in a time, and how many may wait at once."""
+"""Limits on requests: how many of a client in a time, how many may wait at once, and how large one is."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 from prometheus_client import CollectorRegistry, Gauge
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.service.errors import RedisAwayError, TooManyRequestsError
-from vicinal.service.http.security import key_in
+from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.problems import problem
 from vicinal.service.redis_link import RedisLink
 
-__all__ = ["Admission", "RateLimit", "admit", "limit_rate"]
+__all__ = ["Admission", "BodyLimit", "RateLimit"]
 
-_LIMITED_PATHS = "/v1/"
 _Passed = tuple[RateLimitItem, float]
 
 
@@ -107,26 +105,62 @@ class Admission:
         gauge.set_function(lambda: float(self._n))
 
 
-async def limit_rate(request: Request) -> None:
-    """A dependency that holds every client to the rate limit, if there is one."""
-    rate_limit: RateLimit | None = request.app.state.rate_limit
-    if rate_limit is not None and request.url.path.startswith(_LIMITED_PATHS):
-        await run_in_threadpool(rate_limit.check, _client_of(request))
+class BodyLimit:
+    """ASGI middleware that answers 413 when a body grows beyond a limit.
+
+    Args:
+        app: The application behind.
+        max_bytes: Largest accepted body.
+        metrics: Counts what is refused.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, metrics: Metrics) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self.max_bytes:
+            await self._refuse(scope, receive, send)
+            return
+        received = 0
+        started = False
+
+        async def counting_receive() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_bytes:
+                raise _TooLargeError
+            return message
+
+        async def noting_send(message: Message) -> None:
+            nonlocal started
+            # The application may answer that it could not read the body; the reason is told below.
+            if started or received <= self.max_bytes:
+                started = True
+                await send(message)
+
+        with suppress(_TooLargeError):
+            await self.app(scope, counting_receive, noting_send)
+        if received > self.max_bytes and not started:
+            await self._refuse(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.metrics.record_problem("body-too-large")
+        answer = problem(
+            413, "body-too-large", f"the request is larger than max_request_bytes = {self.max_bytes:,}"
+        )
+        await answer(scope, receive, send)
 
 
-async def admit(request: Request) -> AsyncIterator[None]:
-    """A dependency that turns searches away when too many wait."""
-    admission: Admission = request.app.state.admission
-    with admission.admitted():
-        yield
-
-
-def _client_of(request: Request) -> str:
-    """The known API key, hashed, since Redis need not know it; else the address."""
-    key = key_in(request)
-    if key in request.app.state.settings.api_keys:
-        return "key " + hashlib.sha256(key.encode()).hexdigest()[:16]
-    return "address " + (request.client.host if request.client else "unknown")
+class _TooLargeError(Exception):
+    pass
 
 
 def _shared_limiter(link: RedisLink) -> SlidingWindowCounterRateLimiter:

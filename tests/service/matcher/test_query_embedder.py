@@ -15,8 +15,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import NotAnImageError
 from vicinal.models.similarity import normalize
-from vicinal.service.matcher.query_cache import QueryCache
-from vicinal.service.matcher.query_embedder import CachingEmbedder
+from vicinal.service.matcher.query_embedder import CachingEmbedder, QueryCache, lookup_counter
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
@@ -35,8 +34,8 @@ def link(redis_server: RedisServer) -> RedisLink:
 
 
 @pytest.fixture
-def caching(tmp_path: Path, make_settings: MakeSettings) -> CachingEmbedder:
-    return CachingEmbedder(make_settings(tmp_path))
+def caching(tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundle) -> CachingEmbedder:
+    return CachingEmbedder(tiny_bundle, make_settings(tmp_path))
 
 
 @pytest.fixture
@@ -110,10 +109,10 @@ def test_without_redis_the_process_remembers_alone(
 
 
 def test_lookups_are_counted_by_source(vectors: np.ndarray, link: RedisLink) -> None:
-    registry = CollectorRegistry()
+    lookups, registry = lookup_counter(), CollectorRegistry()
+    registry.register(lookups)
     QueryCache("bundle", DIM, n_entries=4, link=link).put({"a": vectors[0]})
-    cache = QueryCache("bundle", DIM, n_entries=4, link=link)
-    cache.register(registry)
+    cache = QueryCache("bundle", DIM, n_entries=4, link=link, lookups=lookups)
     for keys in (["a"], ["a", "b"]):
         cache.get(keys)
     counted = {

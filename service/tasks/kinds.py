@@ -1,0 +1,52 @@
+"""Kinds of jobs: all that a worker can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.change_notices import announce_change
+from vicinal.service.jobs import JobKind
+from vicinal.service.redis_link import RedisLink
+from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
+from vicinal.service.tasks.pipeline_comparison_job import COMPARE_PIPELINES, PipelineComparisonJob
+from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
+from vicinal.service.tasks.version_comparison_job import COMPARE, CompareJob
+
+__all__ = ["JobKinds"]
+
+
+@dataclass(frozen=True)
+class JobKinds:
+    """One of each kind, over the same bundles."""
+
+    calibrate: CalibrationJob
+    compare: CompareJob
+    compare_pipelines: PipelineComparisonJob
+    reindex: ReindexJob
+
+    @classmethod
+    def of(cls, bundles: ServedBundles, link: RedisLink | None) -> JobKinds:
+        """All kinds.
+
+        Args:
+            bundles: Bundles of the process.
+            link: Link to Redis, over which other replicas are told of what has changed.
+        """
+        announce = partial(announce_change, link)
+        return cls(
+            calibrate=CalibrationJob(bundles, announce),
+            compare=CompareJob(bundles),
+            compare_pipelines=PipelineComparisonJob(bundles, announce),
+            reindex=ReindexJob(bundles, announce),
+        )
+
+    def by_name(self) -> dict[str, JobKind]:
+        """The kinds by the names that job records carry."""
+        return {
+            CALIBRATE: self.calibrate,
+            COMPARE: self.compare,
+            COMPARE_PIPELINES: self.compare_pipelines,
+            REINDEX: self.reindex,
+        }
