@@ -1,6 +1,6 @@
 """Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
 
-from vicinal.calibration.consistency.margins import Margins, NegativeSimilarities, cosine_margin
+from vicinal.calibration.consistency.margins import Margins, cosine_margin, implied_margins
 from vicinal.calibration.consistency.opis import Opis, opis
 from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
 from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
@@ -31,7 +31,6 @@ __all__ = [
     "LabelCounts",
     "Margins",
     "NearFar",
-    "NegativeSimilarities",
     "NotEnoughTrialsError",
     "OneLabelError",
     "OperatingCurve",
@@ -47,6 +46,7 @@ __all__ = [
     "choose_threshold",
     "cosine_margin",
     "fit_gallery_growth",
+    "implied_margins",
     "independent_fpir",
     "label_counts",
     "measure_drift",

@@ -113,6 +113,21 @@ class Trials:
         place = n_listed - 1 - rank
         return float(np.partition(self.non_mate_scores, place)[place])
 
+    def calibration_range(self, far_range: tuple[float, float]) -> tuple[float, float]:
+        """Linearly interpolated scores that given shares of the negative pairs, at least one, reach.
+
+        Args:
+            far_range: The shares, in [0, 1].
+        """
+        strict, loose = (self._quantile_from_above(share * (self.n_non_mates - 1)) for share in far_range)
+        return strict, loose
+
+    def _quantile_from_above(self, position: float) -> float:
+        rank = int(position)
+        above = self.non_mate_score_at(rank)
+        below = self.non_mate_score_at(min(rank + 1, self.n_non_mates - 1))
+        return above + (below - above) * (position - rank)
+
     def _check_labels(self, labels: TrialLabels) -> None:
         for name, codes, scores in (
             ("mates", labels.mates, self.mate_scores),

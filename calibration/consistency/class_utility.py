@@ -4,7 +4,8 @@ Zhang et al., "Threshold-Consistent Margin Loss for Open-World Deep Metric Learn
 to 3, on the pairs of a calibration, in any space in which higher is more alike: final scores s, whose
 distance is 1 - s, or L2 distances d, scored as 1 - d / 2. U_i(t) is the harmonic mean of the share of class
 i's positive pairs that reach t and the share of the negative pairs with a member of class i that do not.
-Thresholds are evenly spaced, and so are their distances: the one is a straight line in the other.
+The first threshold lies one step inside of the strict end of
+the range. Thresholds are evenly spaced, and so are their distances: the one is a straight line in the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.consistency.opis import epsilon_opis, utility
+from vicinal.calibration.consistency.opis import Opis, epsilon_opis
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
@@ -29,46 +30,14 @@ class NoUtilityError(CalibrationError):
 
 
 @dataclass(frozen=True)
-class ClassUtilities:
-    """Utility of classes over the calibration range.
+class ClassUtilities(Opis):
+    """OPIS over falling scores, with what each class fares at them.
 
     Attributes:
-        thresholds: (N,) falling scores; the first lies one step inside of the range's upper end.
-        score_range: Scores of the range's ends, the lower (more pairs accepted) first.
-        specificity: (T, N) share of rejected negative pairs of each class.
-        sensitivity: (T, N) share of accepted positive pairs of each class.
-        utilities: (T, N) utility of each class with positive and negative pairs, in [0, 1].
         codes: (T,) number of each row's label in the trials.
-        names: (T,) labels of the rows.
-        left_out: Labels with negative pairs only, sorted: they have no sensitivity.
     """
 
-    thresholds: Floats
-    score_range: tuple[float, float]
-    specificity: Floats
-    sensitivity: Floats
-    utilities: Floats
     codes: Counts
-    names: npt.NDArray[np.object_]
-    left_out: npt.NDArray[np.object_]
-
-    @property
-    def opis(self) -> float:
-        """Mean over thresholds of the variance of the utility across classes, in [0, 0.25] (eq. 2)."""
-        return float(self.utilities.var(axis=0).mean())
-
-    def epsilon_opis(self, epsilon: float = 0.1) -> float:
-        """Mean squared gap between the best and the worst epsilon share of classes, in [0, 1] (eq. 3).
-
-        Args:
-            epsilon: Share of the classes in each group, at most 0.5; at least one class.
-
-        Raises:
-            CalibrationError: `epsilon` is out of range.
-        """
-        if not 0.0 < epsilon <= 0.5:
-            raise CalibrationError(f"epsilon is {epsilon}, expected a share up to 0.5")
-        return epsilon_opis(self.specificity, self.sensitivity, epsilon)
 
     def worst(self, n: int) -> npt.NDArray[np.int64]:
         """Rows of the n classes with the lowest mean utility over the range, the worst first."""
@@ -90,7 +59,11 @@ class ClassUtilities:
 
 
 def class_utilities(
-    trials: Trials, *, far_range: tuple[float, float] = (0.01, 0.1), n_thresholds: int = 100
+    trials: Trials,
+    *,
+    far_range: tuple[float, float] = (0.01, 0.1),
+    n_thresholds: int = 100,
+    epsilon: float = 0.1,
 ) -> ClassUtilities:
     """Utilities at N evenly spaced thresholds of the calibration range.
 
@@ -98,9 +71,10 @@ def class_utilities(
         trials: Scores with labels.
         far_range: Shares of all negative pairs that reach the ends of the range, the stricter first.
         n_thresholds: Number N of thresholds.
+        epsilon: Share of the classes in the best and in the worst group; at least one class each.
 
     Raises:
-        CalibrationError: The trials carry no labels.
+        CalibrationError: The trials carry no labels, or `epsilon` is out of range.
         NoUtilityError: No label has positive and negative pairs.
     """
     labels = trials.labels
@@ -109,7 +83,7 @@ def class_utilities(
     if not trials.n_non_mates:
         raise NoUtilityError("there are no negative pairs, and so no calibration range")
     n = len(labels.names)
-    strict, loose = (_quantile_from_above(trials, far) for far in far_range)
+    strict, loose = trials.calibration_range(far_range)
     rising = loose + (strict - loose) * np.arange(n_thresholds) / n_thresholds
     n_positive = np.bincount(labels.mates, minlength=n)
     n_negative, impostors = _negative_counts(trials, labels, rising)
@@ -120,24 +94,15 @@ def class_utilities(
     sensitivity = (accepted[kept] / n_positive[kept, None])[:, ::-1]
     specificity = (1.0 - impostors[kept] / n_negative[kept, None])[:, ::-1]
     return ClassUtilities(
+        epsilon_opis=epsilon_opis(specificity, sensitivity, epsilon),
+        threshold_range=(loose, strict),
         thresholds=rising[::-1],
-        score_range=(loose, strict),
         specificity=specificity,
         sensitivity=sensitivity,
-        utilities=utility(specificity, sensitivity),
         codes=np.flatnonzero(kept),
-        names=labels.names[kept],
+        labels=labels.names[kept],
         left_out=np.sort(labels.names[(n_negative > 0) & ~kept]),
     )
-
-
-def _quantile_from_above(trials: Trials, share: float) -> float:
-    """Linearly interpolated score that the given share of the negative pairs reaches."""
-    position = share * (trials.n_non_mates - 1)
-    rank = int(position)
-    above = trials.non_mate_score_at(rank)
-    below = trials.non_mate_score_at(min(rank + 1, trials.n_non_mates - 1))
-    return above + (below - above) * (position - rank)
 
 
 def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tuple[Counts, Counts]:

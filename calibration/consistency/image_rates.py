@@ -23,18 +23,20 @@ _LARGEST_DISTANCE = 2.0
 
 @dataclass(frozen=True)
 class ImageRates:
-    """How many partners each image accepts at each threshold.
+    """How many partners images and classes accept at each threshold.
 
     Attributes:
+        unit: (n, d) L2-normalized embeddings.
         names: (C,) labels, sorted.
         classes: (n,) index of each image's label.
         sizes: (C,) images of each label.
         thresholds: (N,) distances in [0, 2], rising.
         threshold_range: Smallest and largest distance of the calibration range.
-        positive: (n, N) other images of the same label with dist <= t.
+        positive: (C, N) pairs of images of each label with dist <= t.
         negative: (n, N) images of other labels with dist <= t.
     """
 
+    unit: Floats
     names: npt.NDArray[np.generic]
     classes: Counts
     sizes: Counts
@@ -50,21 +52,18 @@ class ImageRates:
 
     @property
     def sensitivity(self) -> Floats:
-        """(T, N) share of accepted positive pairs of each kept label: the mean of its images' shares."""
+        """(T, N) share of accepted positive pairs of each kept label."""
         sizes = self.sizes[self.kept, None]
-        return self.class_sums(self.positive)[self.kept] / (sizes * (sizes - 1))
+        return self.positive[self.kept] / (sizes * (sizes - 1) // 2)
 
     @property
     def specificity(self) -> Floats:
         """(T, N) share of rejected negative pairs of each kept label: the mean of its images' shares."""
         sizes = self.sizes[self.kept, None]
-        return 1.0 - self.class_sums(self.negative)[self.kept] / (sizes * (len(self.classes) - sizes))
-
-    def class_sums(self, table: Counts | Floats) -> Floats:
-        """Sum the rows (n, N) of each label's images to (C, N)."""
         starts = np.concatenate([[0], self.sizes.cumsum()[:-1]])
         order = np.argsort(self.classes, kind="stable")
-        return np.add.reduceat(table[order], starts, axis=0, dtype=np.float64)
+        accepted = np.add.reduceat(self.negative[order], starts, axis=0)[self.kept]
+        return 1.0 - accepted / (sizes * (len(self.classes) - sizes))
 
 
 def measure_images(
@@ -88,22 +87,24 @@ def measure_images(
         raise CalibrationError(f"n_thresholds is {n_thresholds}, expected at least 1")
     t_min, t_max = _negative_quantiles(unit, classes, far_range)
     thresholds = t_min + (t_max - t_min) * np.arange(1, n_thresholds + 1) / n_thresholds
-    positive, negative = _accepted_partners(unit, classes, thresholds)
-    return ImageRates(names, classes, sizes, thresholds, (t_min, t_max), positive, negative)
+    positive, negative = _accepted_pairs(unit, classes, thresholds)
+    return ImageRates(unit, names, classes, sizes, thresholds, (t_min, t_max), positive, negative)
 
 
-def _accepted_partners(unit: Floats, classes: Counts, thresholds: Floats) -> tuple[Counts, Counts]:
-    """(n, N) partners of the same and of other labels with dist <= t, for each image."""
-    # Slot j of an image holds its distances in (t_{j-1}, t_j]; the cumulative sum counts those up to t_j.
-    positive, negative = (np.zeros((len(unit), len(thresholds)), dtype=np.int64) for _ in range(2))
+def _accepted_pairs(unit: Floats, classes: Counts, thresholds: Floats) -> tuple[Counts, Counts]:
+    """(C, N) positive pairs of each label, and (n, N) negative ones of each image, with dist <= t."""
+    # Slot j holds the distances in (t_{j-1}, t_j]; the cumulative sum counts those up to t_j.
+    positive, negative = (
+        np.zeros((n, len(thresholds)), dtype=np.int64) for n in (int(classes.max()) + 1, len(unit))
+    )
     for start, distances in _distance_blocks(unit):
         rows, columns = np.nonzero(distances <= thresholds[-1])
         slots = np.searchsorted(thresholds, distances[rows, columns], side="left")
         rows, columns = rows + start, columns + start
         same = classes[rows] == classes[columns]
-        for table, of_kind in ((positive, same), (negative, ~same)):
-            for members in (rows, columns):
-                np.add.at(table, (members[of_kind], slots[of_kind]), 1)
+        np.add.at(positive, (classes[rows[same]], slots[same]), 1)
+        for members in (rows, columns):
+            np.add.at(negative, (members[~same], slots[~same]), 1)
     return positive.cumsum(axis=1), negative.cumsum(axis=1)
 
 

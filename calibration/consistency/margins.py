@@ -10,15 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.trials import Trials
 
-__all__ = ["Margins", "NegativeSimilarities", "cosine_margin"]
-
-# Bins over [-1, 1]: a quantile is known to 1e-5.
-_BINS = 200_000
+__all__ = ["Margins", "cosine_margin", "implied_margins"]
 
 
 @dataclass(frozen=True)
@@ -45,36 +40,14 @@ def cosine_margin(distance: float) -> float:
     return 1.0 - distance**2 / 2.0
 
 
-class NegativeSimilarities:
-    """Cosine similarities of negative pairs, of which only a histogram is kept."""
+def implied_margins(trials: Trials, far_range: tuple[float, float] = (0.01, 0.1)) -> Margins | None:
+    """Margins of the calibration range; None without negative pairs.
 
-    def __init__(self) -> None:
-        self._counts = np.zeros(_BINS, dtype=np.int64)
-
-    def add(self, similarities: npt.NDArray[np.floating]) -> None:
-        """Count the similarities of some more pairs.
-
-        Args:
-            similarities: Any shape, in [-1, 1].
-        """
-        bins = ((np.ravel(similarities) + 1.0) * (_BINS / 2.0)).astype(np.int64)
-        self._counts += np.bincount(np.clip(bins, 0, _BINS - 1), minlength=_BINS)
-
-    def margins(self, far_range: tuple[float, float] = (0.01, 0.1)) -> Margins | None:
-        """Margins of the calibration range, to 1e-5; None without pairs.
-
-        Args:
-            far_range: Shares of negative pairs below the ends of the range, the stricter first.
-        """
-        n = int(self._counts.sum())
-        if not n:
-            return None
-        positive, negative = (cosine_margin(self._distance(share * (n - 1))) for share in far_range)
-        return Margins(positive, negative)
-
-    def _distance(self, rank: float) -> float:
-        """Distance of the pair with a rank from the closest on, the middle of its bin."""
-        closer = self._counts[::-1].cumsum()
-        place = int(np.searchsorted(closer, rank, side="right"))
-        similarity = 1.0 - (place + 0.5) * 2.0 / _BINS
-        return float(np.sqrt(2.0 - 2.0 * similarity))
+    Args:
+        trials: Pairs that are scored 1 - d / 2 with the L2 distance d of their embeddings.
+        far_range: Shares of negative pairs within the ends of the range, the stricter first.
+    """
+    if not trials.n_non_mates:
+        return None
+    strict, loose = trials.calibration_range(far_range)
+    return Margins(cosine_margin(2.0 * (1.0 - strict)), cosine_margin(2.0 * (1.0 - loose)))

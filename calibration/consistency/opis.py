@@ -20,6 +20,7 @@ well; `calibration.opis_floor` says how much of a figure is that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,26 +35,36 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Opis:
-    """Threshold inconsistency of a set of embeddings.
+    """Threshold inconsistency of classes.
 
     Attributes:
-        opis: Mean over thresholds of the variance of the utility across classes, in [0, 0.25].
         epsilon_opis: Mean squared gap between the best and the worst epsilon share of classes, in [0, 1].
-        threshold_range: Smallest and largest distance of the calibration range.
-        thresholds: (N,) distances in [0, 2].
-        utilities: (T, N) utility of each class at each threshold, in [0, 1].
-        labels: (T,) labels of the rows of `utilities`, sorted.
-        left_out: Labels with a single embedding, sorted: they have no positive pair. Their embeddings
-            still count in the negative pairs of the others.
+        threshold_range: Ends of the calibration range: smallest and largest distance, or score.
+        thresholds: (N,) from the strictest on: rising distances, in [0, 2] of embeddings, or falling scores.
+        specificity: (T, N) share of rejected negative pairs of each class.
+        sensitivity: (T, N) share of accepted positive pairs of each class.
+        labels: (T,) labels of the rows, sorted.
+        left_out: Labels without a positive pair, sorted. Their images still count in the negative pairs of
+            the others.
     """
 
-    opis: float
     epsilon_opis: float
     threshold_range: tuple[float, float]
     thresholds: Floats
-    utilities: Floats
+    specificity: Floats
+    sensitivity: Floats
     labels: npt.NDArray[np.generic]
     left_out: npt.NDArray[np.generic]
+
+    @cached_property
+    def utilities(self) -> Floats:
+        """(T, N) utility of each class at each threshold, in [0, 1] (eq. 1)."""
+        return utility(self.specificity, self.sensitivity)
+
+    @property
+    def opis(self) -> float:
+        """Mean over thresholds of the variance of the utility across classes, in [0, 0.25] (eq. 2)."""
+        return float(self.utilities.var(axis=0).mean())
 
 
 def opis(
@@ -85,16 +96,12 @@ def opis_of(rates: ImageRates, epsilon: float) -> Opis:
     Raises:
         CalibrationError: `epsilon` is out of range.
     """
-    if not 0.0 < epsilon <= 0.5:
-        raise CalibrationError(f"epsilon is {epsilon}, expected a share up to 0.5")
-    specificity, sensitivity = rates.specificity, rates.sensitivity
-    utilities = utility(specificity, sensitivity)
     return Opis(
-        opis=float(utilities.var(axis=0).mean()),
-        epsilon_opis=epsilon_opis(specificity, sensitivity, epsilon),
+        epsilon_opis=epsilon_opis(rates.specificity, rates.sensitivity, epsilon),
         threshold_range=rates.threshold_range,
         thresholds=rates.thresholds,
-        utilities=utilities,
+        specificity=rates.specificity,
+        sensitivity=rates.sensitivity,
         labels=rates.names[rates.kept],
         left_out=rates.names[~rates.kept],
     )
@@ -113,7 +120,12 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
         specificity: (T, N) by class and threshold, in [0, 1].
         sensitivity: (T, N) in [0, 1].
         epsilon: Share of the classes in each group; at least one class.
+
+    Raises:
+        CalibrationError: `epsilon` is out of range.
     """
+    if not 0.0 < epsilon <= 0.5:
+        raise CalibrationError(f"epsilon is {epsilon}, expected a share up to 0.5")
     n_group = max(1, int(epsilon * len(specificity)))
     order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
     worst, best = (

@@ -1,12 +1,13 @@
-"""Sampling floor of OPIS: what it would be, on the same class sizes, if all classes were equal.
+"""Sampling floor of OPIS: what it would be, on the same pairs, if all classes were equal.
 
 A class with few images has few positive pairs, so its sensitivity psi_i is known only roughly, and OPIS,
 a variance over classes, contains that noise. It falls with more images a class whatever the embedding does.
 The floor is the mean OPIS of a world in which nothing but this noise is left:
 
-- Every class has the same sensitivity F(t), the mean of the measured psi_i(t), and the number of images
-  that it really has.
-- Pairs share images: an image far from its class loses all of its pairs at once. By Hoeffding (1948),
+- Every class has the same sensitivity F(t), the mean of the measured psi_i(t), and the pairs that it really
+  has.
+- Pairs share images: an image far from its class loses all of its pairs at once. By Hoeffding (1948), where
+  all n_i images of a class form pairs,
 
       Var psi_i = (2 zeta_2 + 4 (n_i - 2) zeta_1) / (n_i (n_i - 1))
 
@@ -18,8 +19,8 @@ The floor is the mean OPIS of a world in which nothing but this noise is left:
 - A pair is accepted at t when sqrt(rho) (u_a + u_b) + sqrt(1 - 2 rho) e_ab <= Phi^-1(F(t)), all variables
   standard normal. This has the sensitivity F(t) at every threshold, and rho is set so that the covariance
   of pairs that share an image, averaged over the thresholds, is the one measured.
-- The specificity of a class is the mean of its images' specificities, exactly. The images, each with
-  its specificities at all thresholds, are dealt out to the classes at random.
+- The specificity of a class is the mean of its images' specificities. The images, each with its
+  specificities at all thresholds, are dealt out to the classes at random.
 
 What this takes for granted: images are drawn independently of each other within a class (bursts of one photo
 session are not, and make the true floor higher); an image's share in its pairs is additive on the
@@ -37,29 +38,30 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.consistency.equal_classes import image_correlation, mean_product, normal_quantiles
 from vicinal.calibration.consistency.image_rates import ImageRates, measure_images
 from vicinal.calibration.consistency.opis import Opis, epsilon_opis, opis_of, utility
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = ["OpisFloor", "opis_floor"]
+__all__ = ["OpisFloor", "PositivePairs", "opis_floor", "simulate_floor"]
 
+Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Sizes = npt.NDArray[np.int64]
 
-_BLOCK = 2**20
-# A larger class is drawn with so many images: beyond, Var psi falls as 1 / n_i to good accuracy.
-_MOST_IMAGES = 300
+_CORRELATIONS = np.linspace(0.0, 0.5, 501)[:-1]
 # The part of an acceptance's variance that can be ascribed to differences of the classes.
 _MOST_BETWEEN = 0.95
+# A larger class is drawn with so many images: beyond, Var psi falls as 1 / n_i to good accuracy.
+_MOST_IMAGES = 300
+# Drawn pairs at a time.
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
 class OpisFloor:
-    """OPIS beside what equal classes of the same sizes would show.
+    """OPIS beside what equal classes would show on the same pairs.
 
     Attributes:
-        measured: OPIS of the embeddings.
+        measured: OPIS as it is.
         opis_draws: (B,) OPIS of the simulated worlds of equal classes.
         epsilon_opis_draws: (B,) epsilon-OPIS of the same.
         image_correlation: rho, the share of an image in the normal score of each of its pairs, in [0, 0.5].
@@ -91,6 +93,27 @@ class OpisFloor:
         return float(self.epsilon_opis_draws.std(ddof=1))
 
 
+@dataclass(frozen=True)
+class PositivePairs:
+    """Unordered positive pairs of T classes.
+
+    Attributes:
+        images: (m, 2) numbers of both images, from 0 on without gaps.
+        rows: (m,) class of each pair.
+        strict: (m,) first of the N thresholds, from the strictest on, that a pair reaches; N for none.
+        loose: (m,) the same of its other direction, where scores have two: the looser one.
+        weights: (m,) weight in the sensitivity of its class.
+        shrinkage: (T,) factor on what a drawn class deviates: below 1 where its pairs stand for more.
+    """
+
+    images: Counts
+    rows: Counts
+    strict: Counts
+    loose: Counts
+    weights: Floats
+    shrinkage: Floats
+
+
 def opis_floor(
     embeddings: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -117,85 +140,177 @@ def opis_floor(
     Raises:
         CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
+    rates = measure_images(embeddings, labels, far_range, n_thresholds)
+    n_negative = (len(rates.classes) - rates.sizes[rates.classes])[:, None]
+    return simulate_floor(
+        opis_of(rates, epsilon),
+        _all_pairs(rates),
+        1.0 - rates.negative / n_negative,
+        rates.sizes[rates.kept],
+        epsilon=epsilon,
+        n_repetitions=n_repetitions,
+        seed=seed,
+    )
+
+
+def simulate_floor(
+    measured: Opis,
+    pairs: PositivePairs,
+    specificities: Floats,
+    sizes: Counts,
+    *,
+    epsilon: float,
+    n_repetitions: int,
+    seed: int,
+) -> OpisFloor:
+    """Draw worlds of equal classes on given pairs.
+
+    Args:
+        measured: OPIS of T classes at N thresholds.
+        pairs: Their positive pairs.
+        specificities: (n, N) of all images.
+        sizes: (T,) how many of these each class has.
+        epsilon: Share of the classes in the best and in the worst group.
+        n_repetitions: Number B of worlds, at least 2.
+        seed: Seed of the draws.
+
+    Raises:
+        CalibrationError: There are fewer than two repetitions.
+    """
     if n_repetitions < 2:
         raise CalibrationError(f"n_repetitions is {n_repetitions}, a spread needs at least 2")
-    rates = measure_images(embeddings, labels, far_range, n_thresholds)
-    measured = opis_of(rates, epsilon)
-    sensitivity = rates.sensitivity.mean(axis=0)
-    cuts = normal_quantiles(sensitivity)
-    correlation = image_correlation(_shared_covariance(rates, sensitivity), cuts)
+    sensitivity = measured.sensitivity.mean(axis=0)
+    cuts = _normal_quantiles(sensitivity)
+    correlation = _image_correlation(_shared_covariance(pairs, sensitivity), cuts)
     rng = np.random.default_rng(seed)
     draws = np.empty((n_repetitions, 2))
-    for row in draws:
-        drawn = _draw_sensitivities(rng, rates.sizes[rates.kept], cuts, correlation)
-        dealt = _deal_specificities(rng, rates)
-        row[:] = utility(dealt, drawn).var(axis=0).mean(), epsilon_opis(dealt, drawn, epsilon)
+    for draw in draws:
+        deviation = _draw_sensitivities(rng, pairs, cuts, correlation) - sensitivity
+        drawn = sensitivity + pairs.shrinkage[:, None] * deviation
+        dealt = _deal(rng, specificities, sizes)
+        draw[:] = utility(dealt, drawn).var(axis=0).mean(), epsilon_opis(dealt, drawn, epsilon)
     return OpisFloor(measured, draws[:, 0], draws[:, 1], correlation)
 
 
-def _shared_covariance(rates: ImageRates, sensitivity: Floats) -> Floats:
-    """(N,) covariance zeta_1 of the acceptance of two pairs that share an image, in a world of equal classes.
+def _all_pairs(rates: ImageRates) -> PositivePairs:
+    """All pairs of images of the classes that have any, of large classes those of some images."""
+    sizes = rates.sizes[rates.kept]
+    by_class = np.split(np.argsort(rates.classes, kind="stable"), rates.sizes.cumsum()[:-1])
+    images, slots = [], []
+    n_images = 0
+    for members in (one for one in by_class if len(one) > 1):
+        n = min(len(members), _MOST_IMAGES)
+        unit = rates.unit[members[np.linspace(0, len(members) - 1, n).astype(int)]]
+        ends = np.stack(np.triu_indices(n, k=1), axis=1)
+        distances = np.sqrt(np.clip(2.0 - 2.0 * (unit @ unit.T), 0.0, 4.0))[ends[:, 0], ends[:, 1]]
+        images.append(ends + n_images)
+        slots.append(np.searchsorted(rates.thresholds, distances, side="left"))
+        n_images += n
+    rows = np.repeat(np.arange(len(sizes)), [len(one) for one in slots])
+    first = np.concatenate(slots)
+    shrinkage = np.sqrt(np.minimum(sizes, _MOST_IMAGES) / sizes)
+    return PositivePairs(np.concatenate(images), rows, first, first, np.ones(len(rows)), shrinkage)
 
-    Means over classes are weighted by their numbers of images.
+
+def _shared_covariance(pairs: PositivePairs, sensitivity: Floats) -> Floats:
+    """(N,) covariance zeta_1 of the acceptance of two pairs that share an image, among equal classes.
+
+    Means over classes are weighted by their numbers of images. Sums over pairs of pairs come from sums over
+    the pairs of each image: the square of those counts every two that share it.
     """
+    ends, n_thresholds = pairs.images.ravel(), len(sensitivity)
+    class_of = np.empty(int(ends.max()) + 1, np.int64)
+    class_of[ends] = pairs.rows.repeat(2)
+    slots = pairs.strict.repeat(2), pairs.loose.repeat(2)
+    by_image, squares = _accepted(ends, *slots, n_thresholds)
+    sharing = _class_sums(by_image**2 - squares, class_of)
+    total, own = _accepted(pairs.rows, pairs.strict, pairs.loose, n_thresholds)
+    n = np.bincount(ends).astype(np.float64)
+    n_sharing = _class_sums((n * (n - 1.0))[:, None], class_of)
+    m = np.bincount(pairs.rows)[:, None].astype(np.float64)
+    n_apart = m * m - m - n_sharing
+    both = (n_sharing > 0.0)[:, 0] & (n_apart > 0.0)[:, 0]
+    if not both.any():
+        # No two pairs apart: all that pairs share is put down to the images, an upper bound.
+        some = n_sharing[:, 0] > 0.0
+        shared = (sharing[some] / n_sharing[some]).mean(axis=0) if some.any() else sensitivity**2
+        return np.asarray(shared - sensitivity**2)
+    with_image = sharing[both] / n_sharing[both]
+    apart = (total**2 - own - sharing)[both] / n_apart[both]
+    sizes = np.bincount(class_of)[both, None]
+    weights = sizes / sizes.sum()
+    covariance = (weights * (with_image - apart)).sum(axis=0)
+    between = (weights * apart).sum(axis=0) - _mean_product((total / m)[both], weights)
     variance = sensitivity * (1.0 - sensitivity)
-    sharing = rates.class_sums(rates.positive * (rates.positive - 1))
-    n = rates.sizes[:, None].astype(np.float64)
-    four = rates.sizes >= 4
-    if not four.any():
-        # Three images have no two pairs apart: all that their pairs share is put down to the images,
-        # which makes the floor an upper bound.
-        three = rates.sizes == 3
-        return sharing[three].mean(axis=0) / 6 - sensitivity**2 if three.any() else np.zeros_like(variance)
-    n, sharing = n[four], sharing[four]
-    accepted = rates.class_sums(rates.positive)[four] / 2
-    triples = n * (n - 1) * (n - 2)
-    with_image = sharing / triples
-    apart = (accepted**2 - accepted - sharing) / (triples * (n - 3) / 4)
-    weights = n / n.sum()
-    shared = (weights * (with_image - apart)).sum(axis=0)
-    between = (weights * apart).sum(axis=0) - mean_product(2 * accepted / (n * (n - 1)), weights)
     within = variance - np.clip(between, 0.0, _MOST_BETWEEN * variance)
-    return shared * np.divide(variance, within, out=np.ones_like(within), where=within > 0.0)
+    return np.asarray(covariance * np.divide(variance, within, out=np.ones_like(within), where=within > 0.0))
 
 
-def _draw_sensitivities(rng: np.random.Generator, sizes: Sizes, cuts: Floats, correlation: float) -> Floats:
-    """(T, N) sensitivity of classes of the given sizes, all drawn alike."""
-    drawn = np.empty((len(sizes), len(cuts)))
-    for size in np.unique(sizes).tolist():
-        members = np.flatnonzero(sizes == size)
-        n_images = min(size, _MOST_IMAGES)
-        at_once = max(1, _BLOCK // (n_images * n_images))
-        for start in range(0, len(members), at_once):
-            some = members[start : start + at_once]
-            drawn[some] = _draw_alike(rng, (len(some), n_images), cuts, correlation)
-        if size > n_images:
-            expected = _normal_shares(cuts)
-            drawn[members] = expected + np.sqrt(n_images / size) * (drawn[members] - expected)
-    return drawn
+def _accepted(rows: Counts, strict: Counts, loose: Counts, n_thresholds: int) -> tuple[Floats, Floats]:
+    """(r, N) sums of the acceptance of pairs and of its square; 1/2 where one direction is accepted."""
+    sums = []
+    for first, second in ((0.5, 0.5), (0.25, 0.75)):
+        table = np.zeros((int(rows.max()) + 1, n_thresholds + 1))
+        np.add.at(table, (rows, loose), first)
+        np.add.at(table, (rows, strict), second)
+        sums.append(table[:, :n_thresholds].cumsum(axis=1))
+    return sums[0], sums[1]
 
 
-def _draw_alike(rng: np.random.Generator, shape: tuple[int, int], cuts: Floats, correlation: float) -> Floats:
-    """(classes, N) sensitivity of some classes of one size."""
-    n_classes, size = shape
-    first, second = np.triu_indices(size, k=1)
-    images = np.sqrt(correlation) * rng.standard_normal(shape)
-    pairs = np.sqrt(1.0 - 2.0 * correlation) * rng.standard_normal((n_classes, len(first)))
-    pairs += images[:, first] + images[:, second]
-    width = len(cuts) + 1
-    slots = np.searchsorted(cuts, pairs) + width * np.arange(n_classes)[:, None]
-    counts = np.bincount(slots.ravel(), minlength=n_classes * width).reshape(n_classes, width)
-    return counts[:, :-1].cumsum(axis=1) / len(first)
+def _class_sums(table: Floats, class_of: Counts) -> Floats:
+    sums = np.zeros((int(class_of.max()) + 1, table.shape[1]))
+    np.add.at(sums, class_of, table)
+    return sums
 
 
-def _normal_shares(cuts: Floats) -> Floats:
+def _mean_product(rates: Floats, weights: Floats) -> Floats:
+    """Weighted mean of the product of two different classes' rates (T, N); of the square with one class."""
+    if len(rates) < 2:
+        return (rates**2).sum(axis=0)
+    total, squares = (weights * rates).sum(axis=0), ((weights * rates) ** 2).sum(axis=0)
+    return (total**2 - squares) / (1.0 - (weights**2).sum())
+
+
+def _normal_quantiles(shares: Floats) -> Floats:
+    """Standard normal quantiles of shares in [0, 1], infinite at the ends."""
     normal = NormalDist()
-    return np.array([normal.cdf(cut) for cut in cuts.tolist()])
+    ends = {0.0: -np.inf, 1.0: np.inf}
+    return np.array([ends[p] if p in ends else normal.inv_cdf(p) for p in shares.tolist()])
 
 
-def _deal_specificities(rng: np.random.Generator, rates: ImageRates) -> Floats:
-    """(T, N) specificity of each kept class, its images drawn from all without replacement."""
-    n_negative = (len(rates.classes) - rates.sizes[rates.classes])[:, None]
-    specificities = 1.0 - rates.negative / n_negative
-    dealt = rates.class_sums(specificities[rng.permutation(len(specificities))])
-    return dealt[rates.kept] / rates.sizes[rates.kept, None]
+def _image_correlation(covariance: Floats, cuts: Floats) -> float:
+    """The rho at which two pairs that share an image have the given covariance, averaged over the cuts.
+
+    The derivative of P(z_1 <= c, z_2 <= c) with respect to the correlation is the bivariate normal density
+    at (c, c) (Plackett, 1954), integrated here by the trapezoidal rule.
+    """
+    r = _CORRELATIONS[:, None]
+    density = np.exp(-(cuts**2) / (1.0 + r)) / (2.0 * np.pi * np.sqrt(1.0 - r**2))
+    steps = (density[1:] + density[:-1]) / 2.0 * np.diff(r, axis=0)
+    by_correlation = np.concatenate([[0.0], steps.mean(axis=1).cumsum()])
+    return float(np.interp(covariance.mean(), by_correlation, _CORRELATIONS))
+
+
+def _draw_sensitivities(
+    rng: np.random.Generator, pairs: PositivePairs, cuts: Floats, correlation: float
+) -> Floats:
+    """(T, N) sensitivities of classes that are all alike."""
+    of_images = np.sqrt(correlation) * rng.standard_normal(int(pairs.images.max()) + 1)
+    width = len(cuts) + 1
+    counts = np.zeros(len(pairs.shrinkage) * width)
+    for start in range(0, len(pairs.rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        drawn = of_images[pairs.images[part]].sum(axis=1)
+        drawn += np.sqrt(1.0 - 2.0 * correlation) * rng.standard_normal(len(drawn))
+        cells = pairs.rows[part] * width + np.searchsorted(cuts, drawn)
+        counts += np.bincount(cells, weights=pairs.weights[part], minlength=len(counts))
+    table = counts.reshape(-1, width)
+    return np.asarray(table[:, :-1].cumsum(axis=1) / table.sum(axis=1, keepdims=True))
+
+
+def _deal(rng: np.random.Generator, specificities: Floats, sizes: Counts) -> Floats:
+    """(T, N) mean specificity of each class, whose images are drawn from all without replacement."""
+    order = rng.permutation(len(specificities))[: sizes.sum()]
+    starts = np.minimum(np.concatenate([[0], sizes.cumsum()[:-1]]), len(order) - 1)
+    sums = np.add.reduceat(specificities[order], starts, axis=0)
+    return np.asarray(sums / np.diff(np.append(starts, len(order)))[:, None])

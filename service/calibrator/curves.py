@@ -182,11 +182,11 @@ def _histograms(trials: Trials) -> Histograms:
 
 
 def _utilities(space: str, found: ClassUtilities) -> Utilities:
-    order = found.worst(len(found.names))
+    order = found.worst(len(found.labels))
     largest = 1.0 if space == "final" else 2.0
     return Utilities(
         distances=np.round(largest * (1.0 - found.thresholds), 6).tolist(),
-        labels=[str(name) for name in found.names[order]],
+        labels=[str(name) for name in found.labels[order]],
         values=np.round(found.utilities[order], 4).tolist(),
     )
 

@@ -125,7 +125,7 @@ class Evidence(_Frozen):
         predictions: For the error rate that the threshold was chosen by.
         larger_galleries: FPIR at ten and a hundred times the labels.
         margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
-            negative pairs; see `calibration.margins`.
+            negative pairs; see `calibration.consistency.margins`.
         near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
             labels or such queries.
         far_fpir: FPIR of the other queries without a mate.

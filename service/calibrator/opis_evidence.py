@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from vicinal.calibration import OpisFloor
 from vicinal.calibration.consistency.class_utility import ClassUtilities, NoUtilityError, class_utilities
-from vicinal.calibration.consistency.pair_opis_floor import PairImages, PairOpisFloor, pair_opis_floor
+from vicinal.calibration.consistency.pair_opis_floor import PairImages, pair_opis_floor
 from vicinal.service.calibrator.trials import Measurement
 
 __all__ = ["ClassEvidence", "OpisEvidence", "SpaceOpis", "measure_opis", "worst_classes"]
@@ -28,8 +29,8 @@ class OpisEvidence(_Frozen):
     Attributes:
         opis: Mean over the calibration range of the variance of the utility across classes, in [0, 0.25].
         epsilon_opis: Mean squared gap between the best and the worst 10 % of classes, in [0, 1].
-        floor: Mean OPIS of equal classes on the same pairs (`calibration.pair_opis_floor`); None where it
-            cannot be told.
+        floor: Mean OPIS of equal classes on the same pairs (see
+            `calibration.consistency.pair_opis_floor`); None where it cannot be told.
         floor_spread: Standard deviation of that.
         epsilon_floor: The same of epsilon-OPIS.
         epsilon_floor_spread: Standard deviation of that.
@@ -93,7 +94,7 @@ def worst_classes(utilities: ClassUtilities) -> tuple[ClassEvidence, ...]:
     """The ten classes with the lowest mean utility, the worst first."""
     return tuple(
         ClassEvidence(
-            label=str(utilities.names[row]),
+            label=str(utilities.labels[row]),
             mean_utility=float(utilities.utilities[row].mean()),
             lowest_utility=float(utilities.utilities[row].min()),
         )
@@ -111,21 +112,21 @@ def _measure_space(measured: Measurement, space: str) -> SpaceOpis:
         query_labels=measured.query_codes,
         n_negatives=pairs.n_negatives,
     )
-    floor: PairOpisFloor | None = None
+    floor: OpisFloor | None = None
     low = trials.low_pairs
     if low is None or utilities.thresholds[-1] >= low.ceiling:
         floor = pair_opis_floor(utilities, trials, images)
-    loose, strict = utilities.score_range
+    loose, strict = utilities.threshold_range
     largest = _DISTANCES[space]
     evidence = OpisEvidence(
         opis=utilities.opis,
-        epsilon_opis=utilities.epsilon_opis(),
-        floor=floor and float(floor.opis_draws.mean()),
-        floor_spread=floor and float(floor.opis_draws.std(ddof=1)),
-        epsilon_floor=floor and float(floor.epsilon_opis_draws.mean()),
-        epsilon_floor_spread=floor and float(floor.epsilon_opis_draws.std(ddof=1)),
+        epsilon_opis=utilities.epsilon_opis,
+        floor=floor and floor.opis,
+        floor_spread=floor and floor.opis_spread,
+        epsilon_floor=floor and floor.epsilon_opis,
+        epsilon_floor_spread=floor and floor.epsilon_opis_spread,
         distance_range=(largest * (1.0 - strict), largest * (1.0 - loose)),
-        n_classes=len(utilities.names),
+        n_classes=len(utilities.labels),
         n_left_out=len(utilities.left_out),
     )
     return SpaceOpis(utilities, evidence)

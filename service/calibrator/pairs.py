@@ -17,7 +17,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import Margins, NegativeSimilarities
 from vicinal.calibration.negative_pairs import ListedPairs, NegativePairs
 from vicinal.models.similarity import FloatArray
 from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score
@@ -143,7 +142,6 @@ class PairScores:
             1 - d / 2 with the L2 distance d.
         non_mates: By the same names: the negative pairs.
         n_negatives: (Q,) negative pairs of each query.
-        margins: Margins on the cosine similarity in the last space; None without negative pairs.
     """
 
     mate_queries: Positions
@@ -151,7 +149,6 @@ class PairScores:
     mate_scores: dict[str, Floats]
     non_mates: dict[str, ListedPairs]
     n_negatives: Positions
-    margins: Margins | None
 
 
 class PairScoring:
@@ -184,7 +181,6 @@ class PairScoring:
         self._mates: dict[str, list[Floats]] = {name: [] for name in self._negatives}
         self._mate_places: list[tuple[Positions, Positions]] = []
         self._n_negatives = np.zeros(len(codes), dtype=np.int64)
-        self._similarities = NegativeSimilarities()
 
     def add(self, rows: slice, scored: ScoredCandidates, excluded: Sequence[Positions]) -> QueryMates:
         """Score some queries with every item.
@@ -218,7 +214,6 @@ class PairScoring:
             mate_scores={name: np.concatenate(parts) for name, parts in self._mates.items()},
             non_mates={name: pairs.collected() for name, pairs in self._negatives.items()},
             n_negatives=self._n_negatives,
-            margins=self._similarities.margins(),
         )
 
     def _kinds(self, rows: slice, columns: slice, excluded: Sequence[Positions]) -> tuple[Bools, Bools]:
@@ -235,9 +230,7 @@ class PairScoring:
             wide = space.similarities(rows, columns)
             closeness = 1.0 - np.sqrt(2.0 - 2.0 * wide) / 2.0
             self._keep(space.name, rows, columns, (closeness, *kinds))
-        similarities = wide.astype(np.float32)
-        self._similarities.add(similarities[kinds[1]])
-        return similarity_score(similarities, self._context_weight)
+        return similarity_score(wide.astype(np.float32), self._context_weight)
 
     def _keep(self, name: str, rows: slice, columns: slice, scored: tuple[Floats, Bools, Bools]) -> None:
         scores, is_mate, is_negative = scored

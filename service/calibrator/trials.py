@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import Margins, TrialLabels, Trials
+from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
 from vicinal.calibration.negative_pairs import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
@@ -82,7 +82,6 @@ class Measurement:
         top_scores: (n,) best score of each query, its own label in the gallery where it has one.
         best_items: (n,) position of the best candidate of each query, -1 without candidates.
         impostors: Candidates of the queries without a mate.
-        margins: Margins on the cosine similarity that the negative pairs imply; None without such pairs.
         pairs: Scores of all pairs, in every space.
         query_codes: (n,) label of each query, as in `trials.labels`.
         query_images: (n,) number of each query's image: its position, or one beyond those of the items.
@@ -96,7 +95,6 @@ class Measurement:
     top_scores: Floats
     best_items: Positions
     impostors: Impostors
-    margins: Margins | None
     pairs: PairScores
     query_codes: Codes
     query_images: Positions
@@ -108,6 +106,12 @@ class Measurement:
         """(Q,) label of each query without a mate."""
         labels = self.trials.labels
         return np.empty(0, dtype=object) if labels is None else labels.names[labels.without_mate]
+
+    @property
+    def margins(self) -> Margins | None:
+        """Margins on the cosine similarity that the negative pairs imply; None without such pairs."""
+        *_, last_space = (space for space in self.pairs.non_mates if space != "final")
+        return implied_margins(self.trials_in(last_space))
 
     def trials_in(self, space: str) -> Trials:
         """The pairs alone, scored in one space; see `PairScores`."""
@@ -236,7 +240,6 @@ class TrialScoring:
             top_scores=np.maximum(np.concatenate([one.best for one in first]), 0.0),
             best_items=np.concatenate([one.best_items for one in first]),
             impostors=impostors,
-            margins=collected.margins,
             pairs=collected,
             query_codes=codes,
             query_images=len(self.snapshot) + np.arange(n)

@@ -81,7 +81,7 @@ def opis_figure(old: SpaceOpis, new: SpaceOpis, seed: int) -> OpisFigure | None:
         seed: Seed of the bootstrap.
     """
     names, rows, others = np.intersect1d(
-        old.utilities.names.astype(np.str_), new.utilities.names.astype(np.str_), return_indices=True
+        old.utilities.labels.astype(np.str_), new.utilities.labels.astype(np.str_), return_indices=True
     )
     if len(names) < 2:
         return None

@@ -103,7 +103,7 @@ def test_a_far_below_the_listed_pairs_is_held_to_one_bin(far: float) -> None:
 def test_utilities_are_those_of_all_pairs() -> None:
     short, whole = (class_utilities(one) for one in (make_trials(5, 900), everything(5)))
     np.testing.assert_array_equal(short.utilities, whole.utilities)
-    assert short.score_range == whole.score_range
+    assert short.threshold_range == whole.threshold_range
 
 
 def test_forgotten_low_pairs_would_be_noticed() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.calibration import CalibrationError, opis
-from vicinal.calibration.consistency.margins import NegativeSimilarities, cosine_margin
+from vicinal.calibration import CalibrationError, Trials, implied_margins, opis
+from vicinal.calibration.consistency.margins import cosine_margin
 
 
 @settings(deadline=None)
@@ -33,29 +33,30 @@ def test_a_distance_out_of_range_is_refused(distance: float) -> None:
         cosine_margin(distance)
 
 
+def negative_pairs(distances) -> Trials:
+    return Trials(np.empty(0), 1.0 - np.asarray(distances) / 2.0, np.empty(0), np.empty(0))
+
+
 def test_margins_are_those_of_the_calibration_range_of_opis() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), 6)
     embeddings = rng.normal(size=(30, 8))[labels] + rng.normal(size=(180, 8))
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    negatives = NegativeSimilarities()
-    for row in range(0, 180, 50):
-        is_negative = labels[row : row + 50, None] != labels
-        negatives.add((unit[row : row + 50] @ unit.T)[is_negative])
+    first, second = np.triu_indices(180, 1)
+    apart = labels[first] != labels[second]
+    margins = implied_margins(negative_pairs(np.linalg.norm(unit[first] - unit[second], axis=1)[apart]))
     t_min, t_max = opis(embeddings, labels).threshold_range
-    margins = negatives.margins()
-    assert margins.positive == pytest.approx(1.0 - t_min**2 / 2.0, abs=1e-3)
-    assert margins.negative == pytest.approx(1.0 - t_max**2 / 2.0, abs=1e-3)
+    assert margins.positive == pytest.approx(1.0 - t_min**2 / 2.0, abs=1e-9)
+    assert margins.negative == pytest.approx(1.0 - t_max**2 / 2.0, abs=1e-9)
     assert margins.positive > margins.negative
 
 
-def test_a_known_similarity_is_known_to_the_width_of_a_bin() -> None:
-    negatives = NegativeSimilarities()
-    negatives.add(np.linspace(-1.0, 1.0, 100_001))
-    # One in a hundred of an even spread over [-1, 1] lies above 0.98, one in ten above 0.8.
-    assert negatives.margins().positive == pytest.approx(0.98, abs=5e-5)
-    assert negatives.margins().negative == pytest.approx(0.8, abs=5e-5)
+def test_known_similarities_give_the_margins_between_them() -> None:
+    """One in a hundred of an even spread over [-1, 1] lies above 0.98, one in ten above 0.8."""
+    similarities = np.linspace(-1.0, 1.0, 100_001)
+    margins = implied_margins(negative_pairs(np.sqrt(2.0 - 2.0 * similarities)))
+    assert (margins.positive, margins.negative) == pytest.approx((0.98, 0.8), abs=5e-5)
 
 
 def test_without_negative_pairs_there_are_no_margins() -> None:
-    assert NegativeSimilarities().margins() is None
+    assert implied_margins(negative_pairs([])) is None

@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.calibration import CalibrationError, opis, opis_floor
 from vicinal.calibration import opis_floor as floor_function
-from vicinal.calibration.consistency.image_rates import measure_images
+from vicinal.calibration.consistency.image_rates import ImageRates, measure_images
 
 floor_module = __import__("sys").modules[floor_function.__module__]
 
@@ -57,7 +57,7 @@ def test_unequal_classes_lie_clearly_above(sizes: list[int]) -> None:
 
 def test_pairs_taken_for_independent_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a floor that forgets that pairs share images is far too low."""
-    monkeypatch.setattr(floor_module, "image_correlation", lambda _covariance, _cuts: 0.0)
+    monkeypatch.setattr(floor_module, "_image_correlation", lambda _covariance, _cuts: 0.0)
     floor = opis_floor(*classes_alike(SIZES["twenties"], seed=1), n_repetitions=30)
     assert min(spreads_above(floor)) > 5.0
 
@@ -115,7 +115,7 @@ def test_the_covariance_of_pairs_that_share_an_image_equals_the_slow_loop() -> N
     embeddings, labels = classes_alike([4, 6, 5, 7, 2, 3], seed=4, dim=4, spreads=[1.0, 0.5])
     rates = measure_images(embeddings, labels, (0.05, 0.5), 8)
     sensitivity = rates.sensitivity.mean(axis=0)
-    actual = floor_module._shared_covariance(rates, sensitivity)
+    actual = floor_module._shared_covariance(floor_module._all_pairs(rates), sensitivity)
     variance = sensitivity * (1 - sensitivity)
     for t, total, covariance in zip(rates.thresholds, variance, actual, strict=True):
         shared, between = slow_products(embeddings, labels, t)
@@ -127,15 +127,23 @@ def test_the_covariance_of_pairs_that_share_an_image_equals_the_slow_loop() -> N
 def test_the_correlation_is_recovered_where_its_covariance_is_known(rho: float) -> None:
     """Sheppard (1899): two normal variables fall below their means together with 1/4 + arcsin(rho) / 2 pi."""
     covariance = np.array([math.asin(rho) / (2 * math.pi)])
-    assert floor_module.image_correlation(covariance, np.zeros(1)) == pytest.approx(rho, abs=1e-5)
+    assert floor_module._image_correlation(covariance, np.zeros(1)) == pytest.approx(rho, abs=1e-5)
+
+
+def rates_of(sizes: list[int]) -> ImageRates:
+    """Classes of the given sizes; what they measured does not matter."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    none = np.empty((len(labels), 0), np.int64)
+    unit = np.tile([[1.0, 0.0]], (len(labels), 1))
+    names = np.arange(len(sizes))
+    return ImageRates(unit, names, labels, np.array(sizes), np.zeros(1), (0.0, 0.0), none, none)
 
 
 def test_drawn_classes_have_hoeffdings_variance() -> None:
     """4,000 classes of 6 at the cut 0, where both terms are known."""
     rho, n = 0.2, 6
-    drawn = floor_module._draw_sensitivities(
-        np.random.default_rng(0), np.full(4000, n), np.zeros(1), correlation=rho
-    )
+    pairs = floor_module._all_pairs(rates_of([n] * 4000))
+    drawn = floor_module._draw_sensitivities(np.random.default_rng(0), pairs, np.zeros(1), correlation=rho)
     zeta_1 = math.asin(rho) / (2 * math.pi)
     expected = (2 * 0.25 + 4 * (n - 2) * zeta_1) / (n * (n - 1))
     assert drawn.mean() == pytest.approx(0.5, abs=0.01)
@@ -146,8 +154,9 @@ def test_large_classes_are_drawn_smaller_with_about_the_same_variance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def drawn() -> float:
-        rng = np.random.default_rng(0)
-        return floor_module._draw_sensitivities(rng, np.full(1500, 60), np.zeros(1), 0.2).var()
+        pairs = floor_module._all_pairs(rates_of([60] * 1500))
+        shares = floor_module._draw_sensitivities(np.random.default_rng(0), pairs, np.zeros(1), 0.2)
+        return (pairs.shrinkage[:, None] * (shares - 0.5)).var()
 
     whole = drawn()
     monkeypatch.setattr(floor_module, "_MOST_IMAGES", 30)

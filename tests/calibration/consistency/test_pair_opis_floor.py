@@ -10,9 +10,9 @@ import pytest
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis, opis_floor
 from vicinal.calibration.consistency.class_utility import class_utilities
-from vicinal.calibration.consistency.pair_opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.consistency.pair_opis_floor import PairImages, _unordered_pairs, pair_opis_floor
 
-floor_module = importlib.import_module("vicinal.calibration.consistency.pair_opis_floor")
+floor_module = importlib.import_module("vicinal.calibration.consistency.opis_floor")
 NONE = np.empty(0)
 
 
@@ -70,7 +70,7 @@ def test_opis_of_all_pairs_is_that_of_the_embeddings() -> None:
     )
     trials = dataclasses.replace(trials, non_mate_scores=trials.non_mate_scores[once], labels=one_way)
     found, expected = class_utilities(trials), opis(embeddings, labels)
-    assert (found.opis, found.epsilon_opis()) == pytest.approx((expected.opis, expected.epsilon_opis))
+    assert (found.opis, found.epsilon_opis) == pytest.approx((expected.opis, expected.epsilon_opis))
     assert found.left_out.tolist() == ["label 003"]
 
 
@@ -104,7 +104,7 @@ def test_unequal_classes_lie_clearly_above() -> None:
 
 def test_pairs_taken_for_independent_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a floor that forgets that pairs share images is far too low."""
-    monkeypatch.setattr(floor_module, "image_correlation", lambda _covariance, _cuts: 0.0)
+    monkeypatch.setattr(floor_module, "_image_correlation", lambda _covariance, _cuts: 0.0)
     assert spreads_above(*pairs_of(*embedded_classes([20] * 30))) > 4.0
 
 
@@ -115,11 +115,11 @@ def test_directions_that_differ_count_half_where_one_is_accepted() -> None:
     noise = np.random.default_rng(0).normal(scale=0.05, size=len(trials.mate_scores))
     trials = dataclasses.replace(trials, mate_scores=trials.mate_scores + noise)
     found = class_utilities(trials)
-    pairs = floor_module._unordered_pairs(found, trials, images)
-    rows, shape = np.arange(len(pairs.first)), (len(pairs.first), 100)
-    shares = floor_module._accepted(rows, pairs.strict, pairs.loose, shape)
-    for number in range(0, len(pairs.first), 5):
-        ends = {pairs.first[number], pairs.second[number]}
+    pairs = _unordered_pairs(found, trials, images)
+    shares, squares = floor_module._accepted(np.arange(len(pairs.rows)), pairs.strict, pairs.loose, 100)
+    np.testing.assert_array_equal(squares, shares**2)
+    for number in range(0, len(pairs.rows), 5):
+        ends = set(pairs.images[number])
         both = [s for s, two in zip(trials.mate_scores, images.mates, strict=True) if set(two) == ends]
         slow = np.mean([score >= found.thresholds for score in both], axis=0)
         np.testing.assert_array_equal(shares[number], slow)
