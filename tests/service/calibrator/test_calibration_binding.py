@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
 
-MakeSettings = Callable[..., Settings]
-Calibrate = Callable[..., str]
 SEARCH = "/v1/galleries/shoes/search"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, NotEnoughTrialsError, Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -22,7 +22,6 @@ from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
-WriteGallery = Callable[..., Snapshot]
 FPIR = Target(rate="fpir", value=0.1)
 OFF = Pipeline(rerank=Rerank(method="off"))
 RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=6, k2=3))

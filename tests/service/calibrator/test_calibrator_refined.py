@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.indexer.views.snapshot import Snapshot
@@ -19,7 +18,6 @@ from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
-WriteGallery = Callable[..., Snapshot]
 N_LABELS, PER_LABEL, DIM = 10, 5, 24
 N = N_LABELS * PER_LABEL
 LABELS = [f"label {i // PER_LABEL}" for i in range(N)]

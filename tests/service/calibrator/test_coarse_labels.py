@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
@@ -15,7 +14,6 @@ from vicinal.service.calibrator.item_groups import coarse_labels_by_column
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline
 
-WriteGallery = Callable[..., Snapshot]
 N_LABELS, PER_LABEL = 12, 5
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
@@ -19,7 +19,6 @@ from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.thresholds.store import CalibrationStore
 
-WriteGallery = Callable[..., Snapshot]
 N_LABELS, PER_LABEL = 24, 5
 N = N_LABELS * PER_LABEL
 FPIR = Target(rate="fpir", value=0.1)

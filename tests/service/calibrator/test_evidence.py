@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
@@ -17,7 +17,6 @@ from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.store import CalibrationStore
 
-WriteGallery = Callable[..., Snapshot]
 N_LABELS, PER_LABEL = 24, 5
 FPIR = Target(rate="fpir", value=0.1)
 

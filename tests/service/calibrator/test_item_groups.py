@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
@@ -17,7 +16,6 @@ from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
-WriteGallery = Callable[..., Snapshot]
 N_LABELS, N_VISITS, PER_VISIT = 20, 4, 4
 FNIR = Target(rate="fnir", value=0.2)
 PIPELINES = [Pipeline(rerank=Rerank(method="off")), Pipeline()]

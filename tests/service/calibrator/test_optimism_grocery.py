@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.conftest import SHARED
+from tests.service.types import WriteGallery
 from vicinal.calibration import Target
-from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.service.calibrator.calibrator import Calibrator
@@ -21,7 +20,6 @@ from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
-WriteGallery = Callable[..., Snapshot]
 OFF = Pipeline(rerank=Rerank(method="off"))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
+from tests.service.types import WriteGallery
 from vicinal.calibration import label_counts
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -16,7 +15,6 @@ from vicinal.service.calibrator.trials import Impostors, Measurement, TrialScori
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
 
-WriteGallery = Callable[..., Snapshot]
 THRESHOLD = 0.75
 SIZES = (3, 5, 1, 7, 4, 5)
 

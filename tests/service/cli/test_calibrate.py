@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
+from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.active_pipeline import ActivePipelineFile, ChosenPipeline
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -128,7 +125,7 @@ def test_queries_from_outside_are_kept_from_photos_of_their_visit(run: Run, mani
     assert (record["source"], record["n_positive_pairs"]) == ("queries", 60 * 3)
 
 
-def test_an_unknown_column_is_named(run: Run, fail: Callable[..., str], manifest: Path) -> None:
+def test_an_unknown_column_is_named(run: Run, fail: Fail, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
     line = fail("calibrate", "-g", "visits", "--group-by", "session")
     assert "'session'" in line

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
+from tests.service.types import Calibrate, Fail, Run
 from vicinal.indexer.gallery import Gallery
-
-Run = Callable[..., Result]
-Fail = Callable[..., str]
-Calibrate = Callable[..., str]
 
 
 @pytest.fixture

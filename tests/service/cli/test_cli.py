@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from PIL import Image
-from typer.testing import Result
 
+from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 
 ROOT = Path(__file__).resolve().parents[3]
-Run = Callable[..., Result]
-Fail = Callable[..., str]
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 
@@ -31,7 +28,7 @@ def as_process(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def query(tmp_path: Path, view: Callable[[int, int], Image.Image]) -> Path:
+def query(tmp_path: Path, view: View) -> Path:
     """A new view of the label `plain`."""
     view(6, 9).save(tmp_path / "query.png")
     return tmp_path / "query.png"
@@ -68,9 +65,7 @@ def test_search_as_json_is_the_answer(run: Run, data_dir: Path, query: Path) -> 
     assert len(answer["candidates"]) == 3
 
 
-def test_search_says_when_there_is_no_match(
-    run: Run, data_dir: Path, tmp_path: Path, view: Callable[[int, int], Image.Image]
-) -> None:
+def test_search_says_when_there_is_no_match(run: Run, data_dir: Path, tmp_path: Path, view: View) -> None:
     run("calibrate", "-g", "shoes")
     view(99, 0).save(tmp_path / "absent.png")
     assert "No match at threshold" in run("search", tmp_path / "absent.png", "-g", "shoes").stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
 from vicinal.service.cli import app, demo_catalog
 from vicinal.service.cli.demo_catalog import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.server import serving
-from vicinal.service.settings import Settings
 
 # 15 products of 4 views: the 60 queries that an FPIR of 5 % needs at least.
 SMALL = {"n_products": 15, "n_absent": 3, "n_views": 6, "n_gallery_views": 4, "size": 40}
@@ -31,7 +30,7 @@ def stages() -> Stages:
 
 @pytest.fixture(scope="module")
 def prepared(
-    tmp_path_factory: pytest.TempPathFactory, make_settings: Callable[..., Settings], stages: Stages
+    tmp_path_factory: pytest.TempPathFactory, make_settings: MakeSettings, stages: Stages
 ) -> PreparedDemo:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +84,7 @@ def test_the_rates_are_those_of_asking_one_by_one(prepared: PreparedDemo, result
 
 
 def test_a_server_that_refuses_a_search_fails_the_check(
-    prepared: PreparedDemo, make_settings: Callable[..., Settings], tmp_path: Path
+    prepared: PreparedDemo, make_settings: MakeSettings, tmp_path: Path
 ) -> None:
     """Negative control: errors are not counted as answers."""
     with serving(make_settings(tmp_path)) as url, pytest.raises(httpx.HTTPStatusError, match="404"):

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
+from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.evaluation import retrieval_metrics
-
-Run = Callable[..., Result]
-Fail = Callable[..., str]
 
 
 @pytest.fixture

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
+from tests.service.types import Fail, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.cli import app, main
-
-View = Callable[[int, int], Image.Image]
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +83,7 @@ def test_a_search_can_be_filtered(folder: Path) -> None:
     assert {one["label"] for one in json.loads(found.stdout)["candidates"]} == {"plain"}
 
 
-def test_items_are_removed_all_or_none(fail: Callable[..., str]) -> None:
+def test_items_are_removed_all_or_none(fail: Fail) -> None:
     assert "Removed 2 items, gallery shoes holds 58" in run(
         "remove", "shoes", "plain/view 0.png", "plain/view 1.png"
     )
@@ -158,11 +156,11 @@ def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, 
         (("activate", "shoes", "999"), "no version 999"),
     ],
 )
-def test_an_error_is_one_line(fail: Callable[..., str], arguments: tuple[str, ...], reason: str) -> None:
+def test_an_error_is_one_line(fail: Fail, arguments: tuple[str, ...], reason: str) -> None:
     assert reason in fail(*arguments)
 
 
-def test_a_source_without_usable_images_changes_nothing(fail: Callable[..., str], folder: Path) -> None:
+def test_a_source_without_usable_images_changes_nothing(fail: Fail, folder: Path) -> None:
     (folder / "broken.png").rename(folder.parent / "broken.png")
     assert "none of 1 images" in fail("add", "shoes", folder.parent / "broken.png")
     assert shown()["n_items"] == 60

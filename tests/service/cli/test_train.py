@@ -9,23 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 pytest.importorskip("torch")
 pytest.importorskip("timm")
 
+from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.training.observer import StepProgress
 from vicinal.service.cli import main
 from vicinal.service.cli.train import _Watcher
 
 ROOT = Path(__file__).resolve().parents[3]
-Run = Callable[..., Result]
-Fail = Callable[..., str]
 
 RECIPE = """
 name = "tiny"

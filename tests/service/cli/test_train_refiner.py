@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
+from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
 
 pytest.importorskip("torch")
@@ -19,9 +18,6 @@ pytest.importorskip("pytorch_metric_learning")
 pytest.importorskip("onnxscript")
 
 from vicinal.refine.context_refiner import ContextRefiner
-
-Run = Callable[..., Result]
-Fail = Callable[..., str]
 
 SMALL = [
     word

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -31,7 +31,7 @@ def settings(
     tmp_path: Path,
     calibrated_dir: Path,
     catalog: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     write_bundle: Callable[..., ModelBundle],
 ) -> Settings:
     """A calibrated gallery, the bundle `other`, and the folder of pictures `photos`."""
@@ -66,9 +66,7 @@ def shoes(settings: Settings) -> Gallery:
 
 
 @pytest.fixture
-def picture(
-    view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]
-) -> dict[str, tuple[str, bytes, str]]:
+def picture(view: View, encode: Encode) -> dict[str, tuple[str, bytes, str]]:
     """A form with a new picture of the third label."""
     return {"image": ("a.png", encode(view(2, 7)), "image/png")}
 
@@ -238,7 +236,7 @@ def test_a_new_gallery_has_nothing_to_hold_conditions_against(client: TestClient
 
 @pytest.mark.parametrize(("method", "path"), [("post", "compare"), ("get", "comparison")])
 def test_comparisons_are_the_administrators(
-    settings: Settings, make_settings: Callable[..., Settings], method: str, path: str
+    settings: Settings, make_settings: MakeSettings, method: str, path: str
 ) -> None:
     keys = {"writer": ("search", "write")}
     client = TestClient(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
-from typer.testing import Result
 
+from tests.service.types import MakeSettings, Run
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
@@ -37,7 +37,6 @@ from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.active_pipeline import ActivePipelineFile
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
 
 ADMIN = "/v1/admin/galleries/shoes"
@@ -208,7 +207,7 @@ def test_comparisons_are_never_changed_and_the_history_of_calibrations_stays_rea
 
 
 @pytest.fixture
-def app(data_dir: Path, make_settings: Callable[..., Settings]) -> FastAPI:
+def app(data_dir: Path, make_settings: MakeSettings) -> FastAPI:
     return create_app(make_settings(data_dir))
 
 
@@ -264,7 +263,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
     assert readiness_of(client)["pipeline_source"] == "settings"
 
 
-def test_the_command_compares_and_uses(run: Callable[..., Result], data_dir: Path, gallery: Gallery) -> None:
+def test_the_command_compares_and_uses(run: Run, data_dir: Path, gallery: Gallery) -> None:
     text = run(
         "calibration", "compare-pipelines", "-g", "shoes", "--target", "fpir=20%", "--max-queries", 40
     ).stdout

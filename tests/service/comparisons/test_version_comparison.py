@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
+from tests.service.types import Calibrate, MakeSettings, Run
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -30,14 +30,11 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.active_pipeline import ActivePipelineFile, ChosenPipeline
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
-
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture
-def calibrated(gallery: Gallery, calibrate: Callable[..., str]) -> str:
+def calibrated(gallery: Gallery, calibrate: Calibrate) -> str:
     """Id of the gallery's calibration."""
     return calibrate(gallery)
 
@@ -335,7 +332,7 @@ def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, g
 
 
 def test_the_command_line_compares_and_lists(
-    run: Callable[..., Result],
+    run: Run,
     gallery: Gallery,
     calibrated: str,
     make_candidate: Callable[..., int],

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -24,9 +24,6 @@ from vicinal.service.http.app import create_app
 from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
-View = Callable[[int, int], Image.Image]
-Encode = Callable[..., bytes]
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture

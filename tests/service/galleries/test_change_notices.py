@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.redis_server import RedisServer
+from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
@@ -18,7 +19,6 @@ from vicinal.service.galleries.change_notices import ChangeNotices, announce_cha
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.settings import Settings
 
 
 class OpenedNames:
@@ -123,7 +123,7 @@ def test_announcing_without_redis_is_no_error(link: RedisLink, redis_server: Red
 )
 def test_calls_that_changed_a_gallery_are_announced(
     data_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     redis_server: RedisServer,
     replica: OpenedNames,
     link: RedisLink,
@@ -143,7 +143,7 @@ def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
     data_dir: Path,
     catalog: Path,
     embedder: Embedder,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     link: RedisLink,
 ) -> None:
     app = create_app(make_settings(data_dir, poll_seconds=0.05))

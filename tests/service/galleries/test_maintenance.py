@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import retention
 from vicinal.indexer.jobs.changes import Change, remove_items
@@ -24,7 +24,6 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import Upkeep, prune_gallery
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.settings import Settings
 
 SOON = CompactionPolicy(least=2, share=0.001)
 NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)
@@ -95,7 +94,7 @@ def test_a_gallery_that_is_busy_is_left_for_later(
 def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
     reader: GalleryReader,
     embedder: Embedder,
-    calibrate: Callable[..., str],
+    calibrate: Calibrate,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retention, "READER_GRACE", timedelta(0))
@@ -113,7 +112,7 @@ def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
 
 
 def test_many_live_changes_make_a_calibration_stale(
-    reader: GalleryReader, embedder: Embedder, calibrate: Callable[..., str]
+    reader: GalleryReader, embedder: Embedder, calibrate: Calibrate
 ) -> None:
     calibrate(reader.gallery)
     labels = ("plain", "x_y", "z-z")
@@ -127,7 +126,7 @@ def test_many_live_changes_make_a_calibration_stale(
 
 
 def test_versions_of_a_damaged_calibration_are_left_alone(
-    reader: GalleryReader, calibrate: Callable[..., str], caplog: pytest.LogCaptureFixture
+    reader: GalleryReader, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
 ) -> None:
     record = calibrate(reader.gallery)
     (reader.gallery.calibrations_path / f"{record}.json").write_text("{")
@@ -157,7 +156,7 @@ def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_files_are_read_in_full_once_after_the_start_of_the_machine(
-    sampled: Path, data_dir: Path, make_settings: Callable[..., Settings]
+    sampled: Path, data_dir: Path, make_settings: MakeSettings
 ) -> None:
     galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
     matcher = galleries.matcher("shoes")
@@ -169,7 +168,7 @@ def test_files_are_read_in_full_once_after_the_start_of_the_machine(
 def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
     sampled: Path,
     data_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     whole = np.load(sampled / "embeddings.npy")

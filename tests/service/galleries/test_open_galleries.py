@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -17,9 +18,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.settings import Settings
-
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Calibrate, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.drift import read_drift
 from vicinal.service.thresholds.store import CalibrationStore
-
-Calibrate = Callable[..., str]
 
 
 @pytest.fixture
@@ -152,8 +148,8 @@ def test_a_deleted_gallery_is_not_written_to(
 def test_drift_is_served_and_among_the_metrics(
     data_dir: Path,
     record: CalibrationRecord,
-    make_settings: Callable[..., Settings],
-    view: Callable[[int, int], Image.Image],
+    make_settings: MakeSettings,
+    view: View,
     embedder: Embedder,
 ) -> None:
     client = TestClient(create_app(make_settings(data_dir)))

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.service.http.server import serving
-from vicinal.service.settings import Settings
 
-View = Callable[[int, int], Image.Image]
-Encode = Callable[..., bytes]
 SEARCH = "/v1/galleries/shoes/search"
 GOOD = {"item_id": "plain/view 0.png"}
 PREFIX = "urn:vicinal:problem:"
@@ -351,7 +349,7 @@ def test_routes_that_are_not_there(
 
 def test_a_gallery_of_another_bundle_is_a_conflict(
     data_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     tmp_path: Path,
     tiny_bundle: ModelBundle,
     write_bundle: Callable[..., ModelBundle],

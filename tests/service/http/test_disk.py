@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
 from tests.disks import blank, full, mounted
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
 
@@ -26,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def client(disk: Path, calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
+def client(disk: Path, calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
     """Client of a server on a small disk."""
     shutil.copytree(calibrated_dir, disk / "data")
     return TestClient(create_app(make_settings(disk / "data")))
@@ -49,7 +48,7 @@ def refused(client: TestClient, picture: bytes) -> None:
 
 
 @pytest.fixture
-def picture(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> bytes:
+def picture(view: View, encode: Encode) -> bytes:
     return encode(view(50, 0))
 
 

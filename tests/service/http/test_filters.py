@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
+from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import FilterError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
@@ -47,8 +45,6 @@ PIPELINES = [
     Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.2)),
     Pipeline(rerank=Rerank(method="k_reciprocal")),
 ]
-View = Callable[[int, int], Image.Image]
-Calibrate = Callable[..., str]
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from tests.service.types import MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import SourceItem
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
-from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
 
@@ -54,7 +54,7 @@ def test_the_list_holds_every_gallery(client: TestClient) -> None:
 
 def test_a_gallery_of_another_bundle_is_not_in_the_list(
     data_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     tmp_path: Path,
     write_bundle: Callable[..., ModelBundle],
 ) -> None:
@@ -63,9 +63,7 @@ def test_a_gallery_of_another_bundle_is_not_in_the_list(
     assert client.get("/v1/galleries").json() == {"galleries": []}
 
 
-def test_an_uncalibrated_gallery_has_no_calibration(
-    data_dir: Path, make_settings: Callable[..., Settings]
-) -> None:
+def test_an_uncalibrated_gallery_has_no_calibration(data_dir: Path, make_settings: MakeSettings) -> None:
     client = TestClient(create_app(make_settings(data_dir)))
     assert client.get(SHOES).json()["calibration"] is None
 
@@ -107,9 +105,7 @@ def test_an_item_has_label_and_source(client: TestClient) -> None:
     assert item["uri"].endswith("plain/view 0.png")
 
 
-def test_the_picture_of_an_item_is_a_jpeg_of_it(
-    client: TestClient, view: Callable[[int, int], Image.Image]
-) -> None:
+def test_the_picture_of_an_item_is_a_jpeg_of_it(client: TestClient, view: View) -> None:
     content = client.get(f"{SHOES}/items/plain/view 0.png/image").content
     with Image.open(io.BytesIO(content)) as picture:
         assert (picture.format, picture.size) == ("JPEG", view(6, 0).size)
@@ -121,7 +117,7 @@ def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
     tmp_path: Path,
     embedder: Embedder,
     view: Callable[..., Image.Image],
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
 ) -> None:
     view(0, 0).save(tmp_path / "a.png")
     ids = ["image", "a/image/b", "items", "100%", "q?x=1#y", "back\\slash"]
@@ -156,7 +152,7 @@ def test_page_sizes_out_of_range_are_refused(client: TestClient, size: str) -> N
 
 
 def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
-    calibrated_dir: Path, tmp_path: Path, make_settings: Callable[..., Settings]
+    calibrated_dir: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
     copy = Path(shutil.copytree(calibrated_dir, tmp_path / "copy"))
     for record in copy.rglob("calibrations/2*.json"):

@@ -14,15 +14,12 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
 ITEMS = f"{SHOES}/items"
-View = Callable[[int, int], Image.Image]
-Encode = Callable[..., bytes]
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import Job, JobProgress, JobStore, events, new_job
-from vicinal.service.settings import Settings
 
-MakeSettings = Callable[..., Settings]
 Event = dict[str, Any]
 SECONDS = 30.0
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.settings import Settings
 
-MakeSettings = Callable[..., Settings]
 SEARCH = "/v1/galleries/shoes/search"
 
 
@@ -178,7 +177,7 @@ def test_an_unexpected_error_is_a_problem_without_its_details(
 
 
 def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
-    fresh_client: TestClient, gallery: Gallery, calibrate: Callable[..., str]
+    fresh_client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
     record_id = calibrate(gallery)
     (gallery.calibrations_path / f"{record_id}.json").write_text("damaged", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,14 +10,13 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from tests.service.redis_server import RedisServer
+from tests.service.types import MakeSettings
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.limits import Admission, RateLimit
 from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.settings import Settings
 
-MakeSettings = Callable[..., Settings]
 KEYS = {"alice": ["search"], "bob": ["search"]}
 
 

@@ -14,17 +14,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
-from vicinal.service.settings import Settings
 
-MakeSettings = Callable[..., Settings]
 REINDEX = "/v1/admin/galleries/shoes/reindex"
 SEARCH = "/v1/galleries/shoes/search"
 
@@ -179,7 +177,7 @@ def test_a_manifest_and_a_link_cannot_point_elsewhere(
     worker: None,
     sources: Path,
     tmp_path: Path,
-    view: Callable[[int, int], Image.Image],
+    view: View,
 ) -> None:
     secret = tmp_path / "secret.png"
     view(1, 1).save(secret)
@@ -199,8 +197,8 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     catalog: Path,
     bundles: Path,
     tmp_path: Path,
-    view: Callable[[int, int], Image.Image],
-    encode: Callable[..., bytes],
+    view: View,
+    encode: Encode,
 ) -> None:
     secret = tmp_path / "secret.png"
     view(1, 1).save(secret)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 
 import httpx
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from tests.service.types import Encode, View
 from vicinal.models.embedder import Embedder
 
-View = Callable[[int, int], Image.Image]
-Encode = Callable[..., bytes]
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = "größe 42/view 3.png"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.service.types import MakeSettings
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
@@ -19,7 +19,7 @@ BODY = {"item_id": "plain/view 0.png"}
 
 
 @pytest.fixture(scope="module")
-def guarded(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> TestClient:
+def guarded(calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
     """Client of an application with one key for searching and one for writing."""
     keys = {GOOD: ("search", "admin"), WEAK: ("write",)}
     return TestClient(create_app(make_settings(calibrated_dir, api_keys=keys)))

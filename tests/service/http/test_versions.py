@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
-from vicinal.service.settings import Settings
 
 SHOES = "/v1/galleries/shoes"
-View = Callable[[int, int], Image.Image]
-Encode = Callable[..., bytes]
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
 
 from tests.service.redis_server import RedisServer
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.service.http.server import serving
-from vicinal.service.settings import Settings
 
 OUTAGES = [("stop", "start"), ("freeze", "thaw")]
 SEARCH = "/v1/galleries/shoes/search"
@@ -22,7 +21,7 @@ SEARCH = "/v1/galleries/shoes/search"
 
 @pytest.fixture
 def http(
-    calibrated_dir: Path, make_settings: Callable[..., Settings], redis_server: RedisServer
+    calibrated_dir: Path, make_settings: MakeSettings, redis_server: RedisServer
 ) -> Iterator[httpx.Client]:
     """Client of a real server that uses Redis for everything, and is asked again soon after a failure."""
     settings = make_settings(
@@ -38,7 +37,7 @@ def http(
 
 
 @pytest.fixture
-def queries(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> list[bytes]:
+def queries(view: View, encode: Encode) -> list[bytes]:
     return [encode(view(label, 8)) for label in range(6)]
 
 
@@ -103,7 +102,7 @@ def test_jobs_say_that_they_are_unavailable(http: httpx.Client, redis_server: Re
 
 def test_a_server_starts_and_answers_without_redis(
     calibrated_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     queries: list[bytes],
     redis_server: RedisServer,
 ) -> None:
@@ -117,7 +116,7 @@ def test_a_server_starts_and_answers_without_redis(
 def test_replicas_share_embeddings(
     http: httpx.Client,
     calibrated_dir: Path,
-    make_settings: Callable[..., Settings],
+    make_settings: MakeSettings,
     queries: list[bytes],
     redis_server: RedisServer,
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
@@ -54,7 +55,7 @@ StartWorker = Callable[[], subprocess.Popen[bytes]]
 
 @pytest.fixture(params=["sqlite", "redis"])
 def settings(
-    request: pytest.FixtureRequest, data_dir: Path, catalog: Path, make_settings: Callable[..., Settings]
+    request: pytest.FixtureRequest, data_dir: Path, catalog: Path, make_settings: MakeSettings
 ) -> Settings:
     changes = {}
     if request.param == "redis":

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
-from typer.testing import Result
 
+from tests.service.types import Encode, Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
@@ -27,7 +25,6 @@ from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
 GALLERY, ITEM = "shoes", "plain/view 0.png"
-View = Callable[[int, int], Image.Image]
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +119,7 @@ def test_a_bundle_without_a_refiner_has_nothing_to_explain(gallery: Gallery, emb
         Matcher(gallery, embedder).search(item_ids=[ITEM], explain=True)
 
 
-def test_http_explains_a_picture_and_a_batch(
-    settings: Settings, view: View, encode: Callable[..., bytes]
-) -> None:
+def test_http_explains_a_picture_and_a_batch(settings: Settings, view: View, encode: Encode) -> None:
     client = TestClient(create_app(settings))
     form = {"files": {"image": encode(view(3, 9))}, "data": {"explain": "true"}}
     alone = client.post(f"/v1/galleries/{GALLERY}/search", **form).json()["explanation"]
@@ -134,9 +129,7 @@ def test_http_explains_a_picture_and_a_batch(
     assert len(answers[0]["explanation"]["ranks"]) == 4
 
 
-def test_the_command_prints_and_draws(
-    settings: Settings, view: View, tmp_path: Path, run: Callable[..., Result]
-) -> None:
+def test_the_command_prints_and_draws(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
     view(3, 9).save(tmp_path / "query.png")
     options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
     shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.html", *options).output

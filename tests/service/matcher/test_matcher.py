@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
+from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -25,8 +25,6 @@ from vicinal.service.matcher.matcher import Answer, Matcher
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
 
-View = Callable[[int, int], Image.Image]
-Calibrate = Callable[..., str]
 OFF = Pipeline(rerank=Rerank(method="off"))
 ITEM = "plain/view 0.png"
 

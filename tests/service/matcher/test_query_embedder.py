@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from prometheus_client import CollectorRegistry
 
 from tests.service.redis_server import RedisServer
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import NotAnImageError
 from vicinal.models.similarity import normalize
 from vicinal.service.matcher.query_embedder import CachingEmbedder, QueryCache, lookup_counter
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.settings import Settings
 
 DIM = 24
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def caching(tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundl
 
 
 @pytest.fixture
-def pictures(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> list[bytes]:
+def pictures(view: View, encode: Encode) -> list[bytes]:
     return [encode(view(label, 7)) for label in range(4)]
 
 
@@ -149,7 +146,7 @@ def test_a_file_and_its_bytes_are_one_picture(
 
 
 def test_pictures_in_memory_are_embedded_without_the_cache(
-    caching: CachingEmbedder, embedder: Embedder, view: Callable[[int, int], Image.Image]
+    caching: CachingEmbedder, embedder: Embedder, view: View
 ) -> None:
     images = [view(0, 7), view(1, 7)]
     np.testing.assert_array_equal(caching.embed_queries(images, {}), embedder.embed_queries(images, {}))

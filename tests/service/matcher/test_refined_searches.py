@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
-from typer.testing import Result
 
 from tests.conftest import add_refiner
+from tests.service.types import Encode, Fail, MakeSettings, Run, View
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
@@ -35,8 +35,6 @@ from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
 
 GALLERY, ITEM = "shoes", "plain/view 0.png"
-View = Callable[[int, int], Image.Image]
-MakeSettings = Callable[..., Settings]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ def test_the_calibration_of_another_refiner_is_stale_and_not_used(
 
 
 def test_a_gallery_that_was_never_refined_says_what_to_run(
-    data_dir: Path, refiner_bundle: ModelBundle, run: Callable[..., Result], fail: Callable[..., str]
+    data_dir: Path, refiner_bundle: ModelBundle, run: Run, fail: Fail
 ) -> None:
     """It can be refined afterwards, without indexing it again."""
     options = ["--data-dir", data_dir, "--bundle", refiner_bundle.path]
@@ -251,7 +249,7 @@ def test_refined_files_outlive_the_repair_of_the_others(settings: Settings) -> N
 
 
 def test_an_uploaded_item_is_refined_before_it_is_answered_for(
-    settings: Settings, view: View, encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    settings: Settings, view: View, encode: Encode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no search waits for it."""
     client = TestClient(create_app(settings))

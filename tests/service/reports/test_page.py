@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import Result
 
+from tests.service.types import MakeSettings, Run
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
@@ -25,7 +24,6 @@ from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.reports.words import percent
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.drift import DriftState, read_drift
 
 SCRIPT = "<script>alert('x')</script>"
@@ -210,7 +208,7 @@ def test_a_query_from_outside_never_gets_the_picture_of_an_item(report: ReportBo
 
 
 def test_a_threshold_set_by_hand_has_a_page_that_claims_nothing(
-    data_dir: Path, make_settings: Callable[..., Settings]
+    data_dir: Path, make_settings: MakeSettings
 ) -> None:
     client = TestClient(create_app(make_settings(data_dir)))
     base = "/v1/admin/galleries/shoes"
@@ -232,9 +230,7 @@ def test_the_request_names_the_form(calibrated_client: TestClient, query: str, k
     assert ("content-security-policy" in answer.headers) == (kind == "text/html")
 
 
-def test_the_command_writes_the_same_page(
-    run: Callable[..., Result], report: ReportBody, tmp_path: Path
-) -> None:
+def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     result = run("calibration", "report", report.record.id, "-g", "shoes", "--output", path)
     assert report.verdict in result.stdout

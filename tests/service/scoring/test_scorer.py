@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.service.types import WriteGallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.segment import Segment, SegmentBuilder
 from vicinal.indexer.views.selection import Selection
@@ -23,7 +23,6 @@ from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer, similarity_score
 
-WriteGallery = Callable[..., Snapshot]
 OFF = Pipeline(rerank=Rerank(method="off"))
 K5 = Pipeline(rerank=Rerank(k=5, beta=0.4))
 RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=8, k2=3))

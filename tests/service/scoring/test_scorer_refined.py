@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.service.types import WriteGallery
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot, write_refined
 from vicinal.indexer.views.refined_view import RefinedView
@@ -26,7 +27,6 @@ from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
 from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
 
-WriteGallery = Callable[..., Snapshot]
 DIM = 24
 SIDES = ["gallery", "query", "both"]
 OFF, CONTEXTUAL = Rerank(method="off"), Rerank(k=4, beta=0.4)

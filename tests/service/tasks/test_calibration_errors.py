@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.conftest import LABELS, make_view
+from tests.service.types import Fail, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
@@ -19,7 +20,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
-from vicinal.service.settings import Settings
 
 TYPE = "urn:vicinal:problem:"
 OFF = {"rerank": "off"}
@@ -46,7 +46,7 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
 
 
 @pytest.fixture
-def client(galleries: Path, tmp_path: Path, make_settings: Callable[..., Settings]) -> Iterator[TestClient]:
+def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     shutil.copytree(galleries, tmp_path / "data")
     app = create_app(make_settings(tmp_path / "data"))
     with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
@@ -120,7 +120,7 @@ def test_labels_without_a_second_image_have_no_mates(client: TestClient) -> None
     ],
 )
 def test_the_command_says_it_in_one_line(
-    fail: Callable[..., str], galleries: Path, gallery: str, target: str, reason: str
+    fail: Fail, galleries: Path, gallery: str, target: str, reason: str
 ) -> None:
     arguments = ("-g", gallery, "--target", target, "--rerank", "off", "--data-dir", galleries)
     assert reason in fail("calibrate", *arguments)

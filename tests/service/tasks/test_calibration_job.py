@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
@@ -46,7 +47,7 @@ with JobWorker(JobStore(JobQueue(settings.jobs_path)), kinds, heartbeat_seconds=
 
 
 @pytest.fixture
-def settings(data_dir: Path, make_settings: Callable[..., Settings]) -> Settings:
+def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
     return make_settings(data_dir)
 
 
@@ -92,7 +93,7 @@ def test_a_killed_worker_s_calibration_is_made_by_the_next(
 
 
 def test_a_record_that_was_kept_before_the_worker_died_is_not_made_again(
-    job: Job, gallery: Gallery, calibrate: Callable[..., str], work: Callable[[Job], Job]
+    job: Job, gallery: Gallery, calibrate: Calibrate, work: Callable[[Job], Job]
 ) -> None:
     calibrations = CalibrationStore(gallery.calibrations_path)
     made = calibrations.get(calibrate(gallery))

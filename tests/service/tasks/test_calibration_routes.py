@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,15 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from PIL import Image
 
+from tests.service.types import Calibrate, Encode, MakeSettings, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
-from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
 
-MakeSettings = Callable[..., Settings]
-Calibrate = Callable[..., str]
 ADMIN = "/v1/admin/galleries/shoes"
 START = f"{ADMIN}/calibrations"
 SEARCH = "/v1/galleries/shoes/search"
@@ -125,8 +122,8 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
 def test_queries_as_uploaded_images(
     client: TestClient,
     worker: None,
-    view: Callable[[int, int], Image.Image],
-    encode: Callable[..., bytes],
+    view: View,
+    encode: Encode,
     gallery: Gallery,
 ) -> None:
     names = sorted(set(gallery.snapshot().labels))
