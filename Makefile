@@ -38,8 +38,8 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json
 
-docs: $(VENV)/.dev ## bring the tables of docs/training.md up to date, which a test compares
-	$(BIN)/python docs/training_keys.py
+docs: $(VENV)/.dev ## bring the tables of docs/settings.md and docs/training.md up to date, which a test compares
+	$(BIN)/python docs/tables.py
 
 bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
 	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small --overwrite

@@ -32,35 +32,39 @@ class Settings(BaseSettings):
 
     Attributes:
         data_dir: Folder that holds the galleries.
-        bundle: Directory of the model bundle; the small one that ships with the package by default.
-        device: Where the network runs.
-        threads: Threads of ONNX Runtime; 0 for one a physical core.
+        bundle: Directory of the model bundle; by default the small one that ships with the package.
+        device: Where the network runs: `cpu`, `cuda` or `auto`. `/readyz` names what is really in use.
+        threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.
-        max_image_bytes: Largest accepted image in bytes.
-        max_image_pixels: Largest accepted image in pixels.
+        max_image_bytes: Largest accepted image in bytes; a larger one gets 413.
+        max_image_pixels: Largest accepted image in pixels; a larger one gets 413.
         max_request_bytes: Largest accepted request body, which in a batch holds several images.
         max_batch: Most queries of one batch search.
         max_limit: Largest `limit` of a search.
         pipeline: What `auto` stands for, as far as it is set; otherwise what the bundle's validation decided.
-        refine: What is refined: `auto` follows the bundle's validation.
-        refine_steps: Steps of the refiner; all when None.
+        refine: What is refined: `off`, `gallery`, `query` or `both`. `auto` follows the bundle's validation.
+        refine_steps: Steps of the refiner; all of them without a value.
         compaction: When the live changes of a gallery are made a new version.
         retention: Which versions of a gallery stay after a compaction.
-        api_keys: Scopes by key; empty: no key is asked for.
-        max_queue: Most searches that are answered or wait at once.
-        rate_limit: Requests a client may send, such as `100/minute;5000/hour`; empty: any number.
-        sources_dir: Folder below which a re-index job may read images; without one it takes none.
-        bundles_dir: Folder whose subfolders are the bundles that a re-index job may use.
+        api_keys: Scopes by key: `search`, `write` (items) and `admin` (galleries, versions, calibrations,
+            jobs). Without keys none is asked for.
+        max_queue: Most searches that are answered or wait at once; more get 429.
+        rate_limit: Requests of one key or address, such as `100/minute;5000/hour`; more get 429 with
+            `Retry-After`. Without a value any number.
+        sources_dir: Folder below which jobs may read images, wherever a manifest or a link points; without
+            one they read none.
+        bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
+            that was made with one is searched with it.
         run_jobs: Whether the server works on jobs too; otherwise `vicinal worker` does.
-        job_heartbeat_seconds: Between two signs of life of a job's worker; after four without one
-            another takes over.
+        job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
+            worker takes its job over.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
-        redis_timeout_seconds: Longest wait for an answer of Redis.
-        redis_retry_seconds: How long Redis is left alone after it failed to answer.
+        redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
+        redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
         query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.
-        query_cache_seconds: How long Redis keeps one.
-        poll_seconds: How often a server looks for changed galleries by itself.
+        query_cache_seconds: Seconds that Redis keeps a query embedding.
+        poll_seconds: Seconds between two looks of a server for changed galleries.
     """
 
     model_config = SettingsConfigDict(

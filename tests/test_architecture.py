@@ -69,7 +69,6 @@ UPWARD = {
     "indexer": {("storage.staging", "gallery")},
     "service": {
         ("calibrator.calibrator", "thresholds.store"),
-        ("reports.text", "cli.console"),
         ("thresholds.drift", "matcher.answers"),
         ("thresholds.drift", "matcher.matcher"),
         ("thresholds.dry_run", "matcher.matcher"),

@@ -42,9 +42,9 @@ class CompactionPolicy(BaseModel):
     """When a gallery is compacted.
 
     Attributes:
-        share: When this share of the built version's size has changed.
+        share: A new version is made when this share of the built version's size has changed.
         least: Not before so many changes, whatever the share.
-        most: After so many changes, whatever the share: each search compares the added items one by one.
+        most: After so many changes in any case: each search compares the added items one by one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

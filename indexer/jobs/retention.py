@@ -23,8 +23,8 @@ class RetentionPolicy(BaseModel):
     """Which versions stay: those that one of the rules keeps, and always the active one.
 
     Attributes:
-        versions: The newest so many.
-        days: All that are younger.
+        versions: The newest so many versions stay after a compaction; the active one always does.
+        days: All that are younger than so many days stay too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

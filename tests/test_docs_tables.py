@@ -1,4 +1,4 @@
-"""docs/training.md: its tables are those of the configuration, and its example can be loaded."""
+"""docs/: tables are those of the settings and of the configuration, and examples can be loaded."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pydantic import BaseModel
-
-pytest.importorskip("torch")
-pytest.importorskip("pytorch_metric_learning")
+from pydantic import BaseModel, Field
 
 from vicinal.models.configs.file import models_of
 from vicinal.models.configs.training import TrainingConfig
+from vicinal.service.settings import Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE = (DOCS / "training.md").read_text(encoding="utf-8")
+PAGES = {name: (DOCS / name).read_text(encoding="utf-8") for name in ("settings.md", "training.md")}
+PAGE = PAGES["training.md"]
 
 
 @pytest.fixture(scope="module")
-def keys() -> ModuleType:
+def tables() -> ModuleType:
     """The script that makes the tables."""
-    spec = importlib.util.spec_from_file_location("training_keys", DOCS / "training_keys.py")
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -44,9 +43,29 @@ def _paths(model: type[BaseModel], prefix: str = "") -> set[str]:
     return found
 
 
-def test_tables_are_up_to_date(keys: ModuleType) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_tables_are_up_to_date(tables: ModuleType, name: str) -> None:
     """`make docs` makes them so."""
-    assert keys.with_tables(PAGE) == PAGE
+    if name == "training.md":
+        pytest.importorskip("torch")
+        pytest.importorskip("pytorch_metric_learning")
+    assert tables.with_tables(PAGES[name], tables.TABLES[name]()) == PAGES[name]
+
+
+def test_every_setting_is_in_the_table() -> None:
+    listed = set(re.findall(r"^\| `(\w+)", PAGES["settings.md"], re.MULTILINE))
+    assert listed == set(Settings.model_fields)
+    assert "`VICINAL_PIPELINE__RERANK__METHOD`" in PAGES["settings.md"]
+
+
+def test_a_setting_without_a_description_is_noticed(tables: ModuleType) -> None:
+    """Negative control."""
+
+    class More(Settings):
+        undescribed: int = Field(default=1)
+
+    with pytest.raises(KeyError, match="undescribed"):
+        tables.settings_table(More)
 
 
 def test_every_key_is_in_a_table() -> None:
@@ -55,11 +74,11 @@ def test_every_key_is_in_a_table() -> None:
     assert {"optimizer.schedule.every", "loss.add.N.weight", "backbone.projector.dim"} <= listed
 
 
-def test_a_stale_table_is_noticed(keys: ModuleType) -> None:
+def test_a_stale_table_is_noticed(tables: ModuleType) -> None:
     """Negative control."""
-    stale = PAGE.replace("| `optimizer.steps` | `2000` |", "| `optimizer.steps` | `1000` |")
-    assert stale != PAGE
-    assert keys.with_tables(stale) != stale
+    stale = PAGES["settings.md"].replace("| `8321` |", "| `8322` |")
+    assert stale != PAGES["settings.md"]
+    assert tables.with_tables(stale, tables.settings_table()) != stale
 
 
 def test_the_example_recipe_can_be_loaded(tmp_path: Path) -> None:

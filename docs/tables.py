@@ -1,7 +1,7 @@
-"""Tables of every key of a training recipe, made from the configuration classes and their docstrings.
+"""Tables of every setting and of every key of a training recipe, made from the classes and their docstrings.
 
-Run it from the root of the repository to bring the tables in docs/training.md up to date (`make docs`);
-a test compares them.
+Run it from the root of the repository to bring docs/settings.md and docs/training.md up to date
+(`make docs`); a test compares them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,26 +21,58 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from vicinal.models.configs.file import models_of
 from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets.layouts import DatasetConfig
-from vicinal.models.losses.registry import available_losses, loss_arguments
+from vicinal.service.settings import Settings
 
-__all__ = ["BEGIN", "END", "PAGE", "documented", "tables", "with_tables"]
+__all__ = ["BEGIN", "END", "TABLES", "documented", "settings_table", "training_tables", "with_tables"]
 
-PAGE = Path(__file__).with_name("training.md")
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 # Tables of their own: there are many kinds.
 _DATA_SETS = ("dataset", "datasets")
+# Made from the setting `refine` and the bundle, whatever the environment says.
+_NOT_SETTINGS = ("pipeline.refine",)
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
-def with_tables(page: str) -> str:
+def with_tables(page: str, tables: str) -> str:
     """The page with its tables made anew."""
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
 
 
-def tables() -> str:
-    """Markdown of all tables."""
+def settings_table(model: type[BaseModel] = Settings) -> str:
+    """Markdown of the table of all settings.
+
+    Raises:
+        KeyError: A setting is not described in the docstring of its class.
+    """
+    head = ["| in `vicinal.toml` | as environment variable | default | what |", "|---|---|---|---|"]
+    return "\n".join([*head, *_setting_rows(model, "")])
+
+
+def _setting_rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    texts = documented(model)
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        nested = models_of(field.annotation)
+        if key in _NOT_SETTINGS:
+            continue
+        if nested:
+            yield from _setting_rows(nested[0], f"{key}.")
+        else:
+            variable = f"VICINAL_{key.upper().replace('.', '__')}"
+            yield f"| `{key}` | `{variable}` | {_setting_default(name, field)} | {texts[name]} |"
+
+
+def _setting_default(name: str, field: FieldInfo) -> str:
+    # They depend on the machine.
+    known = {"data_dir": '`"~/.vicinal"`', "bundle": "the small one"}
+    value = _default_value(field)
+    return known.get(name) or ("none" if value in (None, "", {}) else f"`{_toml(value)}`")
+
+
+def training_tables() -> str:
+    """Markdown of all tables of a training recipe; it needs torch."""
     return "\n\n".join([*_sections(TrainingConfig, "", "The file"), _dataset_table(), _loss_table()])
 
 
@@ -95,12 +127,16 @@ def _dataset_table() -> str:
 
 
 def _loss_table() -> str:
+    from vicinal.models.losses.registry import available_losses
+
     rows = [f"| `{name}` | {_arguments(name)} |" for name in available_losses()]
     head = ["### Losses and their `arguments`", "", "`tcm` is short for `threshold_consistent_margin`.", ""]
     return "\n".join([*head, "| loss | arguments and defaults |", "|---|---|", *rows])
 
 
 def _arguments(name: str) -> str:
+    from vicinal.models.losses.registry import loss_arguments
+
     shown = [
         f"`{key}`" if default is inspect.Parameter.empty else f"`{key} = {_toml(default)}`"
         for key, default in loss_arguments(name).items()
@@ -141,5 +177,9 @@ def _toml(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+TABLES: dict[str, Callable[[], str]] = {"settings.md": settings_table, "training.md": training_tables}
+
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, tables in TABLES.items():
+        page = Path(__file__).with_name(name)
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), tables()), encoding="utf-8")
