@@ -115,7 +115,7 @@ def test_top_scores_are_those_of_all_queries_as_a_search_sees_them(snapshot: Sna
     np.testing.assert_allclose(measure(snapshot, queries).top_scores, slow)
 
 
-def test_margins_are_quantiles_of_the_negative_similarities(snapshot: Snapshot) -> None:
+def test_margins_are_the_cosines_at_quantiles_of_the_negative_distances(snapshot: Snapshot) -> None:
     similarities = snapshot.embeddings @ snapshot.embeddings.T
     negative = [
         similarities[i, j]
@@ -123,10 +123,9 @@ def test_margins_are_quantiles_of_the_negative_similarities(snapshot: Snapshot) 
         for j in range(sum(SIZES))
         if snapshot.labels[i] != snapshot.labels[j]
     ]
+    distances = np.quantile(np.sqrt(2.0 - 2.0 * np.array(negative, np.float64)), [0.01, 0.1])
     margins = measure(snapshot).margins
-    np.testing.assert_allclose(
-        (margins.positive, margins.negative), np.quantile(negative, [0.99, 0.9], method="higher"), atol=5e-3
-    )
+    np.testing.assert_allclose((margins.positive, margins.negative), 1.0 - distances**2 / 2.0, atol=1e-6)
 
 
 def test_a_label_with_several_candidates_is_one_label() -> None:
