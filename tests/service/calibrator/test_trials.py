@@ -33,7 +33,7 @@ def measure(snapshot: Snapshot, queries: LabelledQueries | None = None) -> Measu
     given = queries or LabelledQueries.leave_one_out(snapshot)
     names = sorted({*given.labels, *(label for label in snapshot.labels if label is not None)})
     scorer = Scorer(GalleryView.of(snapshot), Pipeline())
-    return TrialScoring(snapshot, scorer, names).measure(given, lambda _done, _total: None)
+    return TrialScoring(snapshot, scorer, names).measure(given, lambda *_progress: None)
 
 
 def search(snapshot: Snapshot, embedding, excluded) -> list[tuple[int, float]]:
