@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from vicinal.service.calibrator.pairs import (
     QueryMates,
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
-from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
+from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
 __all__ = ["Impostors", "Measurement", "TrialScoring"]
 
@@ -38,11 +37,8 @@ Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-Element = TypeVar("Element", bound=np.generic)
 
 _CHUNK = 64
-# The matcher counts matches among this many candidates.
-_N_CANDIDATES = 100
 _MOST_CANDIDATES = 1024
 _MOST_HELD = 2**25
 
@@ -226,8 +222,8 @@ class TrialScoring:
             without = [self._without_label(queries, rows, codes) for rows in self._chunks(n)]
             answers, chosen = first + without, np.ones(n, dtype=bool)
         impostors = Impostors(
-            _stack([one.scores for one in without], np.float64(-np.inf))[chosen],
-            _stack([one.groups for one in without], np.int64(-1))[chosen],
+            stack_rows([one.scores for one in without], np.float64(-np.inf))[chosen],
+            stack_rows([one.groups for one in without], np.int64(-1))[chosen],
             len(np.unique(self._labels.groups)) - is_taken_out,
             np.concatenate([one.best_items for one in without])[chosen],
             np.flatnonzero(chosen),
@@ -246,7 +242,7 @@ class TrialScoring:
             if queries.positions is None
             else queries.positions,
             mates=mates,
-            ranked_labels=_stack([one.groups for one in first], np.int64(-1)),
+            ranked_labels=stack_rows([one.groups for one in first], np.int64(-1)),
         )
 
     def _trials(
@@ -291,7 +287,7 @@ class TrialScoring:
 
     def _score(self, queries: LabelledQueries, rows: slice, own: list[Positions]) -> ScoredCandidates:
         query = _Query(queries.embeddings[rows], own, _rows(queries.positions, rows))
-        scored = self._search(query, _N_CANDIDATES)
+        scored = self._search(query, N_DECIDED_CANDIDATES)
         if (scored.contextual[:, -1] > 0.0).any():
             # The last candidate still shares neighbors, as among many duplicates: so may the next items.
             scored = self._search(query, _MOST_CANDIDATES)
@@ -304,7 +300,7 @@ class TrialScoring:
             for code, own in zip(codes[rows], self._own(queries, rows), strict=True)
         ]
         query = _Query(queries.embeddings[rows], gone, _rows(queries.positions, rows))
-        return self._candidates(self._search(query, _N_CANDIDATES), codes[rows])
+        return self._candidates(self._search(query, N_DECIDED_CANDIDATES), codes[rows])
 
     def _search(self, query: _Query, n_candidates: int) -> ScoredCandidates:
         return self.scorer.score(
@@ -323,14 +319,14 @@ class TrialScoring:
 
     def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
         groups = np.where(scored.positions >= 0, self._labels.groups[scored.positions], -1)
-        counted = groups[:, :_N_CANDIDATES]
+        counted = groups[:, :N_DECIDED_CANDIDATES]
         is_answer = (counted >= 0) & (counted < len(self._names))
         rows = np.nonzero(is_answer)[0]
         return _Candidates(
             scores=scored.scores,
             groups=groups,
             best_items=scored.positions[:, 0],
-            answer_scores=scored.scores[:, :_N_CANDIDATES][is_answer],
+            answer_scores=scored.scores[:, :N_DECIDED_CANDIDATES][is_answer],
             answer_is_mate=counted[is_answer] == codes[rows],
             answer_codes=codes[rows],
         )
@@ -352,12 +348,3 @@ def _positions_by_value(values: Positions, n: int) -> list[Positions]:
 
 def _rows(values: Positions | None, rows: slice) -> Positions | None:
     return None if values is None else values[rows]
-
-
-def _stack(blocks: Sequence[npt.NDArray[Element]], filling: Element) -> npt.NDArray[Element]:
-    stacked = np.full((sum(map(len, blocks)), max(block.shape[1] for block in blocks)), filling)
-    row = 0
-    for block in blocks:
-        stacked[row : row + len(block), : block.shape[1]] = block
-        row += len(block)
-    return stacked

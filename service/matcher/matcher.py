@@ -33,14 +33,12 @@ from vicinal.service.scoring.pipeline import (
     choose_pipeline,
     service_pipeline,
 )
-from vicinal.service.scoring.scorer import ScoredCandidates, Scorer
+from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer
 from vicinal.service.thresholds.decision import GalleryThresholds, Threshold, require_score
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["Matcher"]
 
-# Matches are counted among this many candidates, whatever the limit of the answer.
-_N_CANDIDATES = 100
 # Filters whose selections are kept while the view lasts.
 _MOST_SELECTIONS = 8
 _NOBODY: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -218,7 +216,7 @@ class Matcher:
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
         selection = self._timed_selection(filter, milliseconds)
         scored = scorer.score(
-            queries, max(limit, _N_CANDIDATES), excluded=excluded, selection=selection, items=items
+            queries, max(limit, N_DECIDED_CANDIDATES), excluded=excluded, selection=selection, items=items
         )
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()

@@ -25,14 +25,14 @@ from vicinal.service.scoring.item_spaces import InitialSpace, RefinedItemSpace, 
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 
-__all__ = ["ScoredCandidates", "Scorer", "similarity_score"]
+__all__ = ["N_DECIDED_CANDIDATES", "ScoredCandidates", "Scorer", "similarity_score", "stack_rows"]
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Element = TypeVar("Element", bound=np.generic)
 
-# Candidates that are scored exactly when fewer are asked for: a match must not depend on the limit.
-_LEAST_CANDIDATES = 100
+# A search decides among this many candidates, however few are asked for: no match depends on the limit.
+N_DECIDED_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
 _CHUNK = 32
@@ -63,6 +63,11 @@ class ScoredCandidates:
     initial_similarities: FloatArray
     queries: FloatArray
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def row(self, i: int) -> ScoredCandidates:
+        """Those of one query, which took no time of its own."""
+        arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
+        return ScoredCandidates(*arrays)
 
 
 @dataclass(frozen=True)
@@ -221,7 +226,7 @@ class Scorer:
         self, queries: FloatArray, excluded: list[Positions], limits: _Limits
     ) -> ScoredCandidates:
         clock = _Clock()
-        n_wanted = max(limits.n_candidates, _LEAST_CANDIDATES)
+        n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
         nearest = self._nearest(queries, n_wanted, excluded, clock)
         crowded = self._crowded(nearest.similarities)
         scored = self._score_nearest(queries, nearest, excluded, limits, clock)
@@ -231,7 +236,7 @@ class Scorer:
         rows = [
             self._score_crowded(queries[i], 2 * n_wanted, excluded[i], limits)
             if crowded[i]
-            else _row(scored, i)
+            else scored.row(i)
             for i in range(len(queries))
         ]
         return _concatenate(rows, limits.n_candidates, scored.seconds)
@@ -254,12 +259,10 @@ class Scorer:
         limits: _Limits,
         clock: _Clock,
     ) -> ScoredCandidates:
-        if limits.selection is None:
-            return self._rerank(nearest, excluded, limits.n_candidates, clock)
-        n_wanted = max(limits.n_candidates, _LEAST_CANDIDATES)
-        selected = self._nearest(queries, n_wanted, excluded, clock, limits.selection)
-        both = _united(nearest, selected)
-        return self._rerank(both, excluded, limits.n_candidates, clock, limits.selection)
+        if limits.selection is not None:
+            n_wanted = max(limits.n_candidates, N_DECIDED_CANDIDATES)
+            nearest = _united(nearest, self._nearest(queries, n_wanted, excluded, clock, limits.selection))
+        return self._rerank(nearest, excluded, limits, clock)
 
     def _nearest(
         self,
@@ -289,29 +292,25 @@ class Scorer:
         return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
 
     def _rerank(
-        self,
-        nearest: _Nearest,
-        excluded: list[Positions],
-        n_candidates: int,
-        clock: _Clock,
-        selection: Selection | None = None,
+        self, nearest: _Nearest, excluded: list[Positions], limits: _Limits, clock: _Clock
     ) -> ScoredCandidates:
         positions, similarities = nearest.positions, nearest.similarities
         scores, contextual = self._scores(nearest, excluded)
-        if selection is not None:
+        if limits.selection is not None:
             # Items outside were there to make the neighborhoods, and are no candidates.
-            outside = ~selection.holds(positions)
+            outside = ~limits.selection.holds(positions)
             scores = np.where(outside, -np.inf, scores)
             positions = np.where(outside, -1, positions)
             similarities = np.where(outside, np.float32(-np.inf), similarities)
             contextual = np.where(outside, 0.0, contextual)
-        order = np.lexsort((positions, -similarities, -scores), axis=1)[:, :n_candidates]
+        order = np.lexsort((positions, -similarities, -scores), axis=1)[:, : limits.n_candidates]
+        similarities = np.take_along_axis(similarities, order, axis=1)
         ranked = ScoredCandidates(
             positions=np.take_along_axis(positions, order, axis=1),
             scores=np.take_along_axis(scores, order, axis=1),
-            similarities=np.take_along_axis(similarities, order, axis=1),
+            similarities=similarities,
             contextual=np.take_along_axis(contextual, order, axis=1),
-            initial_similarities=np.take_along_axis(similarities, order, axis=1),
+            initial_similarities=similarities,
             queries=nearest.queries,
             seconds=clock.seconds,
         )
@@ -376,18 +375,6 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
     return _in_order(both, both.positions.shape[1])
 
 
-def _row(scored: ScoredCandidates, i: int) -> ScoredCandidates:
-    one = slice(i, i + 1)
-    return ScoredCandidates(
-        scored.positions[one],
-        scored.scores[one],
-        scored.similarities[one],
-        scored.contextual[one],
-        scored.initial_similarities[one],
-        scored.queries[one],
-    )
-
-
 def _concatenate(
     parts: Sequence[ScoredCandidates], width: int, seconds: dict[str, float] | None = None
 ) -> ScoredCandidates:
@@ -396,21 +383,30 @@ def _concatenate(
     for part in parts:
         for stage, spent in part.seconds.items():
             total[stage] += spent
+    none = np.float32(-np.inf)
     return ScoredCandidates(
-        positions=_stack([part.positions for part in parts], width, np.int64(-1)),
-        scores=_stack([part.scores for part in parts], width, np.float64(-np.inf)),
-        similarities=_stack([part.similarities for part in parts], width, np.float32(-np.inf)),
-        contextual=_stack([part.contextual for part in parts], width, np.float64(0.0)),
-        initial_similarities=_stack(
-            [part.initial_similarities for part in parts], width, np.float32(-np.inf)
-        ),
+        positions=stack_rows([part.positions for part in parts], np.int64(-1), width),
+        scores=stack_rows([part.scores for part in parts], np.float64(-np.inf), width),
+        similarities=stack_rows([part.similarities for part in parts], none, width),
+        contextual=stack_rows([part.contextual for part in parts], np.float64(0.0), width),
+        initial_similarities=stack_rows([part.initial_similarities for part in parts], none, width),
         queries=np.concatenate([part.queries for part in parts]) if parts else np.empty((0, 0), np.float32),
         seconds=total,
     )
 
 
-def _stack(blocks: Sequence[npt.NDArray[Element]], width: int, filling: Element) -> npt.NDArray[Element]:
-    stacked = np.full((sum(len(block) for block in blocks), width), filling)
+def stack_rows(
+    blocks: Sequence[npt.NDArray[Element]], filling: Element, width: int = 0
+) -> npt.NDArray[Element]:
+    """(sum of rows, w) the blocks one below the other, as wide as the widest of them.
+
+    Args:
+        blocks: (b, w') arrays.
+        filling: What stands beside the narrower ones.
+        width: Width w where there are no blocks.
+    """
+    width = max((block.shape[1] for block in blocks), default=width)
+    stacked = np.full((sum(map(len, blocks)), width), filling)
     row = 0
     for block in blocks:
         stacked[row : row + len(block), : block.shape[1]] = block
