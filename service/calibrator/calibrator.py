@@ -10,23 +10,16 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import (
-    OneLabelError,
-    Target,
-    Trials,
-    UnlabelledGalleryError,
-    choose_threshold,
-    operating_curve,
-)
+from vicinal.calibration import Target, choose_threshold
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
+from vicinal.indexer.hygiene import are_same_pictures
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
-from vicinal.service.calibrator.evidence import gather_evidence
+from vicinal.service.calibrator.evidence import ERROR_RATES, gather_evidence, measure_optimism
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.leave_one_out_checks import measure_optimism, picture_comparison
 from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
-from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
+from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
 from vicinal.service.calibrator.stored_scores import StoredScores
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
@@ -34,7 +27,7 @@ from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
 
-__all__ = ["Calibration", "Calibrator", "LabelledQueries"]
+__all__ = ["Calibration", "Calibrator", "picture_comparison"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -98,7 +91,6 @@ class Calibrator:
         self.groups = groups
         self.same_pictures = same_pictures
         self._labels = snapshot.labels
-        self._is_labelled = np.array([label is not None for label in self._labels], dtype=bool)
 
     @classmethod
     def of_version(
@@ -160,7 +152,7 @@ class Calibrator:
             CalibrationError: No labels, one label only, too few trials for the target or none that can
                 reach it, or a label without a coarse one.
         """
-        self._check(queries)
+        require_labels(self._labels, queries.labels)
         sampled = queries.sample(self.max_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=1 if self.groups is None else 2)
         measured = self.score(sampled, progress)
@@ -196,25 +188,25 @@ class Calibrator:
         Raises:
             CalibrationError: As `measure`.
         """
-        self._check(queries)
+        require_labels(self._labels, queries.labels)
         trials = measured.trials
         threshold = choose_threshold(trials, target)
         opis = measure_opis(measured)
+        grouping = None
+        if self.groups is not None:
+            ungrouped = self._scoring(queries, None).measure(queries, on_progress)
+            grouping = measure_optimism(self.groups, measured, ungrouped, target)
         evidence = gather_evidence(
             measured,
             target,
             threshold,
-            gallery_labels=frozenset(self._labels[self._is_labelled]),
+            gallery_labels=self._known_labels,
             coarse_labels=coarse_labels,
             opis=opis,
+            grouping=grouping,
+            near_duplicates=self._near_duplicates(measured, queries),
         )
-        if self.groups is not None:
-            ungrouped = self._scoring(queries, None).measure(queries, on_progress)
-            evidence = evidence.model_copy(
-                update={"grouping": measure_optimism(self.groups, measured, ungrouped, target)}
-            )
-        near_duplicates = self._near_duplicates(measured, queries)
-        evidence = evidence.model_copy(update={"near_duplicates": near_duplicates})
+        shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
         manifest = self.snapshot.manifest
         record = CalibrationRecord(
             format_version=2,
@@ -223,7 +215,7 @@ class Calibrator:
             source="queries" if queries.positions is None else "leave_one_out",
             target=target,
             threshold=threshold,
-            rates=_rates(trials, threshold, measured.hit_rate_1),
+            rates=Rates(**shares, hit_rate_1=measured.hit_rate_1),
             evidence=evidence,
             pipeline=self.scorer.pipeline,
             bundle=manifest.bundle,
@@ -236,25 +228,18 @@ class Calibrator:
             n_labels=len(set(queries.labels)),
             n_labels_without_mate=len(np.unique(measured.labels_without_mate)),
             seed=self.seed,
-            warnings=self._warnings(queries, measured, near_duplicates),
+            warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
         return Calibration(record, StoredScores.of(trials, measured.top_scores), curves, measured, opis)
 
-    def _scoring(self, queries: LabelledQueries, groups: PhotoGroups | None) -> TrialScoring:
-        names = sorted(set(self._labels[self._is_labelled]) | set(queries.labels))
-        return TrialScoring(self.snapshot, self.scorer, names, groups=groups)
+    @property
+    def _known_labels(self) -> frozenset[str]:
+        return frozenset(label for label in self._labels if label is not None)
 
-    def _check(self, queries: LabelledQueries) -> None:
-        if not self._is_labelled.any():
-            raise UnlabelledGalleryError(
-                "the gallery has no labels: index it from class subfolders or a manifest with a label column"
-            )
-        n_labels = len(set(queries.labels) | set(self._labels[self._is_labelled]))
-        if n_labels < 2:
-            raise OneLabelError(
-                "all images carry one label, so that there are no negative pairs: add images of other labels"
-            )
+    def _scoring(self, queries: LabelledQueries, groups: PhotoGroups | None) -> TrialScoring:
+        names = sorted(self._known_labels | set(queries.labels))
+        return TrialScoring(self.snapshot, self.scorer, names, groups=groups)
 
     def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
         """Share of the queries with a mate whose best mate is almost the same picture."""
@@ -266,46 +251,37 @@ class Calibrator:
 
     def _warnings(
         self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
-    ) -> tuple[str, ...]:
+    ) -> Iterator[str]:
         counts = Counter(label for label in self._labels if label is not None)
         single = sum(count == 1 for count in counts.values())
         unlabelled = len(self._labels) - sum(counts.values())
-        found = []
         if queries.positions is not None and single:
-            found.append(f"{single} labels have one image and no mate: they count only as negatives")
-        longest = N_NEIGHBORS - self.scorer.pipeline.rerank.n_listed
+            yield f"{single} labels have one image and no mate: they count only as negatives"
+        rerank = self.scorer.pipeline.rerank
+        longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else len(self._labels)
         large = sum(count > longest for count in counts.values())
-        if large and self.scorer.pipeline.rerank.method != "off":
-            found.append(
+        if large:
+            yield (
                 f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
                 f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
             )
         if unlabelled:
-            found.append(f"{unlabelled} items have no label and were left out of all pairs")
-        found += self._warnings_of_groups(longest, near_duplicates)
-        for what, labels in (
-            ("FNIR", set(queries.labels)),
-            ("FPIR", set(measured.labels_without_mate.tolist())),
-        ):
-            if len(labels) < _FEW_LABELS:
-                found.append(
-                    f"only {len(labels)} labels stand behind {what}: other labels can behave differently"
-                )
-        return tuple(found)
-
-    def _warnings_of_groups(self, longest: int, near_duplicates: float | None) -> Iterator[str]:
-        if self.groups is None:
-            if near_duplicates is not None and near_duplicates >= _MANY_DUPLICATES:
-                yield (
-                    f"for {100 * near_duplicates:.0f} % of the queries the best mate is almost the same "
-                    "picture, so that later queries will fare worse: name the visit or session of the photos "
-                    "and calibrate with groups"
-                )
-        elif self.groups.largest > longest and self.scorer.pipeline.rerank.method != "off":
+            yield f"{unlabelled} items have no label and were left out of all pairs"
+        if self.groups is not None and self.groups.largest > longest:
             yield (
                 f"the largest group has {self.groups.largest} items: with it taken out, the stored lists "
                 f"of {N_NEIGHBORS} neighbors can run out, and contextual similarities be measured too low"
             )
+        if self.groups is None and (near_duplicates or 0.0) >= _MANY_DUPLICATES:
+            yield (
+                f"for {100 * (near_duplicates or 0.0):.0f} % of the queries the best mate is almost the same "
+                "picture, so that later queries will fare worse: name the visit or session of the photos "
+                "and calibrate with groups"
+            )
+        for what, labels in (("FNIR", queries.labels), ("FPIR", measured.labels_without_mate)):
+            n_labels = len(set(labels.tolist()))
+            if n_labels < _FEW_LABELS:
+                yield f"only {n_labels} labels stand behind {what}: other labels can behave differently"
 
 
 class _Progress:
@@ -323,16 +299,20 @@ class _Progress:
             self._before += n_queries
 
 
-def _rates(trials: Trials, threshold: float, hit_rate_1: float | None) -> Rates:
-    curve = operating_curve(trials, [threshold])
-    return Rates(
-        far=_rate(curve.far),
-        frr=_rate(curve.frr),
-        fpir=_rate(curve.fpir),
-        fnir=_rate(curve.fnir),
-        hit_rate_1=hit_rate_1,
-    )
+def picture_comparison(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positions, Positions], Bools]:
+    """A function that tells which items at pairs of positions are almost the same picture.
 
+    The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.
 
-def _rate(values: Floats) -> float | None:
-    return None if np.isnan(values[0]) else float(values[0])
+    Args:
+        gallery: The gallery.
+        snapshot: Its version.
+    """
+
+    def compare(first: Positions, second: Positions) -> Bools:
+        column = gallery.columns(snapshot.manifest.version, ["signature"])["signature"]
+        pixels = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        signatures = pixels.reshape(len(snapshot), -1)
+        return are_same_pictures(signatures[first], signatures[second])
+
+    return compare

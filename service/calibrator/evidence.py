@@ -11,6 +11,8 @@ from vicinal.calibration import (
     Margins,
     Target,
     TopScoreCounts,
+    UnreachableTargetError,
+    choose_threshold,
     fit_gallery_growth,
     independent_fpir,
     label_counts,
@@ -20,6 +22,7 @@ from vicinal.calibration import (
     ratio_interval,
 )
 from vicinal.calibration.rates.label_counts import RateName
+from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.opis_evidence import ClassEvidence, OpisEvidence, SpaceOpis, worst_classes
 from vicinal.service.calibrator.trials import Impostors, Measurement
 
@@ -31,6 +34,7 @@ __all__ = [
     "Prediction",
     "RateEvidence",
     "gather_evidence",
+    "measure_optimism",
     "rate_evidence",
 ]
 
@@ -160,6 +164,8 @@ def gather_evidence(
     gallery_labels: frozenset[str] = frozenset(),
     coarse_labels: Mapping[str, str] | None = None,
     opis: Mapping[str, SpaceOpis] | None = None,
+    grouping: Grouping | None = None,
+    near_duplicates: float | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold.
 
@@ -170,6 +176,8 @@ def gather_evidence(
         gallery_labels: Labels of the gallery; used with coarse labels only.
         coarse_labels: Coarse label of each label, to tell near from far queries.
         opis: OPIS by space.
+        grouping: What groups changed; see `measure_optimism`.
+        near_duplicates: Share of the queries whose best mate is almost the same picture.
 
     Raises:
         CalibrationError: A label has no coarse label.
@@ -192,8 +200,43 @@ def gather_evidence(
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
         worst_classes=worst_classes(opis["final"].utilities) if opis else (),
+        grouping=grouping,
+        near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
     )
+
+
+def measure_optimism(
+    groups: PhotoGroups, grouped: Measurement, ungrouped: Measurement, target: Target
+) -> Grouping:
+    """Compare a calibration with the one that the same queries would have given without groups.
+
+    Args:
+        groups: Groups of the items.
+        grouped: What was measured with them.
+        ungrouped: What was measured without.
+        target: What the threshold had to hold.
+    """
+    try:
+        threshold = choose_threshold(ungrouped.trials, target)
+    except UnreachableTargetError:
+        threshold = None
+    return Grouping(
+        column=groups.column,
+        n_groups=groups.n,
+        n_without_group=sum(name is None for name in groups.names),
+        ungrouped_threshold=threshold,
+        promised=_rates(ungrouped, threshold),
+        shown=_rates(grouped, threshold),
+    )
+
+
+def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
+    found = {} if measured.hit_rate_1 is None else {"hit_rate_1": measured.hit_rate_1}
+    if threshold is None:
+        return found
+    counts = {name: label_counts(measured.trials, name, threshold) for name in ERROR_RATES}
+    return {**{name: one.rate for name, one in counts.items() if one}, **found}
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:

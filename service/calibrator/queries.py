@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import CalibrationError
+from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.indexer.views.snapshot import Snapshot
@@ -31,6 +31,7 @@ __all__ = [
     "QueryReading",
     "RefusedQuery",
     "read_queries",
+    "require_labels",
     "write_embeddings",
     "write_images",
 ]
@@ -90,6 +91,32 @@ class LabelledQueries:
         positions = None if self.positions is None else self.positions[rows]
         ids, groups = (None if one is None else one[rows] for one in (self.ids, self.groups))
         return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, groups)
+
+
+def require_labels(
+    gallery: Iterable[str | None], queries: Iterable[str] | None, *, name: str = "the gallery"
+) -> None:
+    """Refuse labels that make no negative pairs.
+
+    Args:
+        gallery: Label of each item.
+        queries: Label of each query; None where that is not known yet.
+        name: What the gallery is called.
+
+    Raises:
+        UnlabelledGalleryError: No item has one.
+        OneLabelError: All have the same.
+    """
+    known = set(gallery) - {None}
+    if not known:
+        raise UnlabelledGalleryError(
+            f"{name} has no labels: index it from class subfolders or a manifest with a label column"
+        )
+    if queries is not None and len(known | set(queries)) < 2:
+        raise OneLabelError(
+            f"all images of {name} carry one label, so that there are no negative pairs: add images of other "
+            "labels"
+        )
 
 
 @dataclass(frozen=True)

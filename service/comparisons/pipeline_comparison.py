@@ -17,11 +17,10 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, LabelCounts, Target
 from vicinal.calibration.rates.paired_bootstrap import paired_difference, paired_variance_difference
 from vicinal.calibration.rates.pipeline_choice import SearchScores, draw_labels, selection_split, split_labels
-from vicinal.service.calibrator.calibrator import Calibration, Calibrator
+from vicinal.service.calibrator.calibrator import Calibration, Calibrator, picture_comparison
 from vicinal.service.calibrator.curves import CalibrationCurves, Utilities
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.stored_scores import StoredScores

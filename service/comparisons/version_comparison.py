@@ -21,9 +21,8 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.calibrator import Calibrator, picture_comparison
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.leave_one_out_checks import picture_comparison
 from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.queries import LabelledQueries, QueryReading, Refuse, read_queries
 from vicinal.service.calibrator.record import CalibrationRecord

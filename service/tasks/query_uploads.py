@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from vicinal.calibration import OneLabelError, UnlabelledGalleryError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.calibrator.queries import (
     QueryReading,
     RefusedQuery,
     read_queries,
+    require_labels,
     write_embeddings,
     write_images,
 )
@@ -106,19 +106,10 @@ class QueryUploads:
             RequestError: The queries lie elsewhere.
             CalibrationError: Nothing is labelled, or everything alike.
         """
-        known = {label for label in matcher.snapshot.labels if label is not None}
-        if not known:
-            raise UnlabelledGalleryError(
-                f"no item of gallery '{matcher.gallery.name}' has a label: index it from class subfolders or "
-                "a manifest with a label column"
-            )
+        name, is_from_source = f"gallery '{matcher.gallery.name}'", request.queries is not None
+        require_labels(matcher.snapshot.labels, None if is_from_source else labels or (), name=name)
         if request.queries is not None:
             self.sources.check(request.queries, also=(".npz",))
-        elif len(known | set(labels or ())) < 2:
-            raise OneLabelError(
-                f"all images of gallery '{matcher.gallery.name}' carry one label, so that there are no "
-                "negative pairs: add images of other labels"
-            )
 
     def keep_embeddings(
         self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int
