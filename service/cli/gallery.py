@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.live_run import LiveAddition, add_source
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.cli import gallery_changes
-from vicinal.service.cli.console import console, print_json
+from vicinal.indexer.sources import SourceItem, read_source
+from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.service.cli import gallery_versions
+from vicinal.service.cli.console import console, errors, print_json, progress_bar
 from vicinal.service.cli.gallery_compare import compare
-from vicinal.service.cli.options import DataDirOption, JsonOption, load_settings, open_gallery
+from vicinal.service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    JsonOption,
+    NameArgument,
+    load_settings,
+    open_gallery,
+    open_matcher,
+)
 from vicinal.service.errors import RequestError
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["app"]
 
 app = typer.Typer(help="List, show, change, roll back and delete galleries.", no_args_is_help=True)
-app.command("add")(gallery_changes.add)
-app.command("remove")(gallery_changes.remove)
-app.command("compact")(gallery_changes.compact_gallery)
-app.command("refine")(gallery_changes.refine)
-app.command("versions")(gallery_changes.versions)
+app.command("compact")(gallery_versions.compact_gallery)
+app.command("refine")(gallery_versions.refine)
+app.command("versions")(gallery_versions.versions)
 app.command("compare")(compare)
-app.command("activate")(gallery_changes.activate)
-app.command("check")(gallery_changes.check)
-
-NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
+app.command("activate")(gallery_versions.activate)
+app.command("check")(gallery_versions.check)
 
 
 @app.command("list")
@@ -67,6 +78,54 @@ def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
     )
 
 
+@app.command("add")
+def add(
+    name: NameArgument,
+    source: Annotated[Path, typer.Argument(help="Image, folder of images, or .csv or .parquet manifest.")],
+    label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Add images while the gallery is searched; one whose id is there replaces it."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
+    reader = GalleryReader(matcher.gallery)
+    items = [
+        item if label is None else SourceItem(item.id, item.path, label, item.metadata)
+        for item in _items_of(source)
+    ]
+    with progress_bar() as update:
+        done = add_source(
+            reader,
+            items,
+            matcher.embedder,
+            on_progress=lambda done, total, _failed: update("Adding", done, total),
+        )
+    if settings.compaction.is_due(reader.view()):
+        try:
+            gallery_versions.compact_now(reader, settings)
+        except GalleryBusyError as error:
+            # The items are there all the same; whoever is at it, or the next change, compacts them.
+            errors.print(f"Not compacted now: {error}", markup=False, soft_wrap=True)
+    if json_output:
+        print_json({**asdict(done), "n_items": len(reader.view())})
+    else:
+        _print_addition(name, done, len(reader.view()))
+
+
+@app.command("remove")
+def remove(
+    name: NameArgument,
+    ids: Annotated[list[str], typer.Argument(help="Ids of the items.")],
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove items while the gallery is searched: all of them, or none when one is not there."""
+    reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
+    change = remove_items(reader, ids)
+    console.print(f"Removed {change.n_removed:,} items, gallery {name} holds {len(reader.view()):,}")
+
+
 @app.command("delete")
 def delete(
     name: NameArgument,
@@ -79,6 +138,22 @@ def delete(
         raise RequestError("nothing was deleted")
     gallery.delete()
     console.print(f"Gallery {name} is gone")
+
+
+def _items_of(source: Path) -> list[SourceItem]:
+    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+        return [SourceItem(source.name, source)]
+    return read_source(source)
+
+
+def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
+    console.print(
+        f"Added {done.n_added:,} items and replaced {done.n_replaced:,}, gallery {name} holds {n_items:,}"
+    )
+    for failure in done.failures[:10]:
+        console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
+    if len(done.failures) > 10:
+        console.print(f"  and {len(done.failures) - 10:,} more; the whole list is in --json")
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:

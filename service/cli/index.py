@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import BuildProgress, BuildResult, build_gallery
 from vicinal.indexer.sources import read_source
 from vicinal.service.cli.console import console, print_json, progress_bar
@@ -17,10 +18,9 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
-    load_embedder,
     load_settings,
-    new_gallery,
 )
+from vicinal.service.galleries.bundles import ServedBundles
 
 __all__ = ["index", "print_build"]
 
@@ -42,16 +42,16 @@ def index(
     """Embed images into a gallery; the version that is being searched stays until the new one is ready."""
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     items = read_source(source)
-    embedder = load_embedder(settings)
+    served = ServedBundles(settings).own
     with progress_bar() as update:
 
         def show(progress: BuildProgress) -> None:
             update(_STAGES[progress.stage], progress.done, progress.total)
 
         result = build_gallery(
-            new_gallery(settings, gallery, embedder.bundle),
+            Gallery(settings.galleries_path / gallery, refinement=served.refinement),
             items,
-            embedder,
+            served.embedder,
             index=index_kind,
             max_failures=max_failures,
             workers=workers,

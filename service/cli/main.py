@@ -12,18 +12,14 @@ from vicinal.service.cli import (
     calibration,
     demo,
     evaluate,
-    explain,
-    export,
     gallery,
     index,
-    openapi,
     search,
+    server,
     train,
     train_refiner,
 )
-from vicinal.service.cli import server as serve
 from vicinal.service.cli.console import errors
-from vicinal.service.cli.worker import worker
 from vicinal.service.problem_types import ERRORS
 
 __all__ = ["app", "main"]
@@ -38,15 +34,15 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
-app.command("explain")(explain.explain)
+app.command("explain")(search.explain)
 app.command("calibrate")(calibrate.calibrate)
 app.command("evaluate")(evaluate.evaluate)
-app.command("serve")(serve.serve)
-app.command("worker")(worker)
+app.command("serve")(server.serve)
+app.command("worker")(server.worker)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
-app.command("export")(export.export)
-app.command("openapi")(openapi.openapi)
+app.command("export")(train.export)
+app.command("openapi")(server.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")
 

@@ -10,12 +10,11 @@ import typer
 from pydantic_settings import SettingsError
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
 __all__ = [
@@ -23,13 +22,14 @@ __all__ = [
     "DataDirOption",
     "GalleryOption",
     "JsonOption",
+    "NameArgument",
     "load_embedder",
     "load_settings",
-    "new_gallery",
     "open_gallery",
     "open_matcher",
 ]
 
+NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
 GalleryOption = Annotated[str, typer.Option("--gallery", "-g", help="Name of the gallery.")]
 DataDirOption = Annotated[
     Path | None, typer.Option(help="Folder that holds the galleries; VICINAL_DATA_DIR, or ~/.vicinal.")
@@ -64,35 +64,26 @@ def load_embedder(settings: Settings) -> Embedder:
     )
 
 
-def open_gallery(settings: Settings, name: str, bundle: ModelBundle | None = None) -> Gallery:
+def open_gallery(settings: Settings, name: str) -> Gallery:
     """A gallery that was indexed.
 
-    Args:
-        settings: Where it is.
-        name: Its name.
-        bundle: Bundle whose refiner new versions are refined with, as the settings say.
+    Raises:
+        GalleryNotFoundError: There is none of this name.
     """
-    return Gallery.open(settings.galleries_path / name, refinement=_plan(settings, bundle))
+    return Gallery.open(settings.galleries_path / name)
 
 
 def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Matcher:
-    """Matcher of a gallery, with what the options and settings say.
+    """Matcher of a gallery, with the bundle and the pipeline that a server would search it with.
 
     Args:
         name: Its name.
         data_dir: Folder that holds the galleries; that of the settings when None.
         bundle: Model bundle; that of the settings when None.
+
+    Raises:
+        GalleryNotFoundError: There is none of this name.
+        BundleMismatchError: Its bundle is neither this one nor in `bundles_dir`.
     """
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    embedder = load_embedder(settings)
-    pipeline = settings.pipeline_for(embedder.bundle)
-    return Matcher(open_gallery(settings, name, embedder.bundle), embedder, pipeline)
-
-
-def new_gallery(settings: Settings, name: str, bundle: ModelBundle) -> Gallery:
-    """A gallery that is there or not; see `open_gallery`."""
-    return Gallery(settings.galleries_path / name, refinement=_plan(settings, bundle))
-
-
-def _plan(settings: Settings, bundle: ModelBundle | None) -> RefinementPlan | None:
-    return refinement_plan(settings.pipeline_for(bundle), bundle) if bundle else None
+    return ServedBundles(settings).matcher(open_gallery(settings, name))

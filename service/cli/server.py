@@ -1,19 +1,25 @@
-"""`vicinal serve`: the HTTP server."""
+"""`vicinal serve`, `vicinal worker` and `vicinal openapi`: the HTTP server, its jobs and its document."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Annotated
 
 import typer
 
-from vicinal.service.cli.console import errors
+from vicinal.service.cli.console import errors, print_json
 from vicinal.service.cli.options import BundleOption, DataDirOption, load_settings
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
 from vicinal.service.http.server import listen, serve_until_stopped
 from vicinal.service.http.state import state_of
+from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.kinds import JobKinds
 
-__all__ = ["serve"]
+__all__ = ["openapi", "serve", "worker"]
 
 
 def serve(
@@ -38,3 +44,29 @@ def serve(
             f"Serving http://{settings.host}:{listener.getsockname()[1]}, API at /docs", soft_wrap=True
         )
         serve_until_stopped(app, listener)
+
+
+def worker(
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1,
+) -> None:
+    """Work on jobs until stopped; one under way is left to the next worker after its batch."""
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    link = settings.open_link()
+    jobs = JobStore(JobQueue(settings.jobs_path, link))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    kinds = JobKinds.of(ServedBundles(settings, link), link).by_name()
+    with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
+        place = "Redis" if link is not None else settings.jobs_path
+        errors.print(f"Worker {started.name} takes jobs from {place}. Stop with Ctrl-C.", soft_wrap=True)
+        stop.wait()
+        errors.print("Stopping after the batch under way.")
+    jobs.queue.close()
+
+
+def openapi() -> None:
+    """Print the OpenAPI document of the HTTP API."""
+    print_json(create_app(Settings()).openapi())

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -271,3 +272,17 @@ def fail(
         return lines[-1]
 
     return call
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something is true, and fails after half a minute."""
+
+    def wait(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise TimeoutError("it did not come true")
+            time.sleep(0.02)
+
+    return wait

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
-from vicinal.service.cli import app, demo_catalog
-from vicinal.service.cli.demo_catalog import CheckResult, PreparedDemo, check_demo, prepare_demo
+from vicinal.service.cli import app
+from vicinal.service.cli import demo as command
+from vicinal.service.cli.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.server import serving
 
 # 15 products of 4 views: the 60 queries that an FPIR of 5 % needs at least.
@@ -34,7 +35,7 @@ def prepared(
 ) -> PreparedDemo:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_catalog, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+        patch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
         return prepare_demo(folder, make_settings(folder), lambda *at: stages.append(at))
 
 
@@ -102,7 +103,7 @@ def test_the_command_prints_the_check_as_json(
     monkeypatch: pytest.MonkeyPatch, tiny_bundle: ModelBundle, tmp_path: Path, result: CheckResult
 ) -> None:
     """The same catalog again, so that all but the time is equal."""
-    monkeypatch.setattr(demo_catalog, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
     arguments = ["demo", "--check", "--json", "--bundle", str(tiny_bundle.path), "--folder", str(tmp_path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     printed = json.loads(done.stdout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,17 +96,3 @@ def make_runner(store: JobStore, steps: Steps) -> Callable[..., JobRunner]:
 def job(store: JobStore) -> Job:
     """A job that waits."""
     return store.create(new_job("steps", "shoes", {"speed": "high"}))
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Waits until something is true, and fails after half a minute."""
-
-    def wait(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not is_true():
-            if time.monotonic() > deadline:
-                raise TimeoutError("it did not come true")
-            time.sleep(0.02)
-
-    return wait

@@ -1,0 +1,77 @@
+"""Commands take the bundle that a gallery was embedded with, as the server does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import Result
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.sources import read_source
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def other(
+    gallery: Gallery,
+    catalog: Path,
+    tmp_path: Path,
+    write_bundle: Callable[..., ModelBundle],
+    monkeypatch: pytest.MonkeyPatch,
+) -> ModelBundle:
+    """A bundle below `bundles_dir` that embedded the gallery's active version."""
+    bundle = write_bundle(tmp_path / "bundles" / "other", seed=1)
+    monkeypatch.setenv("VICINAL_BUNDLES_DIR", str(tmp_path / "bundles"))
+    build_gallery(gallery, read_source(catalog), Embedder(bundle, device="cpu", threads=1), workers=1)
+    return bundle
+
+
+@pytest.fixture
+def picture(tmp_path: Path, view: Callable[[int, int], Image.Image]) -> Path:
+    path = tmp_path / "new.png"
+    view(2, 7).save(path)
+    return path
+
+
+def test_a_search_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle, picture: Path) -> None:
+    answer = json.loads(run("search", picture, "-g", "shoes", "--json").stdout)
+    assert answer["bundle"] == other.fingerprint
+
+
+def test_added_images_are_embedded_with_the_version_s_bundle(
+    run: Run, other: ModelBundle, picture: Path
+) -> None:
+    run("gallery", "add", "shoes", picture)
+    answer = json.loads(run("search", picture, "-g", "shoes", "--json").stdout)
+    best = answer["candidates"][0]
+    assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
+
+
+def test_a_calibration_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle) -> None:
+    record = json.loads(run("calibrate", "-g", "shoes", "--json").stdout)
+    assert record["bundle"] == other.fingerprint
+    listed = json.loads(run("calibration", "list", "-g", "shoes", "--json").stdout)
+    assert [one["id"] for one in listed["calibrations"]] == [record["id"]]
+
+
+def test_live_changes_are_compacted_with_the_version_s_bundle(
+    run: Run, other: ModelBundle, picture: Path, gallery: Gallery
+) -> None:
+    run("gallery", "add", "shoes", picture)
+    run("gallery", "compact", "shoes")
+    assert gallery.snapshot().manifest.bundle == other.fingerprint
+
+
+def test_without_its_bundle_a_gallery_is_refused(
+    fail: Callable[..., str], other: ModelBundle, picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VICINAL_BUNDLES_DIR")
+    assert other.fingerprint in fail("search", picture, "-g", "shoes")
