@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
@@ -90,6 +90,14 @@ class ContextRefiner:
     Args:
         bundle: An opened bundle that has a refiner.
 
+    Attributes:
+        architecture: What the refiner computes.
+        fingerprint: Identity of everything that a refined embedding depends on, apart from the embeddings.
+        n_steps: Steps T.
+        n_neighbors: Neighbors k that it was trained with.
+        has_level: Whether queries get a length.
+        weights: Arrays of each step; see `refine.weights.parameter_shapes`.
+
     Raises:
         RefinerNotFoundError: It has none.
         RefinerMismatchError: The refiner was trained on the embeddings of another bundle.
@@ -104,37 +112,14 @@ class ContextRefiner:
             raise RefinerMismatchError(bundle.name, bundle.fingerprint, manifest.backbone_fingerprint)
         self.bundle = bundle
         self.manifest = manifest
-        self._weights = load_weights(bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture)
-
-    @property
-    def architecture(self) -> RefinerArchitecture:
-        """What the refiner computes."""
-        return self.manifest.architecture
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of everything that a refined embedding depends on, apart from the embeddings."""
-        return self.manifest.fingerprint
-
-    @property
-    def n_steps(self) -> int:
-        """Steps T."""
-        return self.architecture.n_steps
-
-    @property
-    def weights(self) -> Sequence[Weights]:
-        """Arrays of each step; see `refine.weights.parameter_shapes`."""
-        return self._weights
-
-    @property
-    def has_level(self) -> bool:
-        """Whether queries get a length."""
-        return self.architecture.level
-
-    @property
-    def n_neighbors(self) -> int:
-        """Neighbors k that the refiner was trained with."""
-        return self.architecture.n_neighbors
+        self.architecture = manifest.architecture
+        self.fingerprint = manifest.fingerprint
+        self.n_steps = manifest.architecture.n_steps
+        self.n_neighbors = manifest.architecture.n_neighbors
+        self.has_level = manifest.architecture.level
+        self.weights: Sequence[Weights] = load_weights(
+            bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture
+        )
 
     def refine(
         self,
@@ -244,7 +229,7 @@ class ContextRefiner:
         )
         there = near.mask.astype(np.float32)
         current = initial
-        for step, weights in enumerate(self._weights[:n_steps] if len(initial) else ()):
+        for step, weights in enumerate(self.weights[:n_steps] if len(initial) else ()):
             moved, shares = moved_rows(
                 np, weights, self.architecture, current, initial, near.contexts, there, together=together
             )

@@ -4,7 +4,6 @@ RefineError
 ├── RefinerNotFoundError (LookupError)   the bundle has no context refiner
 ├── RefinerMismatchError (ValueError)    the refiner belongs to the embeddings of another bundle
 ├── RefinementError (ValueError)         embeddings, contexts or steps that the refiner cannot take
-├── RefinerConfigError (ValueError)      a refiner recipe cannot work
 └── RefinerTrainingError (ValueError)    embeddings that no refiner can be trained or validated on
 """
 
@@ -13,7 +12,6 @@ from __future__ import annotations
 __all__ = [
     "RefineError",
     "RefinementError",
-    "RefinerConfigError",
     "RefinerMismatchError",
     "RefinerNotFoundError",
     "RefinerTrainingError",
@@ -60,10 +58,6 @@ class RefinerMismatchError(RefineError, ValueError):
 
 class RefinementError(RefineError, ValueError):
     """Embeddings, contexts or a number of steps that the refiner cannot take."""
-
-
-class RefinerConfigError(RefineError, ValueError):
-    """A refiner recipe cannot work as written."""
 
 
 class RefinerTrainingError(RefineError, ValueError):

@@ -43,7 +43,6 @@ from vicinal.models.errors import (
 from vicinal.refine.errors import (
     RefineError,
     RefinementError,
-    RefinerConfigError,
     RefinerMismatchError,
     RefinerNotFoundError,
     RefinerTrainingError,
@@ -97,7 +96,6 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     RefinerNotFoundError: (422, "refiner-not-found"),
     RefinerMismatchError: (409, "refiner-mismatch"),
     RefinementError: (422, "invalid-refinement"),
-    RefinerConfigError: (422, "invalid-configuration"),
     RefinerTrainingError: (422, "refiner-untrainable"),
     GalleryBusyError: (409, "gallery-busy"),
     UnlabelledGalleryError: (422, "calibration-unlabelled"),

@@ -13,14 +13,13 @@ from torch.nn import functional
 
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
-from vicinal.refine.training.contexts import Ints, TrainingContexts
-from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.refine.training.embedding_set import EmbeddingSet, Ints
 
-__all__ = ["RefinerBatch", "RefinerBatches"]
+__all__ = ["ClassBatch", "ClassBatches"]
 
 
 @dataclass(frozen=True)
-class RefinerBatch:
+class ClassBatch:
     """One batch on the training device.
 
     Attributes:
@@ -38,7 +37,7 @@ class RefinerBatch:
     absent: Tensor
 
 
-class RefinerBatches:
+class ClassBatches:
     """Class-balanced batches, as many as the recipe has steps.
 
     A batch is drawn from one space, a space as often as it has classes: what two backbones make of an image
@@ -58,16 +57,18 @@ class RefinerBatches:
         self.recipe = recipe
         paired, self._class_ids = _paired(items)
         self.class_sizes: list[int] = np.bincount(self._class_ids[paired]).tolist()
-        contexts = TrainingContexts.find(items, recipe.refiner.n_neighbors)
+        nearest, without_mates = (
+            torch.from_numpy(items.nearest(recipe.refiner.n_neighbors, groups)[0]).to(device)
+            for groups in (np.arange(len(items)), items.class_ids)
+        )
         # One more row, of zeros, which position -1 stands for.
         padded = np.vstack([items.embeddings, np.zeros((1, items.dim), np.float32)])
         self._embeddings = torch.from_numpy(padded).to(device)
         self._labels = torch.from_numpy(self._class_ids).to(device)
-        self._nearest = torch.from_numpy(contexts.nearest).to(device)
-        self._without_mates = torch.from_numpy(contexts.without_mates).to(device)
+        self._nearest, self._without_mates = nearest, without_mates
         self._spaces = [paired[items.spaces[paired] == space] for space in np.unique(items.spaces[paired])]
 
-    def __iter__(self) -> Iterator[RefinerBatch]:
+    def __iter__(self) -> Iterator[ClassBatch]:
         for positions in self._positions():
             yield self._draw(torch.from_numpy(positions).to(self._labels.device))
 
@@ -84,10 +85,10 @@ class RefinerBatches:
         for number in chosen.tolist():
             yield self._spaces[number][next(iterators[number])]
 
-    def _draw(self, positions: Tensor) -> RefinerBatch:
+    def _draw(self, positions: Tensor) -> ClassBatch:
         absent = torch.rand(len(positions), device=positions.device) < self.recipe.absent.share
         neighbors = torch.where(absent[:, None], self._without_mates[positions], self._nearest[positions])
-        return RefinerBatch(
+        return ClassBatch(
             query=self._noisy(self._embeddings[positions]),
             context=self._noisy(self._embeddings[neighbors]),
             mask=neighbors >= 0,

@@ -14,16 +14,15 @@ from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.errors import ConfigError
 from vicinal.models.refiner_manifest import RefinerArchitecture, RefinerForm
 from vicinal.models.samplers import ClassBalancedConfig
-from vicinal.refine.errors import RefinerConfigError
 
 __all__ = [
     "AbsentConfig",
     "BatchConfig",
     "RefinerConfig",
-    "RefinerOptimizerConfig",
+    "OptimizerConfig",
     "RefinerRecipe",
-    "RefinerRerankConfig",
-    "RefinerValidationConfig",
+    "RerankConfig",
+    "ValidationConfig",
     "SearchConfig",
 ]
 
@@ -97,7 +96,7 @@ class RefinerConfig(_Frozen):
         """What a network of this configuration computes on embeddings of a length.
 
         Raises:
-            RefinerConfigError: The heads do not divide the length.
+            ConfigError: The heads do not divide the length.
         """
         try:
             return RefinerArchitecture(
@@ -111,7 +110,7 @@ class RefinerConfig(_Frozen):
                 level=self.level,
             )
         except ValidationError as error:
-            raise RefinerConfigError(
+            raise ConfigError(
                 f"refiner.n_heads {self.n_heads} does not divide embeddings of {dim} dimensions: "
                 f"set it to a divisor of {dim}"
             ) from error
@@ -191,7 +190,7 @@ class SearchConfig(_Frozen):
         return self
 
 
-class RefinerOptimizerConfig(_Frozen):
+class OptimizerConfig(_Frozen):
     """AdamW with a linear warm-up and half a cosine to zero.
 
     Attributes:
@@ -212,7 +211,7 @@ class RefinerOptimizerConfig(_Frozen):
     network_rate_factor: float = Field(0.3, gt=0.0, allow_inf_nan=False)
 
 
-class RefinerRerankConfig(_Frozen):
+class RerankConfig(_Frozen):
     """Contextual re-ranking that the verdict is measured with; see `refine.reranking`.
 
     Attributes:
@@ -226,7 +225,7 @@ class RefinerRerankConfig(_Frozen):
     eps: float = Field(0.05, ge=0.0, le=4.0)
 
 
-class RefinerValidationConfig(_Frozen):
+class ValidationConfig(_Frozen):
     """Searches among held-out classes that choose the step and the verdict.
 
     Attributes:
@@ -241,7 +240,7 @@ class RefinerValidationConfig(_Frozen):
     every: int = Field(200, ge=1)
     draws: int = Field(2, ge=1)
     fpir: float = Field(0.05, gt=0.0, le=0.5)
-    rerank: RefinerRerankConfig = RefinerRerankConfig()
+    rerank: RerankConfig = RerankConfig()
 
 
 class RefinerRecipe(_Frozen):
@@ -271,8 +270,8 @@ class RefinerRecipe(_Frozen):
     loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
     batches: BatchConfig = BatchConfig()
     absent: AbsentConfig = AbsentConfig()
-    optimizer: RefinerOptimizerConfig = RefinerOptimizerConfig()
-    validation: RefinerValidationConfig = RefinerValidationConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    validation: ValidationConfig = ValidationConfig()
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -292,12 +291,8 @@ class RefinerRecipe(_Frozen):
             settings: `key=value` of fields to set anew; see `models.configs.file.override`.
 
         Raises:
-            RefinerConfigError: A key is unknown, or a value cannot work.
-            ConfigError: The file is missing or not TOML, or a setting has another form.
+            ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
         fields = override({} if path is None else read_toml(path), settings)
         where = "the refiner recipe" if path is None else f"'{path}'"
-        try:
-            return checked(cls, fields, where, data_root=data_root)
-        except ConfigError as error:
-            raise RefinerConfigError(str(error)) from error
+        return checked(cls, fields, where, data_root=data_root)

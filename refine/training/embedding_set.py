@@ -15,6 +15,7 @@ from vicinal.models.errors import ModelsError
 from vicinal.models.evaluation.embedding import read_embeddings
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.errors import RefinerTrainingError
+from vicinal.refine.nearest import nearest_items
 
 __all__ = ["EmbeddingSet", "read_embedding_sets"]
 
@@ -107,6 +108,24 @@ class EmbeddingSet:
     def positions_by_space(self) -> list[Ints]:
         """Positions of each space that has any."""
         return [np.flatnonzero(self.spaces == space) for space in np.unique(self.spaces)]
+
+    def nearest(self, k: int, groups: Ints) -> tuple[Ints, FloatArray]:
+        """The k nearest items of each item within its space, without those of its own group.
+
+        Args:
+            k: Neighbors an item.
+            groups: (n,) its own position to leave out the item itself, its class to leave out all of that.
+
+        Returns:
+            (n, k) positions, nearest first, -1 where there are fewer; and (n, k) similarities, -inf there.
+        """
+        found = np.full((len(self), k), -1, np.int64)
+        similarities = np.full((len(self), k), -np.inf, np.float32)
+        for positions in self.positions_by_space():
+            unit, own = self.embeddings[positions], groups[positions]
+            nearest, similarities[positions] = nearest_items(unit, unit, k, query_groups=own, item_groups=own)
+            found[positions] = np.where(nearest >= 0, positions[nearest], -1)
+        return found, similarities
 
     def split_classes(self, share: float, seed: int) -> tuple[EmbeddingSet, EmbeddingSet]:
         """Split by class, the same share of each space.

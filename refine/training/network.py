@@ -61,7 +61,7 @@ class ContextRefinerNetwork(nn.Module):
         config: The network.
 
     Raises:
-        RefinerConfigError: The heads do not divide `dim`.
+        ConfigError: The heads do not divide `dim`.
     """
 
     def __init__(self, dim: int, config: RefinerConfig) -> None:

@@ -22,7 +22,7 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
 from vicinal.refine.training.export import export_refiner
-from vicinal.refine.training.trainer import RefinerTrainer, RefinerTrainingResult
+from vicinal.refine.training.trainer import RefinerTrainer, TrainingResult
 
 __all__ = ["TrainedRefiner", "embed_datasets", "train_refiner"]
 
@@ -38,7 +38,7 @@ class TrainedRefiner:
     """
 
     bundle: ModelBundle
-    result: RefinerTrainingResult
+    result: TrainingResult
     notes: tuple[str, ...]
 
 
@@ -124,7 +124,7 @@ def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:
         )
 
 
-def _training_fields(recipe: RefinerRecipe, result: RefinerTrainingResult) -> dict[str, Any]:
+def _training_fields(recipe: RefinerRecipe, result: TrainingResult) -> dict[str, Any]:
     settings = recipe.model_dump(mode="json", exclude={"datasets", "validation_datasets"})
     return {
         "datasets": [one.name for one in recipe.datasets],

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.refine.nearest import nearest_items
 from vicinal.refine.neighbor_features import RADIUS_RANKS
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
@@ -85,7 +84,7 @@ class SearchBatches:
                 f"none of the {len(self.class_sizes)} training classes has two items: "
                 "a query with a mate is needed to learn from"
             )
-        lists, similarities = _lists(items)
+        lists, similarities = items.nearest(_LIST_LENGTH, np.arange(len(items)))
         self._embeddings = torch.from_numpy(items.embeddings).to(device)
         self._classes = torch.from_numpy(class_ids).to(device)
         self._lists = torch.from_numpy(lists).to(device)
@@ -155,15 +154,3 @@ class SearchBatches:
     def _neighborhood(self, rows: Tensor, neighbors: Tensor, radii: Tensor) -> Neighborhood:
         places = neighbors.clamp(min=0)
         return Neighborhood(self._embeddings[rows], self._embeddings[places], neighbors >= 0, radii[places])
-
-
-def _lists(items: EmbeddingSet) -> tuple[np.ndarray, np.ndarray]:
-    """(n, L) nearest others of each item in its space, and their similarities."""
-    found = np.full((len(items), _LIST_LENGTH), -1, np.int64)
-    similarities = np.full((len(items), _LIST_LENGTH), -1.0, np.float32)
-    for positions in items.positions_by_space():
-        unit, own = items.embeddings[positions], np.arange(len(positions))
-        nearest, exact = nearest_items(unit, unit, _LIST_LENGTH, query_groups=own, item_groups=own)
-        found[positions] = np.where(nearest >= 0, positions[nearest], -1)
-        similarities[positions] = np.where(nearest >= 0, exact, -1.0)
-    return found, similarities

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,21 +22,21 @@ from vicinal.models.refiner_manifest import Sides
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
-from vicinal.refine.training.batches import RefinerBatch, RefinerBatches
-from vicinal.refine.training.config import RefinerOptimizerConfig, RefinerRecipe
+from vicinal.refine.training.batches import ClassBatch, ClassBatches
+from vicinal.refine.training.config import OptimizerConfig, RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
 from vicinal.refine.training.network import ContextRefinerNetwork
 from vicinal.refine.training.search_batches import SearchBatches
 from vicinal.refine.training.search_loss import search_loss
-from vicinal.refine.training.validation import Refine, RefinerValidation, SideFigures, Verdict
+from vicinal.refine.training.validation import Refine, SideFigures, Validation, Verdict
 
-__all__ = ["RefinerRecord", "RefinerTrainer", "RefinerTrainingResult", "absent_loss", "refine_with"]
+__all__ = ["TrainingRecord", "RefinerTrainer", "TrainingResult", "absent_loss", "refine_with"]
 
 _VALIDATION_BATCH = 1024
 
 
 @dataclass(frozen=True)
-class RefinerRecord:
+class TrainingRecord:
     """One validation during training.
 
     Attributes:
@@ -57,7 +56,7 @@ class RefinerRecord:
 
 
 @dataclass(frozen=True)
-class RefinerTrainingResult:
+class TrainingResult:
     """A trained network at its best validation.
 
     Attributes:
@@ -69,8 +68,8 @@ class RefinerTrainingResult:
     """
 
     network: ContextRefinerNetwork
-    records: list[RefinerRecord]
-    best: RefinerRecord
+    records: list[TrainingRecord]
+    best: TrainingRecord
     verdict: Verdict
     n_items: int
     n_classes: int
@@ -90,14 +89,14 @@ class RefinerTrainer:
         recipe: RefinerRecipe,
         *,
         on_step: Callable[[int, int], None] | None = None,
-        on_record: Callable[[RefinerRecord], None] | None = None,
+        on_record: Callable[[TrainingRecord], None] | None = None,
     ) -> None:
         self.recipe = recipe
         self.on_step = on_step
         self.on_record = on_record
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> RefinerTrainingResult:
+    def run(self, items: EmbeddingSet, held_out: EmbeddingSet | None = None) -> TrainingResult:
         """Train, and return the network with the best validation.
 
         Args:
@@ -106,44 +105,41 @@ class RefinerTrainer:
 
         Raises:
             RefinerTrainingError: There are too few classes, or the loss is no number.
-            RefinerConfigError: The network does not fit the embeddings.
-            ConfigError: The loss cannot be built, or a batch cannot be filled.
+            ConfigError: The network does not fit the embeddings, the loss cannot be built, or a batch cannot
+                be filled.
         """
         recipe = self.recipe
         if held_out is None:
             items, held_out = items.split_classes(recipe.validation.share, recipe.seed)
-        validation = RefinerValidation(
-            held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed
-        )
+        validation = Validation(held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed)
         torch.manual_seed(recipe.seed)
         network = ContextRefinerNetwork(items.dim, recipe.refiner).to(self.device)
         objective = self._objective(network, items)
         records, best = self._optimize(network, objective, validation)
         verdict = validation.decide(refine_with(network), best.figures)
-        return RefinerTrainingResult(
+        return TrainingResult(
             network.eval(), records, best, verdict, n_items=len(items), n_classes=objective.n_classes
         )
 
     def _objective(self, network: ContextRefinerNetwork, items: EmbeddingSet) -> Objective:
         if self.recipe.objective == "search":
-            return _SearchObjective(network, SearchBatches(items, self.recipe, self.device))
-        return _BatchObjective(network, RefinerBatches(items, self.recipe, self.device))
+            return search_objective(network, SearchBatches(items, self.recipe, self.device))
+        return batch_objective(network, ClassBatches(items, self.recipe, self.device))
 
     def _optimize(
-        self, network: ContextRefinerNetwork, objective: Objective, validation: RefinerValidation
-    ) -> tuple[list[RefinerRecord], RefinerRecord]:
+        self, network: ContextRefinerNetwork, objective: Objective, validation: Validation
+    ) -> tuple[list[TrainingRecord], TrainingRecord]:
         config, every = self.recipe.optimizer, self.recipe.validation.every
-        parameters = [p for part in (network, *objective.parts) for p in part.parameters() if p.requires_grad]
         optimizer, schedule = _build_optimizer(network, objective, config)
         records = [self._record(network, validation, 0, math.nan)]
         best, weights = records[0], copy.deepcopy(network.state_dict())
         losses: list[Tensor] = []
-        for step, loss in enumerate(objective.losses(), start=1):
+        for step, loss in enumerate(objective.losses, start=1):
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             losses.append(loss.detach())
             if config.clip_norm:
-                nn.utils.clip_grad_norm_(parameters, config.clip_norm)
+                nn.utils.clip_grad_norm_(_parameters_of(optimizer), config.clip_norm)
             optimizer.step()
             schedule.step()
             if self.on_step:
@@ -158,15 +154,15 @@ class RefinerTrainer:
         return records, best
 
     def _record(
-        self, network: ContextRefinerNetwork, validation: RefinerValidation, step: int, loss: float
-    ) -> RefinerRecord:
-        record = RefinerRecord(step, loss, validation.measure(refine_with(network)))
+        self, network: ContextRefinerNetwork, validation: Validation, step: int, loss: float
+    ) -> TrainingRecord:
+        record = TrainingRecord(step, loss, validation.measure(refine_with(network)))
         if self.on_record:
             self.on_record(record)
         return record
 
 
-def absent_loss(refined: Tensor, batch: RefinerBatch, margin: float) -> Tensor:
+def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:
     """How much further queries without a mate were drawn to a wrong item.
 
     Mean over the absent queries of `max(0, max_j <e^T, c_j> - max_j <e^0, c_j> - margin)`, the c_j being
@@ -189,61 +185,49 @@ def absent_loss(refined: Tensor, batch: RefinerBatch, margin: float) -> Tensor:
     return (rise * batch.absent).sum() / batch.absent.sum().clamp(min=1)
 
 
-class Objective(Protocol):
-    """What is minimized."""
+@dataclass(frozen=True)
+class Objective:
+    """What is minimized.
 
+    Attributes:
+        losses: The loss of each batch, when its turn comes.
+        learned: What is learned beside the refiner.
+        n_classes: Classes trained on.
+    """
+
+    losses: Iterator[Tensor]
+    learned: nn.Module
     n_classes: int
 
-    @property
-    def parts(self) -> Sequence[nn.Module]:
-        """What is learned beside the refiner."""
 
-    def losses(self) -> Iterator[Tensor]:
-        """The loss of each batch, when its turn comes."""
+def batch_objective(network: ContextRefinerNetwork, batches: ClassBatches) -> Objective:
+    """A metric-learning loss on class-balanced batches.
 
+    Raises:
+        ConfigError: The loss cannot be built.
+    """
+    recipe = batches.recipe
+    loss_function: nn.Module = build_loss(
+        recipe.loss,
+        dim=network.architecture.dim,
+        class_sizes=batches.class_sizes,
+        max_per_class=recipe.batches.per_class,
+    ).to(next(network.parameters()).device)
 
-class _BatchObjective:
-    """A metric-learning loss on class-balanced batches."""
+    def loss_of(batch: ClassBatch) -> Tensor:
+        steps, *_ = network.train()(batch.query, batch.context, batch.mask)
+        loss: Tensor = loss_function(steps[:, -1], batch.labels)
+        if recipe.absent.share:
+            loss = loss + recipe.absent.weight * absent_loss(steps[:, -1], batch, recipe.absent.margin)
+        return loss
 
-    def __init__(self, network: ContextRefinerNetwork, batches: RefinerBatches) -> None:
-        self.network, self.batches, self.recipe = network, batches, batches.recipe
-        self.loss_function: nn.Module = build_loss(
-            self.recipe.loss,
-            dim=network.architecture.dim,
-            class_sizes=batches.class_sizes,
-            max_per_class=self.recipe.batches.per_class,
-        ).to(next(network.parameters()).device)
-        self.n_classes = len(batches.class_sizes)
-
-    @property
-    def parts(self) -> Sequence[nn.Module]:
-        return (self.loss_function,)
-
-    def losses(self) -> Iterator[Tensor]:
-        absent = self.recipe.absent
-        for batch in self.batches:
-            steps, *_ = self.network.train()(batch.query, batch.context, batch.mask)
-            refined = steps[:, -1]
-            loss: Tensor = self.loss_function(refined, batch.labels)
-            if absent.share:
-                loss = loss + absent.weight * absent_loss(refined, batch, absent.margin)
-            yield loss
+    return Objective(map(loss_of, batches), loss_function, len(batches.class_sizes))
 
 
-class _SearchObjective:
+def search_objective(network: ContextRefinerNetwork, batches: SearchBatches) -> Objective:
     """Searches of galleries."""
-
-    def __init__(self, network: ContextRefinerNetwork, batches: SearchBatches) -> None:
-        self.network, self.batches = network, batches
-        self.n_classes = len(batches.class_sizes)
-
-    @property
-    def parts(self) -> Sequence[nn.Module]:
-        return ()
-
-    def losses(self) -> Iterator[Tensor]:
-        for batch in self.batches:
-            yield search_loss(self.network.train(), batch, self.batches.recipe.search)
+    losses = (search_loss(network.train(), batch, batches.recipe.search) for batch in batches)
+    return Objective(losses, nn.Identity(), len(batches.class_sizes))
 
 
 def refine_with(network: ContextRefinerNetwork) -> Refine:
@@ -269,21 +253,17 @@ def refine_with(network: ContextRefinerNetwork) -> Refine:
 
 
 def _build_optimizer(
-    network: ContextRefinerNetwork, objective: Objective, config: RefinerOptimizerConfig
+    network: ContextRefinerNetwork, objective: Objective, config: OptimizerConfig
 ) -> tuple[torch.optim.Optimizer, LambdaLR]:
-    small = {id(p) for name, p in network.named_parameters() if _is_of_small_network(name)}
-    rest = [
-        p
-        for part in (network, *objective.parts)
-        for p in part.parameters()
-        if p.requires_grad and id(p) not in small
-    ]
+    named = [*network.named_parameters(), *objective.learned.named_parameters(prefix="loss")]
+    learned = [(name, one) for name, one in named if one.requires_grad]
+    rest = [one for name, one in learned if not _is_of_small_network(name)]
     # Biases, temperatures and weights of the expansion are not decayed: they set scales, not directions.
     groups = [
         {"params": [p for p in rest if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in rest if p.ndim <= 1], "weight_decay": 0.0},
         {
-            "params": [p for p in network.parameters() if id(p) in small],
+            "params": [one for name, one in learned if _is_of_small_network(name)],
             "weight_decay": config.weight_decay,
             "lr": config.learning_rate * config.network_rate_factor,
         },
@@ -297,6 +277,10 @@ def _build_optimizer(
         return 0.5 * (1.0 + math.cos(math.pi * min(1.0, after)))
 
     return optimizer, LambdaLR(optimizer, rate_at)
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def _is_of_small_network(name: str) -> bool:

@@ -22,13 +22,13 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
 from vicinal.refine.neighbor_features import RADIUS_RANKS, neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
-from vicinal.refine.training.config import RefinerRerankConfig, RefinerValidationConfig
+from vicinal.refine.training.config import RerankConfig, ValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
 
 __all__ = [
     "SIDES",
     "Refine",
-    "RefinerValidation",
+    "Validation",
     "SideFigures",
     "Verdict",
     "choose_sides",
@@ -108,7 +108,7 @@ class _Search:
     radii: FloatArray
 
 
-class RefinerValidation:
+class Validation:
     """Searches among classes that the refiner was not trained on.
 
     Args:
@@ -122,7 +122,7 @@ class RefinerValidation:
     """
 
     def __init__(
-        self, held_out: EmbeddingSet, n_neighbors: int, config: RefinerValidationConfig, *, seed: int
+        self, held_out: EmbeddingSet, n_neighbors: int, config: ValidationConfig, *, seed: int
     ) -> None:
         self.config = config
         self._unit = held_out.embeddings
@@ -310,9 +310,7 @@ def _pick(one: tuple[FloatArray, ...], sides: Sides) -> tuple[FloatArray, FloatA
     )
 
 
-def _contextual(
-    queries: FloatArray, gallery: FloatArray, kth: FloatArray, config: RefinerRerankConfig
-) -> Floats:
+def _contextual(queries: FloatArray, gallery: FloatArray, kth: FloatArray, config: RerankConfig) -> Floats:
     """(n, m) contextual scores of the candidates, -inf for items that are none."""
     found, similarities = nearest_items(
         queries,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vicinal.models.datasets.layouts import DatasetConfig
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
-    from vicinal.refine.training.trainer import RefinerRecord
+    from vicinal.refine.training.trainer import TrainingRecord
 
 __all__ = ["train_refiner"]
 
@@ -95,7 +95,7 @@ class _Watcher:
     def on_step(self, done: int, total: int) -> None:
         self.update("Training", done, total, self._note)
 
-    def on_record(self, record: RefinerRecord) -> None:
+    def on_record(self, record: TrainingRecord) -> None:
         both = record.figures["both"]
         self._note = f"FNIR {both.fnir:.3f}  MAP@R {both.map_at_r:.3f}"
 

@@ -8,7 +8,6 @@ import pytest
 from vicinal.models.similarity import normalize
 from vicinal.refine import nearest
 from vicinal.refine.nearest import nearest_items
-from vicinal.refine.training.contexts import TrainingContexts
 from vicinal.refine.training.embedding_set import EmbeddingSet
 
 
@@ -51,13 +50,13 @@ def items() -> EmbeddingSet:
 
 
 def test_contexts_stay_within_their_space_and_leave_out_the_item(items: EmbeddingSet) -> None:
-    nearest_ids = TrainingContexts.find(items, 5).nearest
+    nearest_ids = items.nearest(5, np.arange(24))[0]
     assert (items.spaces[nearest_ids] == items.spaces[:, None]).all()
     assert not (nearest_ids == np.arange(24)[:, None]).any()
 
 
 def test_contexts_without_mates_hold_no_item_of_the_class(items: EmbeddingSet) -> None:
-    without = TrainingContexts.find(items, 9).without_mates
+    without = items.nearest(9, items.class_ids)[0]
     assert (items.spaces[without[:, :8]] == items.spaces[:, None]).all()
     assert not (items.labels[without[:, :8]] == items.labels[:, None]).any()
     # A space has 8 items of other classes.
@@ -68,4 +67,4 @@ def test_contexts_are_the_nearest_of_their_space(items: EmbeddingSet) -> None:
     second = items.subset(items.spaces == 1)
     own = np.arange(12)
     expected = np.array(by_loop(second.embeddings, second.embeddings, 3, own, own)) + 12
-    assert TrainingContexts.find(items, 3).nearest[12:].tolist() == expected.tolist()
+    assert items.nearest(3, np.arange(24))[0][12:].tolist() == expected.tolist()

@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from vicinal.models.errors import ConfigError
-from vicinal.refine.errors import RefinerConfigError
 from vicinal.refine.training.config import RefinerConfig, RefinerRecipe
 
 RECIPE = """
@@ -64,12 +63,12 @@ def test_without_a_file_the_defaults_are_those_of_the_paper() -> None:
     ],
 )
 def test_a_wrong_key_or_value_is_named(path: Path, setting: str, named: str) -> None:
-    with pytest.raises(RefinerConfigError, match=named):
+    with pytest.raises(ConfigError, match=named):
         RefinerRecipe.load(path, settings=[setting])
 
 
 def test_a_loss_that_contradicts_the_batches_is_refused(path: Path) -> None:
-    with pytest.raises(RefinerConfigError, match="contextual loss has k 4, the sampler draws 8"):
+    with pytest.raises(ConfigError, match="contextual loss has k 4, the sampler draws 8"):
         RefinerRecipe.load(path, settings=["loss=contextual", "batches.per_class=8"])
 
 

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.refiner.controls import softmax_query_expansion  # noqa: E402
-from vicinal.refine.errors import RefinerConfigError  # noqa: E402
+from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.refine.training.config import RefinerConfig  # noqa: E402
 from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
 
@@ -265,5 +265,5 @@ def test_dropout_is_for_training_alone(option: str, make_contexts: Callable[...,
 
 
 def test_heads_that_do_not_divide_the_length_are_refused() -> None:
-    with pytest.raises(RefinerConfigError, match=r"n_heads 5 does not divide embeddings of 24"):
+    with pytest.raises(ConfigError, match=r"n_heads 5 does not divide embeddings of 24"):
         ContextRefinerNetwork(24, RefinerConfig(n_heads=5))

@@ -18,7 +18,7 @@ from vicinal.refine.training.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.refine.training.network import ContextRefinerNetwork  # noqa: E402
 from vicinal.refine.training.search_batches import Neighborhood, SearchBatch, SearchBatches  # noqa: E402
 from vicinal.refine.training.search_loss import mate_loss, rank_loss, search_loss  # noqa: E402
-from vicinal.refine.training.trainer import RefinerTrainer, _build_optimizer, _SearchObjective  # noqa: E402
+from vicinal.refine.training.trainer import RefinerTrainer, _build_optimizer, search_objective  # noqa: E402
 
 CPU = torch.device("cpu")
 SHARP = 1e6
@@ -356,7 +356,7 @@ def rates(changes: dict[str, Any], factor: float, items: EmbeddingSet) -> dict[s
     """Learning rate of each parameter, as a share of the recipe's."""
     settings = recipe(optimizer={"network_rate_factor": factor, "warmup_steps": 0}, refiner=changes)
     network = ContextRefinerNetwork(16, settings.refiner)
-    objective = _SearchObjective(network, SearchBatches(items, settings, CPU))
+    objective = search_objective(network, SearchBatches(items, settings, CPU))
     optimizer, _ = _build_optimizer(network, objective, settings.optimizer)
     names = {id(one): name for name, one in network.named_parameters()}
     return {

@@ -12,7 +12,7 @@ pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.refine.errors import RefinerTrainingError  # noqa: E402
-from vicinal.refine.training.batches import RefinerBatch, RefinerBatches  # noqa: E402
+from vicinal.refine.training.batches import ClassBatch, ClassBatches  # noqa: E402
 from vicinal.refine.training.config import RefinerRecipe  # noqa: E402
 from vicinal.refine.training.embedding_set import EmbeddingSet  # noqa: E402
 from vicinal.refine.training.trainer import RefinerTrainer, absent_loss  # noqa: E402
@@ -45,7 +45,7 @@ def items() -> EmbeddingSet:
 
 
 def test_batches_are_class_balanced_and_see_their_neighbors(items: EmbeddingSet) -> None:
-    batches = list(RefinerBatches(items, recipe(), CPU))
+    batches = list(ClassBatches(items, recipe(), CPU))
     assert len(batches) == 6
     for batch in batches:
         assert torch.unique(batch.labels, return_counts=True)[1].tolist() == [4] * 8
@@ -58,7 +58,7 @@ def test_batches_are_class_balanced_and_see_their_neighbors(items: EmbeddingSet)
 def test_batches_stay_within_a_space() -> None:
     spaces = EmbeddingSet.join([confusing(30, seed=seed) for seed in range(3)])
     drawn = [
-        set(batch.labels.tolist()) for batch in RefinerBatches(spaces, recipe(optimizer={"steps": 30}), CPU)
+        set(batch.labels.tolist()) for batch in ClassBatches(spaces, recipe(optimizer={"steps": 30}), CPU)
     ]
     spaces_of = [{label // 30 for label in labels} for labels in drawn]
     assert all(len(one) == 1 for one in spaces_of)
@@ -68,7 +68,7 @@ def test_batches_stay_within_a_space() -> None:
 def test_a_class_with_one_item_is_a_neighbor_but_never_drawn(items: EmbeddingSet) -> None:
     twin = items.embeddings[0] + 1e-3
     joined = EmbeddingSet.of(np.vstack([items.embeddings, twin]), [*items.labels, "alone"])
-    batches = RefinerBatches(joined, recipe(optimizer={"steps": 40}), CPU)
+    batches = ClassBatches(joined, recipe(optimizer={"steps": 40}), CPU)
     assert batches.class_sizes == [6] * 60
     assert max(int(batch.labels.max()) for batch in batches) == 59
     assert int(batches._nearest[0, 0]) == len(items)
@@ -77,7 +77,7 @@ def test_a_class_with_one_item_is_a_neighbor_but_never_drawn(items: EmbeddingSet
 def test_absent_queries_have_no_mate_in_their_context(items: EmbeddingSet) -> None:
     by_embedding = {one.tobytes(): label for one, label in zip(items.embeddings, items.labels, strict=True)}
     absent = 0
-    for batch in RefinerBatches(items, recipe(absent={"share": 0.5}), CPU):
+    for batch in ClassBatches(items, recipe(absent={"share": 0.5}), CPU):
         for query, context, is_absent in zip(batch.query, batch.context, batch.absent, strict=True):
             labels = {by_embedding[one.numpy().tobytes()] for one in context}
             absent += int(is_absent)
@@ -87,16 +87,14 @@ def test_absent_queries_have_no_mate_in_their_context(items: EmbeddingSet) -> No
 
 def test_noise_has_the_length_that_was_asked_for(items: EmbeddingSet) -> None:
     noisy = recipe(batches={"batch_size": 32, "noise": 0.3})
-    for plain, batch in zip(
-        RefinerBatches(items, recipe(), CPU), RefinerBatches(items, noisy, CPU), strict=True
-    ):
+    for plain, batch in zip(ClassBatches(items, recipe(), CPU), ClassBatches(items, noisy, CPU), strict=True):
         for clean, changed in ((plain.query, batch.query), (plain.context, batch.context)):
             assert torch.linalg.norm(changed, dim=-1).numpy() == pytest.approx(1.0, abs=1e-5)
             # To first order normalizing takes away what points along the embedding.
             assert float((changed - clean).norm(dim=-1).mean()) == pytest.approx(0.3, abs=0.04)
 
 
-def absent_by_loop(refined: Any, batch: RefinerBatch, margin: float) -> float:
+def absent_by_loop(refined: Any, batch: ClassBatch, margin: float) -> float:
     rises = []
     for e, start, context, mask, is_absent in zip(
         refined, batch.query, batch.context, batch.mask, batch.absent, strict=True
@@ -112,7 +110,7 @@ def absent_by_loop(refined: Any, batch: RefinerBatch, margin: float) -> float:
 def test_absent_loss_equals_the_loop(make_contexts: Any, margin: float) -> None:
     query, context, mask = (torch.from_numpy(one[:-1]) for one in make_contexts(12))
     absent = torch.arange(11) % 3 != 0
-    batch = RefinerBatch(query, context, mask, torch.zeros(11), absent)
+    batch = ClassBatch(query, context, mask, torch.zeros(11), absent)
     refined = torch.nn.functional.normalize(query + 0.8 * context[:, 0], dim=-1)
     expected = absent_by_loop(refined, batch, margin)
     assert expected > 0
@@ -121,7 +119,7 @@ def test_absent_loss_equals_the_loop(make_contexts: Any, margin: float) -> None:
 
 def test_absent_loss_without_absent_queries_is_zero_with_a_graph(make_contexts: Any) -> None:
     query, context, mask = (torch.from_numpy(one) for one in make_contexts(4))
-    batch = RefinerBatch(query, context, mask, torch.zeros(4), torch.zeros(4, dtype=torch.bool))
+    batch = ClassBatch(query, context, mask, torch.zeros(4), torch.zeros(4, dtype=torch.bool))
     refined = query.clone().requires_grad_()
     loss = absent_loss(refined, batch, 0.0)
     loss.backward()

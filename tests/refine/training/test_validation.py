@@ -13,9 +13,9 @@ from vicinal.models.errors import EvaluationError
 from vicinal.models.evaluation import retrieval_metrics
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.reranking import dense_contextual_scores
-from vicinal.refine.training.config import RefinerValidationConfig
+from vicinal.refine.training.config import ValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.validation import RefinerValidation, SideFigures, choose_sides, fnir_at_fpir
+from vicinal.refine.training.validation import SideFigures, Validation, choose_sides, fnir_at_fpir
 
 scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
 
@@ -50,8 +50,8 @@ def blobs(
     )
 
 
-def validate(items: EmbeddingSet, **changes: Any) -> RefinerValidation:
-    return RefinerValidation(items, 4, RefinerValidationConfig(**changes), seed=0)
+def validate(items: EmbeddingSet, **changes: Any) -> Validation:
+    return Validation(items, 4, ValidationConfig(**changes), seed=0)
 
 
 def unchanged(rows: Any, _neighbors: Any, **_: bool) -> Any:
