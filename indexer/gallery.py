@@ -246,7 +246,7 @@ class Gallery:
             index: Factory string of the vector index, or `auto`.
             activate: Let searches use it, from their next request on.
         """
-        version = self.table.add_graph(graph)
+        version = self.table.add_neighbors(graph.ids, graph.similarities)
         self.pointer.keep_version(version)
         snapshot = self._derive(version, index=index, graph=graph)
         if activate:

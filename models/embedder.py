@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from PIL import Image
 
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decode_image
 from vicinal.models.errors import BundleError
 from vicinal.models.runtime import Device, open_session, session_provider
@@ -45,7 +45,9 @@ class Embedder:
         self.batch_size = batch_size
         self.limits = limits or DecodeLimits()
         self._threads = threads
-        self._session = open_session(bundle.backbone_path, device=device, threads=threads)
+        self._session = open_session(
+            bundle.backbone_path, bundle.manifest.files[BACKBONE_FILE], device=device, threads=threads
+        )
         self._input_name = self._session.get_inputs()[0].name
         self._check_width()
 

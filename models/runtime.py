@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,17 +20,21 @@ _CPU = "CPUExecutionProvider"
 logger = logging.getLogger(__name__)
 
 
-def open_session(path: Path, *, device: Device = "auto", threads: int = 0) -> ort.InferenceSession:
-    """Open an ONNX file.
+def open_session(
+    path: Path, sha256: str, *, device: Device = "auto", threads: int = 0
+) -> ort.InferenceSession:
+    """Open an ONNX file; ONNX Runtime sees its bytes only after they were compared with their checksum.
 
     Args:
         path: The ONNX file.
+        sha256: Hexadecimal SHA-256 that it must have.
         device: `cuda` asks for the GPU, `auto` takes it where there is one.
         threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
 
     Raises:
         MissingPackageError: ONNX Runtime is not installed.
-        BundleError: The file cannot be loaded, or `cuda` was asked for and is not to be had.
+        BundleError: The file is missing, damaged or cannot be loaded, or `cuda` was asked for and is not to
+            be had.
     """
     try:
         import onnxruntime as ort
@@ -38,9 +43,15 @@ def open_session(path: Path, *, device: Device = "auto", threads: int = 0) -> or
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    # Weights beside the file are looked for there, though it is given as bytes.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     wants_cuda = device == "cuda" or (device == "auto" and _CUDA in ort.get_available_providers())
     try:
-        session = ort.InferenceSession(str(path), options, providers=[_CUDA, _CPU] if wants_cuda else [_CPU])
+        session = ort.InferenceSession(
+            _checked_bytes(path, sha256), options, providers=[_CUDA, _CPU] if wants_cuda else [_CPU]
+        )
+    except BundleError:
+        raise
     except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
         raise BundleError(f"ONNX Runtime cannot load '{path}': {error}") from error
     _report_fallback(session_provider(session), device, wants_cuda)
@@ -50,6 +61,16 @@ def open_session(path: Path, *, device: Device = "auto", threads: int = 0) -> or
 def session_provider(session: ort.InferenceSession) -> str:
     """Name of the execution provider that a session really uses, such as `CPUExecutionProvider`."""
     return str(session.get_providers()[0])
+
+
+def _checked_bytes(path: Path, sha256: str) -> bytes:
+    try:
+        encoded = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"ONNX Runtime cannot load '{path}': {error}") from error
+    if hashlib.sha256(encoded).hexdigest() != sha256:
+        raise BundleError(f"ONNX Runtime cannot load '{path}': it is damaged or was changed")
+    return encoded
 
 
 def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:

@@ -28,7 +28,7 @@ from benchmarks.speed.query_stages import write_bundle
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.runtime import open_session
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
@@ -196,7 +196,7 @@ def _resnet50(folder: Path) -> Any:
         dynamo=True,
         verbose=False,
     )
-    return open_session(path, device="cpu", threads=1)
+    return open_session(path, sha256_of(path), device="cpu", threads=1)
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+import pyarrow as pa
+
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
@@ -90,7 +92,9 @@ def build_gallery(
     report = on_progress or (lambda _: None)
     clock = StageClock()
     with gallery.writing():
-        run = EmbeddingRun(gallery, embedder, RunOptions(max_failures=max_failures, workers=workers))
+        run = EmbeddingRun(
+            _Into(gallery, embedder), embedder, RunOptions(max_failures=max_failures, workers=workers)
+        )
         run.over(items, lambda done, total, failed: report(BuildProgress("embed", done, total, failed)))
         clock.lap("embed")
         graph = build_neighbor_graph(
@@ -103,6 +107,20 @@ def build_gallery(
         result = record_build(gallery, snapshot, clock, failures=run.failures, provider=embedder.provider)
         report(BuildProgress("publish", 1, 1, len(run.failures)))
     return result
+
+
+class _Into:
+    """Commits rows to a gallery that is held for writing."""
+
+    def __init__(self, gallery: Gallery, embedder: Embedder) -> None:
+        self.gallery, self.bundle, self.started = gallery, embedder.bundle, False
+
+    def __call__(self, rows: pa.Table) -> None:
+        if self.started:
+            self.gallery.append(rows)
+        else:
+            self.gallery.start(rows, bundle=self.bundle.fingerprint, bundle_name=self.bundle.name)
+            self.started = True
 
 
 def record_build(

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from vicinal.indexer.sources import SourceItem
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 
-__all__ = ["EmbeddingRun", "Failure", "RowSink", "RunOptions"]
+__all__ = ["EmbeddingRun", "Failure", "RunOptions"]
 
 # Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
@@ -31,16 +30,6 @@ class Failure:
     id: str
     path: str
     reason: str
-
-
-class RowSink(Protocol):
-    """Where finished rows go, such as a gallery that is held for writing."""
-
-    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
-        """Commit the first rows."""
-
-    def append(self, rows: pa.Table) -> None:
-        """Commit further rows."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +55,15 @@ class EmbeddingRun:
     """Embeds items into rows that nobody searches yet.
 
     Args:
-        sink: Where the rows go.
+        sink: Commits finished rows.
         embedder: Embedder of the bundle to use.
         options: How the run goes.
     """
 
-    def __init__(self, sink: RowSink, embedder: Embedder, options: RunOptions | None = None) -> None:
-        self.sink = sink
+    def __init__(
+        self, sink: Callable[[pa.Table], object], embedder: Embedder, options: RunOptions | None = None
+    ) -> None:
+        self._sink = sink
         self.embedder = embedder
         self.options = options or RunOptions()
         self.failures: list[Failure] = []
@@ -177,12 +168,8 @@ class EmbeddingRun:
             return
         rows = pa.concat_tables(self._rows)
         self._rows = []
-        if self._started:
-            self.sink.append(rows)
-        else:
-            bundle = self.embedder.bundle
-            self.sink.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
-            self._started = True
+        self._sink(rows)
+        self._started = True
 
 
 def _displayable(text: str) -> str:

@@ -25,10 +25,10 @@ from vicinal.indexer.jobs.build import StageClock, record_build
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure
 from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
 from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
+from vicinal.indexer.jobs.staging import Base, Staging, remove_leftovers
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import Sequences
-from vicinal.indexer.storage.staging import Base, Staging, remove_leftovers
 from vicinal.models.embedder import Embedder
 
 __all__ = ["Rebuild"]
@@ -181,9 +181,8 @@ class Rebuild:
         """Embed the items that are not staged yet."""
         todo = [item for item in items if item.id not in staged]
         self._counts = replace(self._counts, total=len(items), skipped=len(items) - len(todo))
-        run = EmbeddingRun(
-            self.staging, self.embedder, replace(self.plan.options, resumes=not self.staging.is_empty)
-        )
+        options = replace(self.plan.options, resumes=not self.staging.is_empty)
+        run = EmbeddingRun(self.staging.append, self.embedder, options)
         run.failures = self.failures
         readable = self._readable(todo)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.staging import Base
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import Sequences
-from vicinal.indexer.storage.staging import Base
 
 __all__ = ["LiveDiff", "contents_of", "live_diff"]
 

@@ -56,27 +56,14 @@ def add_source(
         BundleMismatchError: The gallery was embedded with another bundle.
         GalleryBusyError: Another job keeps writing.
     """
-    sink = _LiveSink(reader)
-    run = EmbeddingRun(sink, embedder, options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT))
+    done = LiveAddition()
+
+    def commit(rows: pa.Table) -> None:
+        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint)
+        done.n_added += change.n_added
+        done.n_replaced += len(change.replaced)
+
+    run = EmbeddingRun(commit, embedder, options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT))
     run.over(items, on_progress or (lambda _done, _total, _failed: None))
-    sink.done.failures = run.failures
-    return sink.done
-
-
-class _LiveSink:
-    """Takes finished rows into the gallery."""
-
-    def __init__(self, reader: GalleryReader) -> None:
-        self.reader = reader
-        self.done = LiveAddition()
-        self._bundle = ""
-
-    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
-        del bundle_name
-        self._bundle = bundle
-        self.append(rows)
-
-    def append(self, rows: pa.Table) -> None:
-        change = add_items(self.reader, rows, bundle=self._bundle)
-        self.done.n_added += change.n_added
-        self.done.n_replaced += len(change.replaced)
+    done.failures = run.failures
+    return done

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.views.snapshot import SnapshotManifest, read_manifest
+from vicinal.indexer.views.snapshot import SnapshotManifest, snapshot_manifest
 
 __all__ = ["Pruning", "READER_GRACE", "RetentionPolicy", "VersionSummary", "describe_versions", "prune"]
 
@@ -156,7 +156,7 @@ def _describe(
 
 def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
     try:
-        return read_manifest(gallery.snapshot_path(version))
+        return snapshot_manifest(gallery.snapshot_path(version))
     except GalleryError:
         return None
 

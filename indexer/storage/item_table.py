@@ -13,8 +13,7 @@ those at or above its counter. Lance may rewrite its files at any time without c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,11 +27,11 @@ import pyarrow.compute as pc
 from lance.fragment import write_fragments
 from lance.optimize import Compaction, CompactionOptions
 
-from vicinal.indexer.errors import FilterError, GalleryError, StorageError
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.errors import FilterError
 from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.indexer.storage.file_seals import FileSeals
 from vicinal.indexer.storage.files import sync_path
+from vicinal.indexer.storage.sealed_table import SealedTable, reason_of
+from vicinal.models.similarity import FloatArray
 
 __all__ = ["Difference", "ItemTable", "Sequences"]
 
@@ -61,7 +60,7 @@ class Difference:
     patched: pa.Table
 
 
-class ItemTable:
+class ItemTable(SealedTable):
     """The Lance data set of one gallery.
 
     Args:
@@ -70,9 +69,7 @@ class ItemTable:
     """
 
     def __init__(self, path: Path, gallery: str) -> None:
-        self.path = path
-        self.gallery = gallery
-        self._seals = FileSeals(path)
+        super().__init__(path, f"gallery '{gallery}'")
 
     def start(self, rows: pa.Table, identity: dict[str, str]) -> None:
         """Commit the first rows of a new generation, which earlier versions outlive.
@@ -83,27 +80,28 @@ class ItemTable:
         """
         numbered = _numbered(_stored(rows), first=0)
         described = numbered.replace_schema_metadata({_BUNDLE_KEY: json.dumps(identity)})
-        self._write(described, mode="overwrite" if self.path.exists() else "create")
+        self.write(described, mode="overwrite" if self.path.exists() else "create")
 
     def append(self, rows: pa.Table) -> None:
         """Commit further rows of the generation that `start` began."""
-        self._write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
+        self.write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
 
-    def add_graph(self, graph: NeighborGraph) -> int:
+    def add_neighbors(self, ids: npt.NDArray[np.int32], similarities: FloatArray) -> int:
         """Commit the neighbor lists of all rows of a generation, and give the version that holds them.
 
         Args:
-            graph: Neighbor graph over all rows, in order; positions are sequences in a new generation.
+            ids: (n, K) positions, which are sequences in a new generation; -1 for padding.
+            similarities: (n, K) float32.
         """
         table = self.latest()
         lists = {
-            "neighbor_ids": as_fixed_lists(graph.ids.astype(np.int64)),
-            "neighbor_similarities": as_fixed_lists(graph.similarities),
+            "neighbor_ids": as_fixed_lists(ids.astype(np.int64)),
+            "neighbor_similarities": as_fixed_lists(similarities),
         }
         columns = pa.table(lists)
         with self._committing():
             table.add_columns(columns.to_reader() if len(columns) else columns.schema)
-        self._sync(table, range(len(table.get_fragments())))
+        self.seal(table)
         return int(table.version)
 
     def change(self, version: int, rows: pa.Table | None, removed: Sequences) -> int:
@@ -130,11 +128,7 @@ class ItemTable:
                 removed_fragment_ids=emptied, updated_fragments=updated, new_fragments=added
             )
             changed = lance.LanceDataset.commit(table.uri, operation, read_version=table.version)
-        touched = {fragment.id for fragment in updated}
-        ids = [fragment.fragment_id for fragment in changed.get_fragments()]
-        # New fragments stand at the end.
-        new = range(len(ids) - len(added), len(ids))
-        self._sync(changed, [*new, *(place for place, one in enumerate(ids) if one in touched)])
+        self.seal(changed)
         return int(changed.version)
 
     def merge_small_files(self, version: int) -> int:
@@ -172,7 +166,7 @@ class ItemTable:
         rewritten = self.latest()
         if rewritten.version == before:
             return version
-        self._sync(rewritten, range(len(rewritten.get_fragments())))
+        self.seal(rewritten)
         return int(rewritten.version)
 
     def keep(self, name: str, version: int) -> None:
@@ -241,13 +235,13 @@ class ItemTable:
             next_number: Counter of sequences and patches at the earlier version.
 
         Raises:
-            GalleryError: A version is gone, or a file of the later one is damaged.
+            GalleryError: A version is gone, or a file that differs is damaged.
         """
         old, new = self.at(before), self.at(after)
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
         gone = [old_files[key] for key in old_files.keys() - new_files.keys()]
         came = [new_files[key] for key in new_files.keys() - old_files.keys()]
-        self._check([self._manifest_of(new), *self._files_of(came)], whole=False)
+        self._compare(self._files_of([*gone, *came]))
         left = np.sort(np.setdiff1d(_sequences(old, gone), _sequences(new, came), assume_unique=True))
         condition = f"sequence >= {next_number} OR patch >= {next_number}"
         rows = _read(new, _view_columns(new), condition, came).sort_by("sequence")
@@ -256,7 +250,7 @@ class ItemTable:
 
     def columns(self, version: int, names: list[str]) -> pa.Table:
         """Whole columns of a version, one row an item in gallery order."""
-        rows = self.at(version).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
+        rows = self.readable(version).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
         sequences = rows["sequence"].to_numpy()
         if (np.diff(sequences) < 0).any():
             rows = rows.take(np.argsort(sequences))
@@ -264,13 +258,12 @@ class ItemTable:
 
     def rows(self, version: int, sequences: Sequences) -> pa.Table:
         """Complete rows, by sequence."""
-        table = self.at(version)
-        self._check(self._files_of(table.get_fragments()), whole=False)
+        table = self.readable(version)
         return _read(table, table.schema.names, _one_of(sequences)).sort_by("sequence")
 
     def find(self, version: int, column: str, condition: str) -> list[Any]:
         """Values of a column where a condition holds, in no order."""
-        rows = self.at(version).to_table(columns=[column], filter=condition)
+        rows = self.readable(version).to_table(columns=[column], filter=condition)
         return list(rows[column].to_pylist())
 
     def matching(self, version: int, filter_expression: str) -> Sequences:
@@ -279,17 +272,17 @@ class ItemTable:
         Raises:
             FilterError: It is no expression, names unknown columns, or cannot be computed for a row.
         """
-        table = self.at(version)
+        table = self.readable(version)
         try:
             # In parentheses, so that nothing can follow the expression unnoticed.
             rows = table.to_table(columns=["sequence"], filter=f"({filter_expression})")
         except (OSError, RuntimeError, ValueError) as error:
-            raise FilterError(filter_expression, _reason(error)) from error
+            raise FilterError(filter_expression, reason_of(error)) from error
         return np.sort(rows["sequence"].to_numpy())
 
     def next_number(self, version: int) -> int:
         """Smallest number above all sequences and patches of a version."""
-        rows = self.at(version).to_table(columns=["sequence", "patch"])
+        rows = self.readable(version).to_table(columns=["sequence", "patch"])
         return (
             max((pc.max(rows[name]).as_py() for name in ("sequence", "patch") if len(rows)), default=-1) + 1
         )
@@ -297,29 +290,6 @@ class ItemTable:
     def identity(self, version: int) -> dict[str, str]:
         """Bundle fingerprint and name of a version."""
         return dict(json.loads(self.at(version).schema.metadata[_BUNDLE_KEY]))
-
-    def latest(self) -> Any:
-        """The data set at its newest version, which may be no part of the gallery yet.
-
-        Raises:
-            GalleryError: There is none, or it is damaged.
-        """
-        return self._open(None)
-
-    def at(self, version: int) -> Any:
-        """The data set at a version.
-
-        Raises:
-            GalleryError: There is no such version, or it is damaged.
-        """
-        return self._open(version)
-
-    def _open(self, version: int | None) -> Any:
-        try:
-            return lance.dataset(str(self.path), version=version)
-        except (OSError, ValueError) as error:
-            what = "the item table" if version is None else f"version {version}"
-            raise GalleryError(f"{what} of gallery '{self.gallery}' cannot be read: {error}") from error
 
     def _made_latest(self, version: int) -> Any:
         """The data set whose newest version is a given one, or a copy of it."""
@@ -329,56 +299,6 @@ class ItemTable:
         with self._committing():
             self.at(version).restore()
         return self.latest()
-
-    def _write(self, rows: pa.Table, mode: str) -> None:
-        with self._committing():
-            lance.write_dataset(rows, str(self.path), mode=mode)
-
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
-        try:
-            yield
-        except GalleryError:
-            raise
-        except (OSError, RuntimeError, ValueError) as error:
-            raise StorageError(f"gallery '{self.gallery}' cannot be written: {_reason(error)}") from error
-
-    def check(self, version: int) -> None:
-        """Compare every byte of the files that hold a version's rows.
-
-        Raises:
-            GalleryError: One of them is damaged.
-        """
-        table = self.at(version)
-        self._check([self._manifest_of(table), *self._files_of(table.get_fragments())], whole=True)
-
-    def _check(self, files: list[Path], *, whole: bool) -> None:
-        damaged = self._seals.damaged(files, whole=whole)
-        if damaged is not None:
-            raise GalleryError(
-                f"file '{damaged}' of gallery '{self.gallery}' is missing or damaged: "
-                "bring it back from a backup, or index the gallery again"
-            )
-
-    def _sync(self, table: Any, places: Iterable[int]) -> None:
-        """Bring a commit to the disk itself, which Lance leaves to the system."""
-        fragments = table.get_fragments()
-        files = [self._manifest_of(table), *self._files_of([fragments[place] for place in places])]
-        with self._committing():
-            for path in [*files, *{file.parent for file in files}]:
-                sync_path(path)
-            self._seals.add(files)
-
-    def _manifest_of(self, table: Any) -> Path:
-        return self.path / "_versions" / f"{2**64 - 1 - table.version}.manifest"
-
-    def _files_of(self, fragments: Iterable[Any]) -> list[Path]:
-        files = []
-        for fragment in fragments:
-            deletions = fragment.deletion_file()
-            files += [self.path / "data" / one.path for one in fragment.metadata.files]
-            files += [self.path / deletions] if deletions else []
-        return files
 
 
 def _numbered(rows: pa.Table, first: int) -> pa.Table:
@@ -438,9 +358,3 @@ def _read(
 
 def _one_of(sequences: Sequences) -> str:
     return f"sequence IN ({', '.join(map(str, sequences.tolist()))})"
-
-
-def _reason(error: Exception) -> str:
-    """What Lance says, without the place in its own source."""
-    text = str(error).partition(", /")[0]
-    return " ".join(text.split())[:300]

@@ -13,23 +13,26 @@ and never changed, so that a version can be refined with a new refiner while it 
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
-from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
-from vicinal.indexer.storage.files import sync_path
-from vicinal.indexer.storage.seals import FileSeal, is_intact, is_whole, seal_of
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.graph.vector_index import VectorIndex
+from vicinal.indexer.storage.seals import FileSeal
+from vicinal.indexer.views.derived_files import (
+    DerivedFiles,
+    DerivedManifest,
+    appearing,
+    read_manifest,
+    write_derived,
+)
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
@@ -92,24 +95,18 @@ class RefinementPlan:
                 write_refined(snapshot, self.refiner, n_steps, on_progress=on_progress)
 
 
-class RefinedManifest(BaseModel):
-    """Content of `refined.json`.
+class RefinedManifest(DerivedManifest):
+    """Content of `refined.json`, beside what `DerivedManifest` says.
 
     Attributes:
         refiner: Fingerprint of the refiner.
         n_steps: Steps that the items were refined in.
         n_neighbors: Neighbors k of a context.
-        index: Kind of the vector index.
-        files: What each file must look like.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     refiner: str
     n_steps: int
     n_neighbors: int
-    index: str
-    files: dict[str, FileSeal]
 
 
 class RefinedSnapshot:
@@ -122,17 +119,17 @@ class RefinedSnapshot:
         index: Vector index over them.
     """
 
-    def __init__(self, path: Path, manifest: RefinedManifest, contexts: npt.NDArray[np.int32]) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.embeddings: FloatArray = _map(path, "refined")
-        self.graph = NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
-        self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
-        self._contexts = contexts
+    def __init__(self, files: DerivedFiles[RefinedManifest], snapshot: Snapshot) -> None:
+        self.path = files.path
+        self.manifest = files.manifest
+        self.embeddings: FloatArray = files.array("refined")
+        self.graph = files.graph()
+        self.index: VectorIndex = files.index(_INDEX)
+        self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod
     def open(cls, snapshot: Snapshot, refiner: str, n_steps: int) -> Self | None:
-        """Open the items of a version that were refined so, after comparing samples of every file.
+        """Open the items of a version that were refined so, after comparing the files with their seals.
 
         Args:
             snapshot: The version.
@@ -148,8 +145,7 @@ class RefinedSnapshot:
         path = _folder(snapshot.path, refiner, n_steps)
         if not path.is_dir():
             return None
-        manifest = _checked(path, is_intact)
-        return cls(path, manifest, snapshot.neighbor_ids[:, : manifest.n_neighbors])
+        return cls(_checked(path, whole=False), snapshot)
 
     def users_of(self, positions: Positions) -> Positions:
         """Ascending positions of the items that have one of some items in their context."""
@@ -184,17 +180,27 @@ def write_refined(
         snapshot.embeddings, snapshot.neighbor_ids, n_steps=n_steps, on_progress=on_progress
     )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)
-    staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    staging.mkdir(parents=True)
-    fields = {"refiner": refiner.fingerprint, "n_steps": n_steps, "n_neighbors": refiner.n_neighbors}
-    try:
-        _write_files(staging, embeddings, snapshot.manifest.index, fields)
-        shutil.rmtree(path, ignore_errors=True)
-        staging.rename(path)
-        sync_path(path.parent)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return RefinedSnapshot(path, _checked(path, is_intact), snapshot.neighbor_ids[:, : refiner.n_neighbors])
+
+    def manifest(kind: str, seals: dict[str, FileSeal]) -> RefinedManifest:
+        return RefinedManifest(
+            refiner=refiner.fingerprint,
+            n_steps=n_steps,
+            n_neighbors=refiner.n_neighbors,
+            index=kind,
+            files=seals,
+        )
+
+    with appearing(path) as staging:
+        write_derived(
+            staging,
+            (_INDEX, _MANIFEST),
+            embeddings,
+            build_neighbor_graph(embeddings),
+            {"refined": embeddings},
+            index=snapshot.manifest.index,
+            manifest=manifest,
+        )
+    return RefinedSnapshot(_checked(path, whole=False), snapshot)
 
 
 def refinement_name(refiner: str, n_steps: int) -> str:
@@ -214,7 +220,7 @@ def check_refined(snapshot_path: Path) -> None:
         GalleryError: A file is missing or damaged.
     """
     for folder in _refined_folders(snapshot_path):
-        _checked(folder, is_whole)
+        _checked(folder, whole=True)
 
 
 def refined_folders(snapshot_path: Path, *, whole: bool) -> list[Path]:
@@ -240,7 +246,7 @@ def _refined_folders(snapshot_path: Path) -> list[Path]:
 
 def _is_whole(path: Path) -> bool:
     try:
-        _checked(path, is_whole)
+        _checked(path, whole=True)
     except GalleryError:
         return False
     return True
@@ -250,32 +256,7 @@ def _folder(snapshot_path: Path, refiner: str, n_steps: int) -> Path:
     return snapshot_path / f"{_PREFIX}{refiner}-{n_steps}"
 
 
-def _write_files(staging: Path, embeddings: FloatArray, index: str, fields: dict[str, Any]) -> None:
-    graph = build_neighbor_graph(embeddings)
-    np.save(staging / "refined.npy", embeddings)
-    np.save(staging / "neighbor_ids.npy", graph.ids)
-    np.save(staging / "neighbor_similarities.npy", graph.similarities)
-    vector_index = FaissIndex.build(embeddings, index)
-    vector_index.save(staging / _INDEX)
-    files = {file.name: seal_of(file) for file in sorted(staging.iterdir())}
-    manifest = RefinedManifest(**fields, index=vector_index.spec, files=files)
-    (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    for file in (*staging.iterdir(), staging):
-        sync_path(file)
-
-
-def _checked(path: Path, fits: Callable[[Path, FileSeal], bool]) -> RefinedManifest:
-    file = path / _MANIFEST
-    try:
-        manifest = RefinedManifest.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
-    damaged = [name for name, seal in manifest.files.items() if not fits(path / name, seal)]
-    if damaged:
-        raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
-    return manifest
-
-
-def _map(path: Path, name: str) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-    return array
+def _checked(path: Path, *, whole: bool) -> DerivedFiles[RefinedManifest]:
+    files = DerivedFiles(path, read_manifest(path / _MANIFEST, RefinedManifest))
+    files.check(whole=whole)
+    return files

@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +31,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
-from vicinal.indexer.storage.files import storing, sync_path
-from vicinal.indexer.storage.seals import (
-    FileSeal,
-    is_checked_since_boot,
-    is_intact,
-    is_whole,
-    note_checked,
-    seal_of,
+from vicinal.indexer.graph.vector_index import VectorIndex
+from vicinal.indexer.storage.seals import FileSeal, is_checked_since_boot, note_checked
+from vicinal.indexer.views.derived_files import (
+    DerivedFiles,
+    DerivedManifest,
+    appearing,
+    read_manifest,
+    write_derived,
 )
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.k_reciprocal import DEFAULT_K1, ItemLists, ReciprocalGraph, reciprocal_encodings
@@ -57,7 +54,7 @@ __all__ = [
     "SnapshotRows",
     "intact_graph",
     "items_at",
-    "read_manifest",
+    "snapshot_manifest",
     "write_snapshot",
 ]
 
@@ -70,20 +67,16 @@ _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _LEFTOVER_SECONDS = 24 * 3600
 
 
-class SnapshotManifest(BaseModel):
-    """Content of `snapshot.json`.
+class SnapshotManifest(DerivedManifest):
+    """Content of `snapshot.json`, beside what `DerivedManifest` says.
 
     Attributes:
         version: Version of the gallery table.
         bundle: Fingerprint of the bundle that embedded the items.
         bundle_name: Its name, for people.
-        index: Kind of the vector index.
         next_number: Rows of the table with a sequence or patch from this number on came later.
         encodings_k1: Reciprocal neighbors that the encodings were made with.
-        files: What each file must look like.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: int
     bundle: str
@@ -91,10 +84,8 @@ class SnapshotManifest(BaseModel):
     dim: int
     n_items: int
     n_labels: int
-    index: str
     next_number: int
     encodings_k1: int
-    files: dict[str, FileSeal]
 
 
 @dataclass(frozen=True)
@@ -127,29 +118,29 @@ class Snapshot:
         index: Vector index over `embeddings`.
     """
 
-    def __init__(self, path: Path, manifest: SnapshotManifest) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.embeddings: FloatArray = _map(path, "embeddings")
-        self.sequences: npt.NDArray[np.int64] = _map(path, "sequences")
-        self.neighbor_ids: npt.NDArray[np.int32] = _map(path, "neighbor_ids")
-        self.neighbor_similarities: FloatArray = _map(path, "neighbor_similarities")
-        self.encodings = SparseRows(*(_map(path, name) for name in _ENCODINGS))
-        self.index: VectorIndex = FaissIndex.open(path / _INDEX, manifest.index)
-        self.item_table = _read_items(path / _ITEMS)
+    def __init__(self, files: DerivedFiles[SnapshotManifest]) -> None:
+        self.path = files.path
+        self.manifest = files.manifest
+        self.embeddings: FloatArray = files.array("embeddings")
+        self.sequences: npt.NDArray[np.int64] = files.array("sequences")
+        graph = files.graph()
+        self.neighbor_ids: npt.NDArray[np.int32] = graph.ids
+        self.neighbor_similarities: FloatArray = graph.similarities
+        self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
+        self.index: VectorIndex = files.index(_INDEX)
+        self.item_table = files.table(_ITEMS)
+        self._files = files
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a snapshot after comparing size and sample blocks of every file, and small files in full.
+        """Open a snapshot after comparing its files with their seals.
 
         Raises:
             GalleryError: A file is missing, damaged or of another version than the rest.
         """
-        manifest = read_manifest(path)
-        damaged = _unlike(path, manifest, is_intact)
-        if damaged:
-            raise GalleryError(f"snapshot file '{path / damaged[0]}' is missing or damaged")
-        return cls(path, manifest)
+        files = _files(path)
+        files.check(whole=False)
+        return cls(files)
 
     def __len__(self) -> int:
         return self.manifest.n_items
@@ -165,9 +156,7 @@ class Snapshot:
         Raises:
             GalleryError: A file is damaged.
         """
-        damaged = _unlike(self.path, self.manifest, is_whole)
-        if damaged:
-            raise GalleryError(f"snapshot file '{self.path / damaged[0]}' is missing or damaged")
+        self._files.check(whole=True)
         note_checked(self.path / _CHECKED)
 
     @property
@@ -202,13 +191,11 @@ def items_at(
 def intact_graph(path: Path) -> NeighborGraph | None:
     """Neighbor graph of a snapshot whose other files may be damaged; None where its own are."""
     try:
-        manifest = read_manifest(path)
+        files = _files(path)
     except GalleryError:
         return None
-    damaged = _unlike(path, manifest, is_whole)
-    if {"neighbor_ids.npy", "neighbor_similarities.npy"} & set(damaged):
-        return None
-    return NeighborGraph(_map(path, "neighbor_ids"), _map(path, "neighbor_similarities"))
+    damaged = {"neighbor_ids.npy", "neighbor_similarities.npy"} & {*files.damaged(whole=True)}
+    return None if damaged else files.graph()
 
 
 def write_snapshot(
@@ -226,63 +213,49 @@ def write_snapshot(
     Raises:
         StorageError: The disk refuses.
     """
-    # Names of their own: two processes may find the same version damaged at the same time.
-    token = secrets.token_hex(4)
-    staging, damaged = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
-    try:
-        with storing(f"version '{path}'"):
-            staging.mkdir(parents=True)
-            _remove_leftovers(path.parent)
-            _write_files(staging, rows, index, fields)
-            for folder in kept:
-                # Links, so that a crash leaves them where they are.
-                shutil.copytree(folder, staging / folder.name, copy_function=os.link)
-            if path.exists():
-                path.rename(damaged)
-            staging.rename(path)
-            sync_path(path.parent)
-    finally:
-        for folder in (staging, damaged):
-            shutil.rmtree(folder, ignore_errors=True)
+    with appearing(path) as staging:
+        _remove_leftovers(path.parent)
+        _write_files(staging, rows, index, fields)
+        for folder in kept:
+            # Links, so that a crash leaves them where they are.
+            shutil.copytree(folder, staging / folder.name, copy_function=os.link)
     return Snapshot.open(path)
 
 
 def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
     encodings = _encodings(rows)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "embeddings": rows.embeddings,
-        "sequences": rows.sequences,
-        "neighbor_ids": rows.graph.ids,
-        "neighbor_similarities": rows.graph.similarities,
-        **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
-    }
-    for name, array in arrays.items():
-        np.save(staging / f"{name}.npy", array)
     _write_items(staging / _ITEMS, rows.items)
-    vector_index = FaissIndex.build(rows.embeddings, index)
-    vector_index.save(staging / _INDEX)
-    manifest = SnapshotManifest(
-        **fields,
-        dim=rows.embeddings.shape[1],
-        n_items=len(rows.embeddings),
-        n_labels=pc.count_distinct(rows.items["label"]).as_py(),
-        index=vector_index.spec,
-        encodings_k1=DEFAULT_K1,
-        files={file.name: seal_of(file) for file in sorted(staging.iterdir())},
+
+    def manifest(kind: str, seals: dict[str, FileSeal]) -> SnapshotManifest:
+        return SnapshotManifest(
+            **fields,
+            dim=rows.embeddings.shape[1],
+            n_items=len(rows.embeddings),
+            n_labels=pc.count_distinct(rows.items["label"]).as_py(),
+            index=kind,
+            encodings_k1=DEFAULT_K1,
+            files=seals,
+        )
+
+    write_derived(
+        staging,
+        (_INDEX, _MANIFEST),
+        rows.embeddings,
+        rows.graph,
+        {
+            "embeddings": rows.embeddings,
+            "sequences": rows.sequences,
+            **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
+        },
+        index=index,
+        manifest=manifest,
     )
-    (staging / _MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     note_checked(staging / _CHECKED)
-    for file in (*staging.iterdir(), staging):
-        sync_path(file)
 
 
 def _encodings(rows: SnapshotRows) -> SparseRows:
     lists = ItemLists(rows.embeddings, rows.graph.ids, rows.graph.similarities)
     return reciprocal_encodings(ReciprocalGraph(lists, len(rows.embeddings), DEFAULT_K1))
-
-
-def _unlike(path: Path, manifest: SnapshotManifest, fits: Callable[[Path, FileSeal], bool]) -> list[str]:
-    return [name for name, seal in manifest.files.items() if not fits(path / name, seal)]
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -294,28 +267,19 @@ def _remove_leftovers(folder: Path) -> None:
                 shutil.rmtree(staging, ignore_errors=True)
 
 
-def _map(path: Path, name: str) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-    return array
-
-
 def _write_items(path: Path, items: pa.Table) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
         writer.write_table(items.combine_chunks())
 
 
-def _read_items(path: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+def _files(path: Path) -> DerivedFiles[SnapshotManifest]:
+    return DerivedFiles(path, snapshot_manifest(path))
 
 
-def read_manifest(path: Path) -> SnapshotManifest:
+def snapshot_manifest(path: Path) -> SnapshotManifest:
     """Manifest of the snapshot in a folder.
 
     Raises:
         GalleryError: It is missing or damaged.
     """
-    file = path / _MANIFEST
-    try:
-        return SnapshotManifest.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
+    return read_manifest(path / _MANIFEST, SnapshotManifest)

@@ -16,7 +16,7 @@ import onnx
 import torch
 from onnx.external_data_helper import set_external_data
 
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.errors import BundleError
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.runtime import open_session
@@ -180,7 +180,8 @@ def _check_parity(network: ContextRefinerNetwork, bundle: ModelBundle) -> None:
 
 def _run_onnx(bundle: ModelBundle, inputs: dict[str, npt.NDArray[Any]]) -> list[FloatArray]:
     try:
-        session = open_session(bundle.path / REFINER_FILE, device="cpu", threads=1)
+        path = bundle.path / REFINER_FILE
+        session = open_session(path, sha256_of(path), device="cpu", threads=1)
         return list(session.run(None, inputs))
     except BundleError as error:
         raise RefinementError(str(error)) from error

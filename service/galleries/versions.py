@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.views.snapshot import read_manifest
+from vicinal.indexer.views.snapshot import snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.thresholds.store import CalibrationStore
 
@@ -39,7 +39,7 @@ def bundle_of(gallery: Gallery, version: int) -> str:
         VersionNotFoundError: There is no such version.
     """
     try:
-        return read_manifest(gallery.snapshot_path(version)).bundle
+        return snapshot_manifest(gallery.snapshot_path(version)).bundle
     except GalleryError:
         # It is missing or damaged: the version is made again, or there is none.
         return gallery.snapshot(version).manifest.bundle

@@ -15,8 +15,8 @@ from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import Rebuild
 from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress
+from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.sources import read_source
-from vicinal.indexer.storage.staging import Staging
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.version_comparison import ComparisonPlan

@@ -26,14 +26,14 @@ from lance.fragment import LanceFragment
 
 from tests.crash.steps import Held, Step
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs import changes
+from vicinal.indexer.jobs import changes, staging
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.index_job import Rebuild
 from vicinal.indexer.jobs.index_plan import RebuildPlan
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage import item_table, staging
+from vicinal.indexer.storage import item_table
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.cli.main import main

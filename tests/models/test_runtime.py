@@ -10,18 +10,22 @@ import onnxruntime
 import pytest
 
 from vicinal.models import runtime
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, sha256_of
 from vicinal.models.errors import BundleError, MissingPackageError
 from vicinal.models.runtime import open_session, session_provider
 
 
+def _backbone(bundle: ModelBundle) -> tuple[Path, str]:
+    return bundle.backbone_path, bundle.manifest.files[BACKBONE_FILE]
+
+
 def test_session_on_cpu_reports_the_cpu(tiny_bundle: ModelBundle) -> None:
-    session = open_session(tiny_bundle.backbone_path, device="cpu", threads=1)
+    session = open_session(*_backbone(tiny_bundle), device="cpu", threads=1)
     assert session_provider(session) == "CPUExecutionProvider"
 
 
 def test_auto_takes_a_provider_that_is_there(tiny_bundle: ModelBundle) -> None:
-    session = open_session(tiny_bundle.backbone_path)
+    session = open_session(*_backbone(tiny_bundle))
     assert session_provider(session) in onnxruntime.get_available_providers()
 
 
@@ -32,7 +36,7 @@ def test_auto_takes_a_provider_that_is_there(tiny_bundle: ModelBundle) -> None:
 def test_cuda_that_is_not_to_be_had_is_refused(tiny_bundle: ModelBundle) -> None:
     """Whoever asks for the GPU never gets the CPU in silence."""
     with pytest.raises(BundleError, match=r"vicinal\[gpu\]"):
-        open_session(tiny_bundle.backbone_path, device="cuda")
+        open_session(*_backbone(tiny_bundle), device="cuda")
 
 
 @pytest.mark.skipif(
@@ -46,7 +50,7 @@ def test_auto_logs_the_fallback_to_cpu(
     offered = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: offered)
     with caplog.at_level(logging.WARNING, logger=runtime.logger.name):
-        open_session(tiny_bundle.backbone_path)
+        open_session(*_backbone(tiny_bundle))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "fell back to CPUExecutionProvider" in caplog.text
 
@@ -56,12 +60,21 @@ def test_file_that_is_no_network_is_named(tmp_path: Path, content: bytes) -> Non
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
     with pytest.raises(BundleError, match=r"cannot load '.*broken\.onnx'"):
-        open_session(path, device="cpu")
+        open_session(path, sha256_of(path), device="cpu")
+
+
+def test_a_network_that_was_changed_is_refused(tiny_bundle: ModelBundle, tmp_path: Path) -> None:
+    """Also between the opening of its bundle and its own."""
+    encoded = bytearray(tiny_bundle.backbone_path.read_bytes())
+    encoded[len(encoded) // 2] ^= 1
+    (tmp_path / "changed.onnx").write_bytes(encoded)
+    with pytest.raises(BundleError, match=r"changed\.onnx': it is damaged or was changed"):
+        open_session(tmp_path / "changed.onnx", _backbone(tiny_bundle)[1], device="cpu")
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"gone\.onnx"):
-        open_session(tmp_path / "gone.onnx", device="cpu")
+        open_session(tmp_path / "gone.onnx", "0" * 64, device="cpu")
 
 
 def test_missing_onnxruntime_says_what_to_install(
@@ -69,5 +82,5 @@ def test_missing_onnxruntime_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingPackageError, match=r"vicinal\[cpu\]") as caught:
-        open_session(tiny_bundle.backbone_path)
+        open_session(*_backbone(tiny_bundle))
     assert (caught.value.package, caught.value.extra) == ("onnxruntime", "cpu")

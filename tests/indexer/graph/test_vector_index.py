@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vicinal.indexer.errors import GalleryError
+from tests.disks import short_files
+from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, choose_factory
+from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray, normalize
 
 DIM = 32
@@ -31,6 +33,11 @@ def _nearest(queries: FloatArray, embeddings: FloatArray, n: int) -> npt.NDArray
 def _recall(found: npt.NDArray[np.int64], nearest: npt.NDArray[np.int64]) -> float:
     kept = [np.isin(row, candidates).mean() for row, candidates in zip(nearest, found, strict=True)]
     return float(np.mean(kept))
+
+
+def _saved(index: FaissIndex, path: Path) -> FaissIndex:
+    index.save(path)
+    return FaissIndex.open(path, index.spec, FileSeal.of(path))
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +130,7 @@ def test_too_few_candidates_fail_the_recall_check(
 def test_opened_index_gives_identical_results(
     index: FaissIndex, embeddings: FloatArray, tmp_path: Path
 ) -> None:
-    index.save(tmp_path / "saved.index")
-    opened = FaissIndex.open(tmp_path / "saved.index", index.spec)
+    opened = _saved(index, tmp_path / "saved.index")
     assert opened.spec == index.spec
     assert np.array_equal(opened.search(embeddings[:50], 20), index.search(embeddings[:50], 20))
 
@@ -132,8 +138,7 @@ def test_opened_index_gives_identical_results(
 def test_opened_large_index_gives_identical_results(
     large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray], tmp_path: Path
 ) -> None:
-    large_index.save(tmp_path / "saved.index")
-    opened = FaissIndex.open(tmp_path / "saved.index", large_index.spec)
+    opened = _saved(large_index, tmp_path / "saved.index")
     queries = clustered[1]
     assert np.array_equal(opened.search(queries, 50), large_index.search(queries, 50))
 
@@ -182,27 +187,16 @@ def test_factory_string_that_faiss_cannot_build_is_refused(factory: str, embeddi
         FaissIndex.build(embeddings[:50], factory)
 
 
-def test_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match=r"absent\.index' cannot be read"):
-        FaissIndex.open(tmp_path / "absent.index", "Flat")
-
-
-@pytest.mark.parametrize("content", [b"", b"no index", bytes(4096), b"\xff" * 4096])
-@pytest.mark.parametrize("spec", ["Flat", "IVF8,Flat"])
-def test_file_that_is_no_index_is_refused(tmp_path: Path, content: bytes, spec: str) -> None:
-    (tmp_path / "damaged.index").write_bytes(content)
-    with pytest.raises(GalleryError, match=r"damaged\.index' cannot be read"):
-        FaissIndex.open(tmp_path / "damaged.index", spec)
-
-
-@given(share=st.floats(0.0, 0.999))
-@settings(max_examples=25, deadline=None)
-def test_index_that_breaks_off_anywhere_is_refused(
-    index: FaissIndex, tmp_path_factory: pytest.TempPathFactory, share: float
-) -> None:
-    path = tmp_path_factory.mktemp("cut") / "cut.index"
+def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
+    path = tmp_path / "absent.index"
     index.save(path)
-    encoded = path.read_bytes()
-    path.write_bytes(encoded[: int(share * len(encoded))])
-    with pytest.raises(GalleryError):
-        FaissIndex.open(path, index.spec)
+    seal = FileSeal.of(path)
+    path.unlink()
+    with pytest.raises(GalleryError, match=r"absent\.index' is missing or damaged"):
+        FaissIndex.open(path, index.spec, seal)
+
+
+@pytest.mark.parametrize("longest", [0, 1, 25, 31, 45, 4096])
+def test_an_index_that_finds_no_room_is_an_error(index: FaissIndex, tmp_path: Path, longest: int) -> None:
+    with short_files(longest), pytest.raises(StorageError, match=r"full\.index' cannot be written"):
+        index.save(tmp_path / "full.index")

@@ -22,9 +22,9 @@ from vicinal.indexer.jobs.index_job import Rebuild
 from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
 from vicinal.indexer.jobs.preparation import as_rows, prepare_item
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
+from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
-from vicinal.indexer.storage.staging import Staging
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 

@@ -15,8 +15,8 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import Rebuild
 from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildResult
+from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.staging import Staging
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from vicinal.indexer.errors import FilterError, GalleryError
-from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.storage.item_table import Difference, ItemTable
 
@@ -71,10 +71,8 @@ def table(tmp_path: Path) -> ItemTable:
 @pytest.fixture
 def built(table: ItemTable) -> int:
     n = len(IDS)
-    empty = NeighborGraph(
-        np.full((n, N_NEIGHBORS), -1, np.int32), np.full((n, N_NEIGHBORS), -np.inf, np.float32)
-    )
-    return table.add_graph(empty)
+    ids = np.full((n, N_NEIGHBORS), -1, np.int32)
+    return table.add_neighbors(ids, np.full((n, N_NEIGHBORS), -np.inf, np.float32))
 
 
 def test_rows_are_numbered_in_order_over_several_commits(table: ItemTable, built: int) -> None:
@@ -221,7 +219,7 @@ def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: i
 
 
 def test_a_missing_table_is_an_error_of_the_gallery(tmp_path: Path) -> None:
-    with pytest.raises(GalleryError, match="item table of gallery 'shoes' cannot be read"):
+    with pytest.raises(GalleryError, match="gallery 'shoes' cannot be read"):
         ItemTable(tmp_path / "absent", "shoes").latest()
 
 

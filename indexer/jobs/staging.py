@@ -3,8 +3,8 @@
 <gallery>/staging/<name>/
   lock          held by the one process that builds
   begun.json    bundle, and which state the gallery was in when the job began
-  base.arrow    the items of that state
-  rows.lance    finished rows
+  base.arrow    the items of that state; begun.json holds its seal
+  rows.lance    finished rows, and rows.seals what their files must look like
 
 Searches, live changes and other index jobs do not see any of it.
 """
@@ -12,31 +12,31 @@ Searches, live changes and other index jobs do not see any of it.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import as_matrix
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, write_atomically
+from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
+from vicinal.indexer.storage.sealed_table import SealedTable
+from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Base", "Staging", "remove_leftovers"]
 
+logger = logging.getLogger(__name__)
 _BATCH = 8192
-_BUNDLE = "bundle"
-_NUMBER = "next_number"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Staging:
         self.gallery = gallery
         self.name = name
         self.path = gallery.path / "staging" / name
+        self._begun_path = self.path / "begun.json"
+        self._base_path = self.path / "base.arrow"
+        self._rows = SealedTable(self.path / "rows.lance", f"staged rows of gallery '{gallery.name}'")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -80,63 +83,75 @@ class Staging:
             yield
 
     def begin(self, bundle: str) -> None:
-        """Go on with the rows of an earlier attempt, or begin anew when those are of another bundle."""
-        if self._begun().get(_BUNDLE) != bundle:
+        """Go on with what an earlier attempt has staged, unless it is damaged or of another bundle."""
+        if self._begun().get("bundle") != bundle:
+            self.begin_anew(bundle)
+            return
+        try:
+            self.base()
+            if self._rows.is_begun:
+                self._rows.readable()
+        except GalleryError as damage:
+            logger.warning("%s; what was staged is made again", damage)
             self.begin_anew(bundle)
 
     def begin_anew(self, bundle: str) -> None:
         """Begin without what earlier attempts have staged."""
-        shutil.rmtree(self._rows_path, ignore_errors=True)
-        (self.path / "base.arrow").unlink(missing_ok=True)
+        self._rows.remove()
+        self._base_path.unlink(missing_ok=True)
         self._note(bundle=bundle)
 
     def base(self) -> Base | None:
-        """The state of the gallery when the job began, or None before it was noted."""
-        path = self.path / "base.arrow"
+        """The state of the gallery when the job began, or None before it was noted.
+
+        Raises:
+            GalleryError: The file of it is damaged.
+        """
         begun = self._begun()
-        if _NUMBER not in begun or not path.is_file():
+        if "base" not in begun:
             return None
-        return Base(pa.feather.read_table(path), begun["token"], int(begun[_NUMBER]))
+        if not FileSeal.model_validate(begun["base"]).fits(self._base_path, whole=True):
+            raise GalleryError(f"'{self._base_path}' is missing or damaged")
+        return Base(pa.feather.read_table(self._base_path), begun["token"], int(begun["next_number"]))
 
     def note_base(self, base: Base) -> None:
         """Note the state of the gallery when the job began."""
-        partial = self.path / "base.arrow.partial"
-        with storing(f"staged rows of gallery '{self.gallery.name}'"):
-            pa.feather.write_feather(base.contents, partial)
-            partial.replace(self.path / "base.arrow")
-        self._note(**{**self._begun(), "token": base.token, _NUMBER: base.next_number})
+        with storing(f"'{self._base_path}'"):
+            pa.feather.write_feather(base.contents, self._base_path)
+            sync_path(self._base_path)
+            seal = FileSeal.of(self._base_path).model_dump()
+        numbers = {"token": base.token, "next_number": base.next_number}
+        self._note(**{**self._begun(), **numbers, "base": seal})
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no rows."""
-        return not self._is_begun or self._rows().count_rows() == 0
-
-    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
-        """Commit the first rows."""
-        del bundle, bundle_name  # noted by `begin`, and given again when the rows are published
-        self._commit(rows)
+        return not self._rows.is_begun or self._rows.latest().count_rows() == 0
 
     def append(self, rows: pa.Table) -> None:
-        """Commit further rows.
+        """Commit rows.
 
         Raises:
             GalleryError: The gallery was deleted.
             StorageError: The disk refuses.
         """
-        self._commit(rows)
+        if not self._begun_path.is_file():
+            raise GalleryError(f"gallery '{self.gallery.name}' was deleted while it was indexed")
+        self._rows.write(rows, "append" if self._rows.is_begun else "create")
+        self._rows.seal(self._rows.latest())
 
     def ids(self) -> list[str]:
         """Ids of the rows, in order."""
-        return [] if self.is_empty else list(self._rows().to_table(columns=["id"])["id"].to_pylist())
+        return [] if self.is_empty else list(self._rows.readable().to_table(columns=["id"])["id"].to_pylist())
 
     def embeddings(self) -> FloatArray:
         """(n, d) float32 embeddings of the rows, in order."""
-        embeddings: FloatArray = as_matrix(self._rows().to_table(columns=["embedding"])["embedding"])
+        embeddings: FloatArray = as_matrix(self._rows.readable().to_table(columns=["embedding"])["embedding"])
         return embeddings
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows in order, some thousands at a time."""
-        for batch in self._rows().to_batches(batch_size=_BATCH, scan_in_order=True):
+        for batch in self._rows.readable().to_batches(batch_size=_BATCH, scan_in_order=True):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
@@ -153,48 +168,21 @@ class Staging:
         stays = pc.invert(pc.is_in(before, pa.array(list(ids), pa.string())))
         gone = before.filter(pc.invert(stays)).to_pylist()
         for start in range(0, len(gone), _BATCH):
-            self._rows().delete(f"id IN ({', '.join(map(_quoted, gone[start : start + _BATCH]))})")
+            self._rows.delete(f"id IN ({', '.join(map(_quoted, gone[start : start + _BATCH]))})")
         return np.flatnonzero(stays.to_numpy(zero_copy_only=False))
 
     def remove(self) -> None:
         """Remove everything: the job is over."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    @property
-    def _rows_path(self) -> Path:
-        return self.path / "rows.lance"
-
-    def _rows(self) -> Any:
-        try:
-            return lance.dataset(str(self._rows_path))
-        except (OSError, ValueError) as error:
-            raise GalleryError(self._unusable("read", error)) from error
-
-    def _commit(self, rows: pa.Table) -> None:
-        if not (self.path / "begun.json").is_file():
-            raise GalleryError(f"gallery '{self.gallery.name}' was deleted while it was indexed")
-        mode = "append" if self._is_begun else "create"
-        try:
-            lance.write_dataset(rows, str(self._rows_path), mode=mode)
-        except (OSError, ValueError) as error:
-            raise StorageError(self._unusable("written", error)) from error
-
-    @property
-    def _is_begun(self) -> bool:
-        """Whether anything was committed; a first commit that was cut short leaves files, but no version."""
-        return any((self._rows_path / "_versions").glob("*.manifest"))
-
-    def _unusable(self, verb: str, error: Exception) -> str:
-        return f"staged rows of gallery '{self.gallery.name}' cannot be {verb}: {error}"
-
     def _begun(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.path / "begun.json").read_text(encoding="utf-8")))
+            return dict(json.loads(self._begun_path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
 
     def _note(self, **fields: Any) -> None:
-        write_atomically(self.path / "begun.json", json.dumps(fields) + "\n")
+        write_atomically(self._begun_path, json.dumps(fields) + "\n")
 
 
 def remove_leftovers(gallery: Gallery, *, but: str) -> None:

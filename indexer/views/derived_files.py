@@ -1,0 +1,172 @@
+"""Derived files: a folder that is made of a version's rows at once, sealed, and never changed afterwards.
+
+No reader gets a file of it that was not compared with its seal; see `storage.seals`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
+from vicinal.indexer.storage.files import storing, sync_path
+from vicinal.indexer.storage.seals import FileSeal
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["DerivedFiles", "DerivedManifest", "appearing", "read_manifest", "write_derived"]
+
+_GRAPH = ("neighbor_ids", "neighbor_similarities")
+
+
+class DerivedManifest(BaseModel):
+    """What every manifest of such a folder says.
+
+    Attributes:
+        index: Kind of the vector index.
+        files: What each file must look like.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: str
+    files: dict[str, FileSeal]
+
+
+Manifest = TypeVar("Manifest", bound=DerivedManifest)
+
+
+class DerivedFiles(Generic[Manifest]):
+    """The files of one folder.
+
+    Args:
+        path: The folder.
+        manifest: Its manifest.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def damaged(self, *, whole: bool) -> list[str]:
+        """Names of the files that are missing or are not what they were.
+
+        Args:
+            whole: Compare every byte, and not only samples of large files.
+        """
+        seals = self.manifest.files.items()
+        return [name for name, seal in seals if not seal.fits(self.path / name, whole=whole)]
+
+    def check(self, *, whole: bool) -> None:
+        """Compare the files with their seals.
+
+        Raises:
+            GalleryError: A file is missing or damaged.
+        """
+        for name in self.damaged(whole=whole):
+            raise GalleryError(f"snapshot file '{self.path / name}' is missing or damaged")
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Memory map of `<name>.npy`."""
+        array: npt.NDArray[Any] = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return array
+
+    def graph(self) -> NeighborGraph:
+        """Memory maps of a neighbor graph."""
+        return NeighborGraph(*(self.array(name) for name in _GRAPH))
+
+    def index(self, name: str) -> VectorIndex:
+        """The vector index in a file.
+
+        Raises:
+            GalleryError: A byte of it is not what it was.
+        """
+        return FaissIndex.open(self.path / name, self.manifest.index, self.manifest.files[name])
+
+    def table(self, name: str) -> pa.Table:
+        """Memory map of an Arrow table.
+
+        Raises:
+            GalleryError: A byte of it is not what it was.
+        """
+        path = self.path / name
+        if not self.manifest.files[name].fits(path, whole=True):
+            raise GalleryError(f"snapshot file '{path}' is missing or damaged")
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
+    """Manifest in a file.
+
+    Raises:
+        GalleryError: It is missing or damaged.
+    """
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
+
+
+def write_derived(
+    folder: Path,
+    names: tuple[str, str],
+    embeddings: FloatArray,
+    graph: NeighborGraph,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    *,
+    index: str,
+    manifest: Callable[[str, dict[str, FileSeal]], DerivedManifest],
+) -> None:
+    """Write arrays, graph and vector index into a folder, and the manifest of all that is in it.
+
+    Args:
+        folder: The folder; what lies in it already is sealed too.
+        names: File names of index and manifest.
+        embeddings: (n, d) float32 that the index is built over.
+        graph: Neighbor graph of them.
+        arrays: Further arrays by name.
+        index: Factory string of the vector index, or `auto`.
+        manifest: Makes the manifest of the index's kind and the seals.
+    """
+    for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
+        np.save(folder / f"{name}.npy", array)
+    vector_index = FaissIndex.build(embeddings, index)
+    vector_index.save(folder / names[0])
+    seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
+    text = manifest(vector_index.spec, seals).model_dump_json(indent=2) + "\n"
+    (folder / names[1]).write_text(text, encoding="utf-8")
+    for file in (*folder.iterdir(), folder):
+        sync_path(file)
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A folder to write into that appears at a path whole or not at all, in place of what is there.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    # Names of their own: two processes may find the same version damaged at the same time.
+    token = secrets.token_hex(4)
+    staging, before = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
+    try:
+        with storing(f"version '{path}'"):
+            staging.mkdir(parents=True)
+            yield staging
+            if path.exists():
+                path.rename(before)
+            staging.rename(path)
+            sync_path(path.parent)
+    finally:
+        for folder in (staging, before):
+            shutil.rmtree(folder, ignore_errors=True)
