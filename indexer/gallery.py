@@ -61,10 +61,11 @@ class Gallery:
 
     def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
         self.path = Path(path)
+        self.name = self.path.name
         self.refinement = refinement
-        if not GALLERY_NAME.fullmatch(self.path.name):
+        if not GALLERY_NAME.fullmatch(self.name):
             raise GalleryError(
-                f"'{self.path.name}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
+                f"'{self.name}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
             )
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
@@ -84,11 +85,6 @@ class Gallery:
                 f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
             )
         return gallery
-
-    @property
-    def name(self) -> str:
-        """Name of the gallery."""
-        return self.path.name
 
     @property
     def activation(self) -> Activation | None:

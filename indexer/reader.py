@@ -50,7 +50,7 @@ class GalleryReader:
     def active(self) -> tuple[Activation, GalleryView]:
         """The present state of the gallery, and the activation that it belongs to."""
         opened = self._opened
-        if opened is not None and opened.activation == self.gallery.activation:
+        if opened is not None and opened.activation == self.gallery.pointer.read():
             return opened.activation, opened.view
         with self._lock:
             return self._bring_up_to_date()

@@ -96,10 +96,15 @@ class GalleryView:
     def __len__(self) -> int:
         return self.n_positions - len(self.dead)
 
+    @cached_property
+    def n_added(self) -> int:
+        """Rows of the segment, dead ones included."""
+        return len(self.segment)
+
     @property
     def n_positions(self) -> int:
         """Number of positions, dead ones included."""
-        return len(self.snapshot) + len(self.segment)
+        return len(self.snapshot) + self.n_added
 
     @property
     def n_kept(self) -> int:
@@ -109,7 +114,7 @@ class GalleryView:
     @property
     def n_changes(self) -> int:
         """What searches carry along because of live changes: added, dead and patched rows."""
-        return len(self.segment) + len(self.dead) + len(self.patches.positions)
+        return self.n_added + len(self.dead) + len(self.patches.positions)
 
     @property
     def graph_staleness(self) -> float:
@@ -147,7 +152,7 @@ class GalleryView:
     def vectors(self, positions: Positions) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""
         n_built = len(self.snapshot)
-        if n_built and not len(self.segment):
+        if n_built and not self.n_added:
             return np.asarray(self.snapshot.embeddings[positions])
         vectors = np.zeros((*positions.shape, self.snapshot.manifest.dim), np.float32)
         built, added = (positions >= 0) & (positions < n_built), positions >= n_built
@@ -167,7 +172,7 @@ class GalleryView:
 
     def _listed(self, positions: Positions, built: Any, added: Any) -> Any:
         n_built = len(self.snapshot)
-        if n_built and not len(self.segment):
+        if n_built and not self.n_added:
             return np.asarray(built[positions])
         listed = np.full((*positions.shape, added.shape[1]), -1, built.dtype)
         is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
@@ -204,11 +209,9 @@ class GalleryView:
         n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
         n_wanted = n if index.is_exact else _OVERSAMPLING * n
         built = self._live(lambda k: index.search(query, k)[0], n_wanted, n_built, first=0)
-        if len(self.segment) == n_dead_added:
+        if self.n_added == n_dead_added:
             return built
-        added = self._live(
-            lambda k: _knn(query, self.segment.embeddings, k), n, len(self.segment), first=n_built
-        )
+        added = self._live(lambda k: _knn(query, self.segment.embeddings, k), n, self.n_added, first=n_built)
         return np.concatenate([built, added])
 
     def _live(self, search: Callable[[int], Positions], n: int, n_rows: int, *, first: int) -> Positions:

@@ -62,6 +62,8 @@ class GalleryThresholds:
         self.view = view
         self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
+        # What a record means for this state stays the same.
+        self._decided: tuple[CalibrationRecord, Threshold] | None = None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Those of another state, which keep what the built version is known for."""
@@ -83,8 +85,14 @@ class GalleryThresholds:
         activation = self.records.activation(pipeline.key)
         if activation is None:
             return self._no_calibration(pipeline)
-        found = self.of_record(self.records.get(activation.calibration), selection)
-        return replace(found, since=activation.at)
+        record = self.records.get(activation.calibration)
+        if selection is not None:
+            return replace(self.of_record(record, selection), since=activation.at)
+        decided = self._decided
+        if decided is None or decided[0] is not record or decided[1].since != activation.at:
+            decided = record, replace(self.of_record(record), since=activation.at)
+            self._decided = decided
+        return decided[1]
 
     def of_record(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
         """What a search is decided by when a record is in force; no value when it must not be used."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
@@ -18,6 +21,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.http.app import create_app
 
 
 @pytest.fixture
@@ -27,6 +31,56 @@ def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
 
 def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
     assert galleries.matcher("shoes") is galleries.matcher("shoes")
+
+
+@pytest.mark.parametrize("n_searches", [1, 3])
+def test_a_search_reads_each_small_file_once(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, n_searches: int
+) -> None:
+    """The pointer, the pipeline and the calibration in force: nothing is looked up again within a search."""
+    client = TestClient(create_app(make_settings(calibrated_dir)))
+    query = {"item_id": "plain/view 0.png"}
+    assert client.post("/v1/galleries/shoes/search", json=query).status_code == 200
+    read = read_files(monkeypatch)
+    for _ in range(n_searches):
+        client.post("/v1/galleries/shoes/search", json=query)
+    gallery = calibrated_dir / "galleries" / "shoes"
+    counts = {path.relative_to(gallery).as_posix(): n for path, n in read.items() if gallery in path.parents}
+    (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
+    small = (
+        "active.json",
+        "calibrations/active.json",
+        "calibrations/pipeline.json",
+        f"calibrations/{record}",
+    )
+    assert counts == dict.fromkeys(small, n_searches)
+
+
+def read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
+    """How often each file is read as a whole from now on."""
+    read: Counter[Path] = Counter()
+
+    def count(method: str) -> None:
+        wrapped = getattr(Path, method)
+
+        def counting(path: Path, *arguments: Any, **options: Any) -> Any:
+            read[path] += 1
+            return wrapped(path, *arguments, **options)
+
+        monkeypatch.setattr(Path, method, counting)
+
+    count("read_bytes")
+    count("read_text")
+    return read
+
+
+def test_the_check_of_reads_counts_every_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control."""
+    (tmp_path / "a").write_text("a")
+    read = read_files(monkeypatch)
+    (tmp_path / "a").read_text()
+    (tmp_path / "a").read_bytes()
+    assert read == {tmp_path / "a": 2}
 
 
 def test_requests_at_the_same_time_share_one_matcher(galleries: OpenGalleries) -> None:
