@@ -6,15 +6,21 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 DATA   ?= ../shared/data
 BUNDLE_FILES := bundle.json backbone.onnx MODEL_CARD.md recipe.toml training.csv
 
-.PHONY: setup demo test lint bench openapi docs bundle clean
+# Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: setup demo test test-fast lint bench openapi docs bundle clean
 
 setup: $(VENV)/.dev ## development environment with torch: about 6 GB and a few minutes
 
 demo: $(VENV)/.base ## a search service over a synthetic catalog
 	$(BIN)/vicinal demo
 
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev ## everything, in random order and on every core; OPTIONS go to pytest
+	$(PYTEST) $(OPTIONS)
+
+test-fast: $(VENV)/.dev ## what a change is tried with: all but the tests marked slow
+	$(PYTEST) -m 'not slow' $(OPTIONS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -29,8 +29,8 @@ MISTAKE = "\nnumber: int = create_app().title\n"
 def main() -> None:
     """Check, and say what was found; the exit status is 1 when anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", default=sys.executable, help="Has `build` and `mypy`.")
-    python = parser.parse_args().python
+    parser.add_argument("--tools", default=sys.executable, help="Has `build` and `mypy`.")
+    python = parser.parse_args().tools
     with tempfile.TemporaryDirectory(prefix="package-") as temporary:
         folder = Path(temporary)
         wheel = check_wheels(python, folder)
