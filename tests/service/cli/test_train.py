@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("timm")
 
 from tests.service.types import Fail, Run
+from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.training.observer import StepProgress
 from vicinal.service.cli import main
@@ -139,10 +139,7 @@ def test_interrupt_as_a_process_with_workers_is_one_line(recipe: Path, output: P
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
-    deadline = time.monotonic() + 400
-    while not (output / "checkpoint.pt").exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: (output / "checkpoint.pt").exists() or process.poll() is not None, every=0.1)
     os.killpg(process.pid, signal.SIGINT)
     _, shown = process.communicate(timeout=300)
     lines = shown.strip().splitlines()

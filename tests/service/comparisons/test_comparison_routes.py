@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -73,15 +73,7 @@ def picture(view: View, encode: Encode) -> dict[str, tuple[str, bytes, str]]:
 
 def finished(client: TestClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Start a job, and give it when it is done."""
-    accepted = client.post(path, json=body)
-    assert accepted.status_code == 202, accepted.text
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = client.get(accepted.headers["Location"]).json()
-        if job["state"] in ("succeeded", "failed", "cancelled"):
-            return job
-        time.sleep(0.05)
-    raise TimeoutError(path)
+    return wait_for_job(client, client.post(path, json=body))
 
 
 def search(client: TestClient, picture: Any) -> dict[str, Any]:

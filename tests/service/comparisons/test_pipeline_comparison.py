@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from tests.service.types import MakeSettings, Run
+from tests.waiting import wait_for_job
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
@@ -233,12 +233,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
 ) -> None:
     client = TestClient(app)
     body = {"target": "fpir=20%", "variants": VARIANTS}
-    started = client.post(f"{ADMIN}/calibrations/compare", json=body)
-    assert started.status_code == 202, started.text
-    deadline = time.monotonic() + 300
-    while (job := client.get(started.headers["Location"]).json())["state"] not in ("succeeded", "failed"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    job = wait_for_job(client, client.post(f"{ADMIN}/calibrations/compare", json=body))
     assert (job["state"], job["problem"]) == ("succeeded", None)
     comparison = client.get(f"{ADMIN}/calibrations/pipelines/{job['id']}").json()
     assert comparison["recommended"] == job["result"]["recommended"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings
+from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
@@ -47,14 +47,6 @@ def replica(link: RedisLink) -> Iterator[OpenedNames]:
     with ChangeNotices(galleries, link, poll_seconds=60.0):
         wait_until(lambda: bool(link.ask(lambda redis: redis.pubsub_numsub("vicinal:galleries")[0][1])))
         yield galleries
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        if time.monotonic() > deadline:
-            raise TimeoutError("it did not come true")
-        time.sleep(0.02)
 
 
 def test_a_notice_opens_the_gallery(replica: OpenedNames, link: RedisLink) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_for_job, wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -61,22 +61,12 @@ def worker(app: FastAPI) -> Iterator[None]:
     state_of(app).jobs.queue.close()
 
 
-def finished(client: TestClient, job_id: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = client.get(f"/v1/jobs/{job_id}").json()
-        if job["state"] in ("succeeded", "failed", "cancelled"):
-            return job
-        time.sleep(0.05)
-    raise TimeoutError(job_id)
-
-
 def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()
     accepted = client.post(REINDEX, json={"source": "photos"})
     assert (accepted.status_code, accepted.json()["state"]) == (202, "queued")
     assert accepted.headers["Location"] == f"/v1/jobs/{accepted.json()['id']}"
-    job = finished(client, accepted.json()["id"])
+    job = wait_for_job(client, accepted)
     after = client.get("/v1/galleries/shoes").json()
     assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
     assert (before["n_items"], after["n_items"], after["version"]) == (60, 18, job["result"]["version"])
@@ -89,7 +79,7 @@ def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: N
 
 
 def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:
-    job = finished(client, client.post(REINDEX, json={"index": "HNSW8"}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"index": "HNSW8"}))
     assert (job["state"], client.get("/v1/galleries/shoes").json()["index"]) == ("succeeded", "HNSW8")
     staging = state_of(app).settings.galleries_path / "shoes" / "staging"
     assert list(staging.iterdir()) == []
@@ -100,7 +90,7 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
 ) -> None:
     """Blue and green: the old version is searched meanwhile and afterwards, until the service is switched."""
     body = {"bundle": "other", "source": "photos", "activate": "manual"}
-    job = finished(client, client.post(REINDEX, json=body).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json=body))
     assert (job["state"], job["result"]["is_active"]) == ("succeeded", False)
     assert client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
     Gallery(data_dir / "galleries" / "shoes").pointer.activate(job["result"]["version"])
@@ -110,7 +100,7 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
 
 def test_another_bundle_below_bundles_dir_is_searched_at_once(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()["bundle"]
-    job = finished(client, client.post(REINDEX, json={"bundle": "other", "source": "photos"}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"bundle": "other", "source": "photos"}))
     after = client.get("/v1/galleries/shoes").json()
     assert (job["result"]["is_active"], after["n_items"], after["bundle"] != before) == (True, 18, True)
     item = client.get("/v1/galleries/shoes/items").json()["items"][0]["id"]
@@ -128,14 +118,14 @@ def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(client: Te
 
 def test_a_gallery_that_is_new_is_made(client: TestClient, worker: None) -> None:
     accepted = client.post("/v1/admin/galleries/boots/reindex", json={"source": "photos"})
-    assert finished(client, accepted.json()["id"])["state"] == "succeeded"
+    assert wait_for_job(client, accepted)["state"] == "succeeded"
     assert client.get("/v1/galleries/boots").json()["n_items"] == 18
 
 
 def test_files_that_cannot_be_read_are_named(client: TestClient, worker: None, sources: Path) -> None:
     for number in range(25):
         (sources / "photos" / f"broken {number:02}.png").write_text("no picture", encoding="utf-8")
-    job = finished(client, client.post(REINDEX, json={"source": "photos"}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos"}))
     assert (job["progress"]["done"], job["progress"]["failed"]) == (18, 25)
     failures = job["progress"]["failures"]
     assert (len(failures), failures[0]["id"]) == (20, "broken 00.png")
@@ -147,7 +137,7 @@ def test_too_many_failures_end_the_job_and_the_old_version_stays(
 ) -> None:
     for number in range(3):
         (sources / "photos" / f"broken {number}.png").write_text("no picture", encoding="utf-8")
-    job = finished(client, client.post(REINDEX, json={"source": "photos", "max_failures": 2}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos", "max_failures": 2}))
     assert (job["state"], "at most 2" in job["problem"]) == ("failed", True)
     assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
 
@@ -185,7 +175,7 @@ def test_a_manifest_and_a_link_cannot_point_elsewhere(
     (sources / "photos" / "link.png").symlink_to(secret)
     rows = ["id,path", f"inside,{inside.relative_to(sources)}", f"absolute,{secret}", "up,../secret.png"]
     (sources / "list.csv").write_text("\n".join([*rows, "link,photos/link.png"]) + "\n", encoding="utf-8")
-    job = finished(client, client.post(REINDEX, json={"source": "list.csv"}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "list.csv"}))
     assert (job["state"], job["result"]["n_items"]) == ("succeeded", 1)
     assert {one["id"] for one in job["progress"]["failures"]} == {"absolute", "up", "link"}
     assert all("sources_dir" in one["reason"] for one in job["progress"]["failures"])
@@ -208,7 +198,7 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
     with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
         accepted = client.post(REINDEX, json={"bundle": "other", "activate": "manual"})
-        job = finished(client, accepted.json()["id"])
+        job = wait_for_job(client, accepted)
     assert (job["state"], job["result"]["n_items"]) == ("succeeded", 60)
     assert [(one["id"], "sources_dir" in one["reason"]) for one in job["progress"]["failures"]] == [
         ("mine", True)
@@ -244,7 +234,7 @@ def test_what_cannot_work_is_refused_before_it_waits(
 
 
 def test_a_bundle_by_name_may_be_the_service_s_own(client: TestClient, worker: None) -> None:
-    job = finished(client, client.post(REINDEX, json={"bundle": "same"}).json()["id"])
+    job = wait_for_job(client, client.post(REINDEX, json={"bundle": "same"}))
     assert (job["state"], job["result"]["is_active"]) == ("succeeded", True)
 
 
@@ -279,14 +269,12 @@ def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
 
     monkeypatch.setattr(embedder, "infer", slow)
     with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
-        job_id = client.post(REINDEX, json={"source": "photos"}).json()["id"]
+        accepted = client.post(REINDEX, json={"source": "photos"})
+        job_id = accepted.json()["id"]
         assert at_work.wait(30)
         assert client.delete(f"/v1/jobs/{job_id}").json()["cancel_requested"]
         may_go_on.set()
-        job = finished(client, job_id)
+        job = wait_for_job(client, accepted)
     assert (job["state"], client.get("/v1/galleries/shoes").json()["n_items"]) == ("cancelled", 60)
-    deadline = time.monotonic() + 30
     staged = state_of(app).settings.galleries_path / "shoes" / "staging" / job_id
-    while staged.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not staged.exists()
+    wait_until(lambda: not staged.exists())

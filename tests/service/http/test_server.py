@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.server import listen
@@ -40,7 +40,7 @@ def test_a_stopped_server_ends_without_an_error(
         env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
     )
     try:
-        wait_until_alive(f"http://127.0.0.1:{port}/livez")
+        wait_until(lambda: is_alive(f"http://127.0.0.1:{port}/livez"), every=0.1)
         server.send_signal(stop)
         _, written = server.communicate(timeout=30)
     finally:
@@ -48,15 +48,11 @@ def test_a_stopped_server_ends_without_an_error(
     assert (server.returncode, "Traceback" in written) == (0, False)
 
 
-def wait_until_alive(url: str) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(url).status_code == 200:
-                return
-        except httpx.ConnectError:
-            time.sleep(0.1)
-    raise TimeoutError(url)
+def is_alive(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.ConnectError:
+        return False
 
 
 def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:

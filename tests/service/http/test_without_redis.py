@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_until
 from vicinal.service.http.server import serving
 
 OUTAGES = [("stop", "start"), ("freeze", "thaw")]
@@ -84,10 +84,7 @@ def test_the_state_is_seen_in_readiness_and_metrics_and_it_recovers(
     answers(http, queries[1:2])
     states.append((redis_state(http), sample(http, "vicinal_redis_up")))
     getattr(redis_server, come_back)()
-    deadline = time.monotonic() + 30
-    while not redis_state(http)[1] and time.monotonic() < deadline:
-        answers(http, queries[:1])
-        time.sleep(0.05)
+    wait_until(lambda: answers(http, queries[:1]) and redis_state(http)[1])
     states.append((redis_state(http), sample(http, "vicinal_redis_up")))
     assert states == [((200, True), 1.0), ((200, False), 0.0), ((200, True), 1.0)]
 

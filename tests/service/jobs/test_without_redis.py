@@ -11,11 +11,10 @@ import pytest
 
 from tests.service.jobs.conftest import Steps
 from tests.service.redis_server import RedisServer
+from tests.waiting import wait_until
 from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.redis_link import RedisLink
-
-WaitUntil = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture
@@ -46,7 +45,6 @@ def test_a_job_under_way_goes_on_and_its_end_is_told_later(
     steps: Steps,
     worker: JobWorker,
     outage: tuple[Callable[[], None], Callable[[], None]],
-    wait_until: WaitUntil,
 ) -> None:
     at_two, may_go_on = threading.Event(), threading.Event()
 
@@ -68,7 +66,7 @@ def test_a_job_under_way_goes_on_and_its_end_is_told_later(
 
 
 def test_a_job_that_waited_is_done_when_redis_is_back(
-    store: JobStore, steps: Steps, redis_server: RedisServer, tmp_path: Path, wait_until: WaitUntil
+    store: JobStore, steps: Steps, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     job = store.create(new_job("steps", "shoes", {}))
     redis_server.stop()
@@ -90,7 +88,7 @@ def test_a_new_job_is_refused_with_the_reason(
 
 
 def test_an_idle_worker_says_once_that_redis_is_away(
-    worker: JobWorker, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, wait_until: WaitUntil
+    worker: JobWorker, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_server.stop()
     wait_until(lambda: bool(caplog.records))

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.service.jobs.conftest import Steps
+from tests.waiting import wait_until
 from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
-
-WaitUntil = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def start_worker(open_queue: Callable[[], JobQueue]) -> Iterator[Callable[[Steps
 
 
 def test_a_worker_takes_a_job_that_waits(
-    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
     start_worker(steps)
     wait_until(lambda: store.get(job.id).is_final)
@@ -38,7 +37,7 @@ def test_a_worker_takes_a_job_that_waits(
 
 
 def test_several_workers_do_each_job_once(
-    store: JobStore, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+    store: JobStore, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
     everything = [Steps() for _ in range(3)]
     for steps in everything:
@@ -52,7 +51,7 @@ def test_several_workers_do_each_job_once(
 
 
 def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
-    store: JobStore, job: Job, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+    store: JobStore, job: Job, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
     steps = Steps()
     at_two, may_go_on = threading.Event(), threading.Event()
@@ -76,7 +75,7 @@ def test_a_worker_that_stops_in_mid_job_leaves_it_to_the_next(
 
 
 def test_a_worker_finds_a_job_that_another_left_behind(
-    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker], wait_until: WaitUntil
+    store: JobStore, job: Job, steps: Steps, start_worker: Callable[[Steps], JobWorker]
 ) -> None:
     store.queue.dequeue()
     store.claim(job.id, 1, "dead")

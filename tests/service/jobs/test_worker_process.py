@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import MakeSettings
+from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
@@ -49,7 +50,6 @@ with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
 
-WaitUntil = Callable[..., None]
 StartWorker = Callable[[], subprocess.Popen[bytes]]
 
 
@@ -118,16 +118,16 @@ def searched_ids(settings: Settings) -> list[str]:
 
 
 def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
-    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, wait_until: WaitUntil
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker
 ) -> None:
     before = searched_ids(settings)
     first = start_worker()
-    wait_until(has_committed(store, job), seconds=120)
+    wait_until(has_committed(store, job))
     first.send_signal(signal.SIGKILL)
     first.wait(timeout=30)
     assert store.get(job.id).state == "running"
     start_worker()
-    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    wait_until(lambda: store.get(job.id).is_final)
     ended = store.get(job.id)
     assert (ended.state, ended.problem, ended.attempt) == ("succeeded", None, 2)
     assert ended.progress.skipped >= PER_COMMIT
@@ -138,19 +138,19 @@ def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
 
 
 def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
-    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, wait_until: WaitUntil
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker
 ) -> None:
     before = searched_ids(settings)
     first = start_worker()
-    wait_until(has_committed(store, job), seconds=120)
+    wait_until(has_committed(store, job))
     first.send_signal(signal.SIGSTOP)
     committed = store.get(job.id).progress.done
     start_worker()
     # The second has tried, and found that the first still holds the rows.
-    wait_until(lambda: store.get(job.id).attempt >= 2, seconds=120)
+    wait_until(lambda: store.get(job.id).attempt >= 2)
     assert not store.get(job.id).is_final
     first.send_signal(signal.SIGCONT)
-    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    wait_until(lambda: store.get(job.id).is_final)
     ended = store.get(job.id)
     assert (ended.state, ended.attempt > 2, ended.progress.skipped >= committed - PER_COMMIT) == (
         "succeeded",
@@ -166,7 +166,6 @@ def test_the_command_takes_jobs_and_stops_in_order(
     store: JobStore,
     job: Job,
     start: Callable[..., subprocess.Popen[bytes]],
-    wait_until: WaitUntil,
     number: signal.Signals,
 ) -> None:
     variables = {
@@ -176,7 +175,7 @@ def test_the_command_takes_jobs_and_stops_in_order(
         **({"VICINAL_REDIS_URL": settings.redis_url} if settings.redis_url else {}),
     }
     worker = start(["-m", "vicinal", "worker"], **variables)
-    wait_until(lambda: store.get(job.id).is_final, seconds=120)
+    wait_until(lambda: store.get(job.id).is_final)
     worker.send_signal(number)
     _, written = worker.communicate(timeout=60)
     assert (store.get(job.id).state, worker.returncode, b"Traceback" in written) == ("succeeded", 0, False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.conftest import LABELS, make_view
 from tests.service.types import Fail, MakeSettings
+from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.sources import read_source
@@ -56,14 +56,7 @@ def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> Iter
 
 def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[str, Any]:
     accepted = client.post(f"/v1/admin/galleries/{gallery}/calibrations", json=body)
-    assert accepted.status_code == 202, accepted.text
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = client.get(accepted.headers["Location"]).json()
-        if job["state"] == "failed":
-            return job
-        time.sleep(0.1)
-    raise TimeoutError(job)
+    return wait_for_job(client, accepted)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.types import Calibrate, MakeSettings
+from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
@@ -64,13 +65,13 @@ def job(store: JobStore) -> Job:
 
 
 @pytest.fixture
-def work(settings: Settings, store: JobStore, embedder: object, wait_until: Callable[..., None]) -> Callable:
+def work(settings: Settings, store: JobStore, embedder: object) -> Callable:
     """Works on jobs until one is finished."""
 
     def finish(job: Job) -> Job:
         kinds = JobKinds.of(ServedBundles(settings, embedder=embedder), None)
         with JobWorker(store, kinds.by_name(), heartbeat_seconds=0.25):
-            wait_until(lambda: store.get(job.id).is_final, seconds=120)
+            wait_until(lambda: store.get(job.id).is_final)
         return store.get(job.id)
 
     return finish

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Calibrate, Encode, MakeSettings, View
+from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
@@ -46,18 +46,6 @@ def worker(app: FastAPI) -> Iterator[None]:
     state_of(app).jobs.queue.close()
 
 
-def finished(client: TestClient, answer: httpx.Response) -> dict[str, Any]:
-    assert answer.status_code == 202, answer.text
-    assert answer.headers["Location"] == f"/v1/jobs/{answer.json()['id']}"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        job: dict[str, Any] = client.get(answer.headers["Location"]).json()
-        if job["state"] in ("succeeded", "failed", "cancelled"):
-            return job
-        time.sleep(0.1)
-    raise TimeoutError(answer.text)
-
-
 def threshold_of(client: TestClient) -> dict[str, Any]:
     return client.post(SEARCH, json={"item_id": "plain/view 0.png"}).json()["threshold"]
 
@@ -67,7 +55,7 @@ def problem_kind(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, worker: None) -> None:
-    job = finished(client, client.post(START, json={"target": "fpir=5%"}))
+    job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
     assert (job["state"], job["problem"], job["kind"]) == ("succeeded", None, "calibrate")
     assert job["progress"]["stage"] == "keep"
     record = client.get(f"{START}/{job['id']}").json()
@@ -79,14 +67,14 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, wo
 
 
 def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
-    job = finished(client, client.post(START))
+    job = wait_for_job(client, client.post(START))
     text = client.get(f"/v1/jobs/{job['id']}/events").text
     (event,) = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
     assert (event["state"], event["result"]["calibration"]) == ("succeeded", job["id"])
 
 
 def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None) -> None:
-    job = finished(client, client.post(START, json={"activate": False, "rerank": "off"}))
+    job = wait_for_job(client, client.post(START, json={"activate": False, "rerank": "off"}))
     assert (job["result"]["is_active"], job["result"]["pipeline"]) == (False, "rerank=off")
     assert threshold_of(client)["value"] is None
     activated = client.post(f"{START}/{job['id']}/activate")
@@ -98,7 +86,7 @@ def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None
 def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
     broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
     broken.write_text("no picture", encoding="utf-8")
-    job = finished(client, client.post(START, json={"queries": "photos"}))
+    job = wait_for_job(client, client.post(START, json={"queries": "photos"}))
     assert (job["state"], job["progress"]["done"], job["progress"]["failed"]) == ("succeeded", 60, 1)
     assert job["progress"]["failures"][0]["id"] == "plain/broken.png"
     assert client.get(f"{START}/{job['id']}").json()["record"]["source"] == "queries"
@@ -110,9 +98,9 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     snapshot = gallery.snapshot()
     embeddings, labels = np.asarray(snapshot.embeddings), snapshot.labels.astype(str)
     np.savez(state_of(app).settings.sources_dir / "queries.npz", embeddings=embeddings, labels=labels)
-    from_file = finished(client, client.post(START, json={"queries": "queries.npz"}))
+    from_file = wait_for_job(client, client.post(START, json={"queries": "queries.npz"}))
     body = {"embeddings": embeddings.tolist(), "labels": labels.tolist()}
-    from_request = finished(client, client.post(START, json=body))
+    from_request = wait_for_job(client, client.post(START, json=body))
     assert from_request["request"]["is_upload"]
     assert "embeddings" not in from_request["request"]
     assert from_file["result"]["threshold"] == from_request["result"]["threshold"]
@@ -129,7 +117,7 @@ def test_queries_as_uploaded_images(
     names = sorted(set(gallery.snapshot().labels))
     files = [("image", ("same name.png", encode(view(i % 10, 7 + i // 10)), "image/png")) for i in range(70)]
     data = {"label": [names[i % 10] for i in range(70)], "target": "fpir=10%", "activate": "false"}
-    job = finished(client, client.post(START, files=files, data=data))
+    job = wait_for_job(client, client.post(START, files=files, data=data))
     assert (job["state"], job["progress"]["done"], job["request"]["activate"]) == ("succeeded", 70, False)
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
@@ -208,7 +196,7 @@ def test_a_dry_run_of_a_target_finds_what_a_calibration_would(
 ) -> None:
     calibrate(gallery)
     found = client.post(f"{START}/dry_run", json={"target": "fpir=20%"}).json()
-    job = finished(client, client.post(START, json={"target": "fpir=20%", "activate": False}))
+    job = wait_for_job(client, client.post(START, json={"target": "fpir=20%", "activate": False}))
     assert found["tried"]["threshold"] == job["result"]["threshold"]
     again = client.post(f"{START}/dry_run", json={"calibration": job["id"]}).json()
     assert again["tried"] == {**found["tried"], "calibration": job["id"]}
