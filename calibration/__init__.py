@@ -1,7 +1,6 @@
 """Calibration in plain numpy: error rates over the threshold, the threshold for a stated target, and OPIS."""
 
-from vicinal.calibration.consistency.margins import Margins, cosine_margin, implied_margins
-from vicinal.calibration.consistency.opis import Opis, opis
+from vicinal.calibration.consistency.opis import Margins, Opis, cosine_margin, implied_margins, opis
 from vicinal.calibration.consistency.opis_floor import OpisFloor, opis_floor
 from vicinal.calibration.drift import Drift, TopScoreCounts, measure_drift
 from vicinal.calibration.errors import (
@@ -11,7 +10,6 @@ from vicinal.calibration.errors import (
     UnlabelledGalleryError,
     UnreachableTargetError,
 )
-from vicinal.calibration.operating_curve import OperatingCurve, operating_curve
 from vicinal.calibration.rates.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
 from vicinal.calibration.rates.intervals import (
     RateInterval,
@@ -22,7 +20,7 @@ from vicinal.calibration.rates.intervals import (
 from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
 from vicinal.calibration.rates.near_far import NearFar, near_far_counts
 from vicinal.calibration.targets import Target, choose_threshold
-from vicinal.calibration.trials import TrialLabels, Trials
+from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
 
 __all__ = [
     "CalibrationError",

@@ -1,4 +1,4 @@
-"""Trials: the scores that a calibration counts, and the labels that stand behind them."""
+"""Trials: the scores that a calibration counts, the labels behind them, and rates over the threshold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.negative_pairs import LowPairs
 
-__all__ = ["TrialLabels", "Trials"]
+__all__ = ["OperatingCurve", "TrialLabels", "Trials", "operating_curve", "rate_at_or_above"]
 
 Floats = npt.NDArray[np.float64]
 # Label numbers in the smallest unsigned type that holds them: there can be ten million pairs.
@@ -143,3 +143,60 @@ class Trials:
 def _check_length(name: str, actual: int, expected: int) -> None:
     if actual != expected:
         raise CalibrationError(f"{name} has {actual} entries, expected one for each of {expected} trials")
+
+
+@dataclass(frozen=True)
+class OperatingCurve:
+    """Rates over the threshold, ascending.
+
+    Attributes:
+        thresholds: (n,) thresholds.
+        far: (n,) false accept rate, the share of negative pairs that reach the threshold.
+        frr: (n,) false reject rate, the share of positive pairs that do not.
+        fpir: (n,) false positive identification rate, the share of queries without a mate that get
+            any match (ISO/IEC 19795-1).
+        fnir: (n,) false negative identification rate, the share of queries with a mate that get
+            none of their mates.
+    """
+
+    thresholds: Floats
+    far: Floats
+    frr: Floats
+    fpir: Floats
+    fnir: Floats
+
+
+def operating_curve(trials: Trials, thresholds: npt.ArrayLike | None = None) -> OperatingCurve:
+    """Rates at the given thresholds, or at 201 quantiles of all scores.
+
+    A rate without trials is NaN.
+
+    Args:
+        trials: The scores.
+        thresholds: (n,) thresholds; they are sorted.
+    """
+    if thresholds is None:
+        scores = np.concatenate([trials.mate_scores, trials.non_mate_scores])
+        thresholds = np.unique(np.quantile(scores, np.linspace(0.0, 1.0, 201))) if len(scores) else []
+    at = np.sort(np.asarray(thresholds, dtype=np.float64))
+    return OperatingCurve(
+        thresholds=at,
+        far=_false_accept_rate(trials, at),
+        frr=1.0 - rate_at_or_above(trials.mate_scores, at),
+        fpir=rate_at_or_above(trials.best_scores_without_mate, at),
+        fnir=1.0 - rate_at_or_above(trials.best_mate_scores, at),
+    )
+
+
+def _false_accept_rate(trials: Trials, thresholds: Floats) -> Floats:
+    if not trials.n_non_mates:
+        return np.full(len(thresholds), np.nan)
+    return np.asarray(trials.n_non_mates_reaching(thresholds) / trials.n_non_mates)
+
+
+def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
+    """Share of the scores that reach each threshold; NaN without scores."""
+    if not len(scores):
+        return np.full(len(thresholds), np.nan)
+    below = np.searchsorted(np.sort(scores), thresholds, side="left")
+    return (len(scores) - below) / len(scores)

@@ -24,8 +24,10 @@ from typer.testing import CliRunner
 
 import vicinal
 from tests.conftest import write_tiny_bundle
+from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.cli import app as commands
 from vicinal.service.cli.calibrate import calibrate
+from vicinal.service.cli.options import open_matcher
 from vicinal.service.http.app import create_app
 from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.search import search
@@ -130,7 +132,12 @@ def query_walk(settings: Settings) -> list[str]:
 
 def calibration_walk(settings: Settings) -> list[str]:
     """Files that a calibration passes from its options to the record, whoever asked for it."""
-    return _walk_of_a_job(settings, Walk(run_calibration, CalibrationStore.add))
+    matcher = open_matcher(GALLERY, data_dir=settings.data_dir, bundle=settings.bundle)
+    walk = Walk(run_calibration, CalibrationStore.add)
+    with walk.watching():
+        found = run_calibration(matcher, CalibrationOptions())
+        matcher.calibrations.add(found.record, found.scores, found.curves, activate=False)
+    return walk.files
 
 
 def calibration_job_walk(settings: Settings) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.consistency.class_utility import ClassUtilities
+from vicinal.calibration.consistency.opis import ClassUtilities
 from vicinal.calibration.consistency.opis_floor import OpisFloor, PositivePairs, simulate_floor
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, Trials

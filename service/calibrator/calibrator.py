@@ -16,9 +16,14 @@ from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.hygiene import are_same_pictures
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
-from vicinal.service.calibrator.evidence import ERROR_RATES, gather_evidence, measure_optimism
+from vicinal.service.calibrator.evidence import (
+    ERROR_RATES,
+    SpaceOpis,
+    gather_evidence,
+    measure_opis,
+    measure_optimism,
+)
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
 from vicinal.service.calibrator.stored_scores import StoredScores

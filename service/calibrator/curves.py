@@ -35,9 +35,9 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration import Trials, operating_curve
-from vicinal.calibration.consistency.class_utility import ClassUtilities
+from vicinal.calibration.consistency.opis import ClassUtilities
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.calibrator.opis_evidence import SpaceOpis
+from vicinal.service.calibrator.evidence import SpaceOpis
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.trials import Measurement
 

@@ -23,9 +23,8 @@ from vicinal.calibration import (
     Trials,
     choose_threshold,
 )
-from vicinal.calibration.operating_curve import rate_at_or_above
 from vicinal.calibration.rates.label_counts import RateName
-from vicinal.calibration.trials import Codes
+from vicinal.calibration.trials import Codes, rate_at_or_above
 from vicinal.service.errors import CalibrationRecordError
 
 __all__ = ["KeptTrials", "StoredScores"]

@@ -18,9 +18,8 @@ from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
-from vicinal.service.scoring.active_pipeline import ActivePipelineFile
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.scoring.pipeline import ActivePipelineFile, Pipeline
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.thresholds.store import CalibrationStore
 

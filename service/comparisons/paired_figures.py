@@ -12,8 +12,7 @@ from vicinal.calibration.rates.paired_bootstrap import (
     paired_variance_difference,
 )
 from vicinal.calibration.trials import Codes
-from vicinal.service.calibrator.evidence import rate_evidence
-from vicinal.service.calibrator.opis_evidence import SpaceOpis
+from vicinal.service.calibrator.evidence import SpaceOpis, rate_evidence
 from vicinal.service.comparisons.compared_version import QueryOutcomes
 from vicinal.service.comparisons.version_record import FlippedDecisions, OpisFigure, PairedFigure
 from vicinal.service.comparisons.version_sample import ComparisonSample

@@ -21,7 +21,7 @@ from vicinal.service.errors import (
     RequestError,
 )
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ActivePipeline, ChosenPipeline
+from vicinal.service.scoring.pipeline import ActivePipeline, ChosenPipeline
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["PipelineComparisonStore", "activate_pipeline"]

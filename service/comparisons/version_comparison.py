@@ -22,8 +22,8 @@ from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.calibrator import Calibrator, picture_comparison
+from vicinal.service.calibrator.evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.item_groups import PhotoGroups
-from vicinal.service.calibrator.opis_evidence import SpaceOpis, measure_opis
 from vicinal.service.calibrator.queries import LabelledQueries, QueryReading, Refuse, read_queries
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.trials import TrialScoring

@@ -24,9 +24,10 @@ from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.answers import Answer, Candidate
 from vicinal.service.matcher.explanation import Explainer
-from vicinal.service.scoring.active_pipeline import ActivePipeline, ActivePipelineFile
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
 from vicinal.service.scoring.pipeline import (
+    ActivePipeline,
+    ActivePipelineFile,
     Pipeline,
     RefineChoice,
     RerankChoice,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, Trials, operating_curve
-from vicinal.calibration.operating_curve import rate_at_or_above
+from vicinal.calibration.trials import rate_at_or_above
 
 scores = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000001, 0.9, 1.0]), min_size=1, max_size=40)
 

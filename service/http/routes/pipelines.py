@@ -15,7 +15,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ActivePipeline
+from vicinal.service.scoring.pipeline import ActivePipeline
 from vicinal.service.tasks.pipeline_comparison_job import COMPARE_PIPELINES, PipelineComparisonRequest
 
 __all__ = ["router"]

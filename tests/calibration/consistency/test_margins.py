@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, Trials, implied_margins, opis
-from vicinal.calibration.consistency.margins import cosine_margin
+from vicinal.calibration.consistency.opis import cosine_margin
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis
-from vicinal.calibration.consistency.class_utility import class_utilities
+from vicinal.calibration.consistency.opis import class_utilities
 
 
 def labelled_embeddings(seed: int, sizes=(4, 3, 6, 1, 5), dim: int = 6):
@@ -92,7 +92,7 @@ def ranked_once(embeddings, labels, **options) -> tuple[float, float]:
 
 
 def by_pairs(embeddings, labels, **options) -> tuple[float, float]:
-    """By `calibration.class_utility`, on pairs scored 1 - d / 2."""
+    """By `class_utilities`, on pairs scored 1 - d / 2."""
     utilities = class_utilities(
         scored_pairs(embeddings, labels),
         far_range=options["far_range"],

@@ -16,8 +16,7 @@ from vicinal.calibration import (
     rate_interval,
     ratio_interval,
 )
-from vicinal.calibration.rates.intervals import _jackknife_variance, _student_quantiles
-from vicinal.calibration.rates.rate_posterior import rate_posterior
+from vicinal.calibration.rates.intervals import _jackknife_variance, _student_quantiles, rate_posterior
 
 Interval = Callable[[LabelCounts, np.random.Generator], tuple[float, float]]
 NORMAL = NormalDist()

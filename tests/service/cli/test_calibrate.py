@@ -14,8 +14,7 @@ import pytest
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ActivePipelineFile, ChosenPipeline
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
 
 
 @pytest.fixture

@@ -34,8 +34,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ActivePipelineFile
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.pipeline import ActivePipelineFile, Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.thresholds.store import CalibrationStore
 

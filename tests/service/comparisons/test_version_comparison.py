@@ -28,8 +28,7 @@ from vicinal.service.comparisons.version_store import latest_comparison, read_co
 from vicinal.service.errors import ComparisonNotFoundError, ComparisonRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.active_pipeline import ActivePipelineFile, ChosenPipeline
-from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
 
 
