@@ -5,8 +5,8 @@ Three worlds. `rates`: each label has its own rate from a beta distribution, and
 the sample, so that at most the target has the event. `pairs`: trials that stand under two labels, with
 normal effects of both. Labels have 20 trials each, or numbers that differ by a factor of 10 and more.
 
-Three intervals: a bootstrap over trials, a percentile bootstrap over labels, and `calibration.rate_interval`. The
-prediction interval is held against the rate that 10 further labels show.
+Three intervals: a bootstrap over trials, a percentile bootstrap over labels, and that of
+`calibration.rate_interval`. The prediction interval is held against the rate that 10 further labels show.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class RateEvidence(_Frozen):
 
     Attributes:
         rate: Share of the trials with the event.
-        low: Lower end of the 95 % interval for labels like these (`calibration.rate_interval`). It also holds for
-            the rate that the threshold was chosen by.
+        low: Lower end of the 95 % interval for labels like these (`calibration.rate_interval`). It also holds
+            for the rate that the threshold was chosen by.
         high: Upper end.
         n_trials: Trials it was measured on.
         n_labels: Labels behind them; a negative pair counts under two.
