@@ -32,7 +32,7 @@ class SourceItem:
 
     Attributes:
         id: Id within the gallery.
-        path: File to read.
+        path: File to read; absolute, so that it can be embedded again by a process in another folder.
         label: Class, or None when unlabelled.
         metadata: Further values, as JSON can hold them.
     """
@@ -55,7 +55,7 @@ def read_source(path: Path) -> list[SourceItem]:
         SourceError: The source is missing, empty, or of another kind; a manifest lacks `path`.
     """
     if path.is_dir():
-        items = list(_folder_items(path))
+        items = list(_folder_items(path.absolute()))
     elif path.suffix.lower() in _MANIFEST_READERS and path.is_file():
         items = list(_manifest_items(path))
     elif path.exists():
@@ -86,7 +86,7 @@ def _manifest_items(manifest: Path) -> Iterator[SourceItem]:
         item_id, label = row.pop("id", None), row.pop("label", None)
         yield SourceItem(
             id=str(location if item_id in (None, "") else item_id),
-            path=manifest.parent / str(location),
+            path=manifest.absolute().parent / str(location),
             label=None if label in (None, "") else str(label),
             metadata={key: _as_json(value) for key, value in row.items() if value is not None},
         )

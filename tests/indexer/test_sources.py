@@ -123,6 +123,18 @@ def test_relative_paths_start_at_the_manifest_and_absolute_ones_stay(tmp_path: P
     assert [item.path for item in read_source(manifest)] == [tmp_path / "sub/1.jpg", absolute]
 
 
+@pytest.mark.parametrize("source", ["photos", "manifest.csv"])
+def test_files_can_be_found_again_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """A job embeds the items again, in a process that was started elsewhere."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    (tmp_path / "manifest.csv").write_text("path\nphotos/a.jpg\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert [item.path for item in read_source(Path(source))] == [tmp_path / "photos" / "a.jpg"]
+
+
 def test_path_is_the_id_where_a_manifest_gives_none(tmp_path: Path) -> None:
     bare = _manifest(tmp_path / "bare.csv", {"path": ["sub/1.jpg"]})
     blank = _manifest(tmp_path / "blank.csv", {"path": ["sub/1.jpg"], "id": [""]})
