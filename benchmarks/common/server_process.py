@@ -30,9 +30,13 @@ def server_process(data_dir: Path, bundle: Path) -> Iterator[str]:
 
 @contextmanager
 def running_server(
-    data_dir: Path, bundle: Path, environment: Mapping[str, str] | None = None
+    data_dir: Path,
+    bundle: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    folder: Path | None = None,
 ) -> Iterator[tuple[str, int]]:
-    """The same with variables added to the environment.
+    """The same with variables added to the environment, and with another working folder.
 
     Yields:
         The server's base URL and the id of its process.
@@ -41,7 +45,7 @@ def running_server(
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(data_dir)]
     variables = {**os.environ, **(environment or {})}
-    with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables) as server:
+    with subprocess.Popen([*command, "--bundle", str(bundle)], env=variables, cwd=folder) as server:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_until_alive(url)

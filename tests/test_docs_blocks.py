@@ -1,0 +1,109 @@
+"""docs/*.md: the blocks of a page do what the page says, in order, on pictures in files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs_blocks import PageFolder, run_page
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.demo_catalog import write_demo_catalog
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages name: a gallery with a class 'shoe', labelled queries, single pictures."""
+    folder = tmp_path_factory.mktemp("pages")
+    catalog = write_demo_catalog(
+        folder / "catalog", n_products=12, n_absent=10, n_views=12, n_gallery_views=6, size=48
+    )
+    photos, queries = folder / "photos", folder / "queries"
+    catalog.gallery.rename(photos)
+    (folder / "catalog" / "queries").rename(queries)
+    label = min(one.name for one in photos.iterdir())
+    (photos / label).rename(photos / "shoe")
+    (queries / label).rename(queries / "shoe")
+    shutil.copytree(folder / "catalog" / "absent", queries, dirs_exist_ok=True)
+    shutil.rmtree(folder / "catalog")
+    shutil.copytree(queries / "shoe", folder / "more-photos" / "boot")
+    shutil.copytree(queries / "shoe", folder / "yesterday")
+    some = sorted(queries.glob("*/*.jpg"))
+    for name, picture in zip(("query", "photo", "new", "a", "b"), some[::7], strict=False):
+        shutil.copy(picture, folder / f"{name}.jpg")
+    return folder
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path, pictures: Path, tiny_bundle: ModelBundle, refiner_bundle: ModelBundle
+) -> Iterator[PageFolder]:
+    shutil.copytree(pictures, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(tiny_bundle.path, tmp_path / "bundles" / "better")
+    shutil.copytree(refiner_bundle.path, tmp_path / "bundles" / "mine")
+    with PageFolder(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
+    """Pages other than README begin where it ends: with a gallery 'shop' that is indexed and calibrated."""
+    if page.name != "README.md" and " shop" in page.read_text(encoding="utf-8"):
+        folder.run("vicinal index photos --gallery shop\nvicinal calibrate --gallery shop")
+    run_page(page, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Do this:\n\n    vicinal indx photos --gallery shop\n", "line 3: .*indx"),
+        ("    vicnal index photos\n", "line 1: .*vicnal.* not found"),
+        ("    vicinal search query.jpg --gallery nowhere\n", "there is no gallery 'nowhere'"),
+        ("```sh\necho $ID\n```\n", "unbound variable"),
+        ("    echo 'open\n", "unfinished"),
+        ('```toml\nport = "\n```\n', "line 1"),
+        ('```json\n{"a": 1,}\n```\n', "line 1"),
+        ("```python\nimport vicinal.nothing\n```\n", "vicinal.nothing"),
+        ("```\nsomething\n```\n", "cannot be run"),
+    ],
+)
+def test_a_wrong_block_is_noticed(tmp_path: Path, text: str, expected: str) -> None:
+    """Negative controls."""
+    (tmp_path / "page.md").write_text(f"{text}\nand on.\n", encoding="utf-8")
+    with PageFolder(tmp_path) as folder, pytest.raises(AssertionError, match=f"(?s){expected}"):
+        run_page(tmp_path / "page.md", folder)
+
+
+def test_what_the_server_refuses_is_noticed(tmp_path: Path) -> None:
+    """Negative control."""
+    (tmp_path / "page.md").write_text("    curl localhost:8321/v1/galleries/nowhere\n", encoding="utf-8")
+    with PageFolder(tmp_path) as folder, pytest.raises(AssertionError, match="gallery-not-found"):
+        run_page(tmp_path / "page.md", folder)
+
+
+def test_a_block_is_left_out_only_below_a_mark_with_a_reason(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    with PageFolder(tmp_path) as folder:
+        page.write_text(
+            "<!-- not run: it would fail -->\n\n    false\n\nText.\n\n    true\n", encoding="utf-8"
+        )
+        assert run_page(page, folder) == 1
+        page.write_text("<!-- not run: -->\n\n    false\n", encoding="utf-8")
+        with pytest.raises(AssertionError, match="`false` failed"):
+            run_page(page, folder)
+
+
+def test_blocks_share_a_folder_and_what_was_printed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    first = "```sh\necho one > file; echo 20260101-000000-abcdef\n```\n"
+    second = "    grep one \\\n      file\n    test $ID = 20260101-000000-abcdef\n"
+    page.write_text(f"{first}\n{second}", encoding="utf-8")
+    with PageFolder(tmp_path) as folder:
+        assert run_page(page, folder) == 2
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "one\n"
