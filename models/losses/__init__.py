@@ -3,7 +3,7 @@
 from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
 from vicinal.models.losses.contextual import ContextualLoss, contextual_similarity
 from vicinal.models.losses.cross_batch_memory import CrossBatchMemory
-from vicinal.models.losses.multi_similarity import MultiSimilarityLoss
+from vicinal.models.losses.published import MultiSimilarityLoss
 from vicinal.models.losses.recall_at_k import RecallAtKLoss
 from vicinal.models.losses.registry import Loss, available_losses, build_loss
 from vicinal.models.losses.smooth_ap import SmoothAPLoss

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +15,7 @@ from vicinal.models.errors import ConfigError
 from vicinal.models.losses.base import MetricLoss, required
 from vicinal.models.losses.pairs import mean_where, normalized, sizes_of_classes
 
-__all__ = ["BalancedContrastiveLoss", "BatchDesign", "GroupBatch", "RandomPairs", "batch_design_of"]
-
-
-class BatchDesign(Protocol):
-    """How batches are drawn: which ordered pairs a batch has, and how probable each is."""
-
-    @property
-    def smallest_class(self) -> int:
-        """Least images of a class that can be drawn."""
-        ...
-
-    def pairs(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Distances, first label, second label and whether the pair counts, of one shape once broadcast."""
-        ...
-
-    def factors(self, n_images: int, n_classes: int) -> tuple[float, float]:
-        """Importance weight of a positive pair over N_y (N_y - 1), and of a negative over N_yi N_yj."""
-        ...
-
-    def made(self, labels: Tensor) -> Tensor:
-        """Scalar of bool: labels (n,) are those of a batch of this design."""
-        ...
+__all__ = ["BalancedContrastiveLoss", "BatchDesign", "GroupBatch", "RandomPairs"]
 
 
 @dataclass(frozen=True)
@@ -58,19 +37,22 @@ class GroupBatch:
         return self.m
 
     def pairs(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All (b, b) pairs but those on the diagonal."""
+        """Distances, first label, second label and whether the pair counts: all (b, b) off the diagonal."""
         # Through the inner products, close pairs would lose their digits.
         distances = torch.cdist(embeddings, embeddings, compute_mode="donot_use_mm_for_euclid_dist")
         itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
         return distances, labels[:, None], labels[None, :], ~itself
 
     def factors(self, n_images: int, n_classes: int) -> tuple[float, float]:
-        """Uniform probability of an ordered pair over the design's."""
+        """Importance weight of a positive pair over N_y (N_y - 1), and of a negative over N_yi N_yj.
+
+        It is the uniform probability of an ordered pair over the design's.
+        """
         common = n_classes * (self.m * self.n - 1) / (n_images * (n_images - 1))
         return common / (self.m - 1), common * (n_classes - 1) / (self.m * (self.n - 1))
 
     def made(self, labels: Tensor) -> Tensor:
-        """`n` classes with `m` items each."""
+        """Scalar of bool: labels (b,) are `n` classes with `m` items each."""
         return (sizes_of_classes(labels) == self.m).all() & (len(labels) == self.m * self.n)
 
 
@@ -94,7 +76,7 @@ class RandomPairs:
         return 2
 
     def pairs(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The (b / 2,) pairs of neighboring rows."""
+        """Distances, first label, second label and whether the pair counts: (b / 2,) neighboring rows."""
         if len(labels) % 2:
             raise ConfigError(f"a batch of pairs has an even number of rows, got {len(labels)}")
         distances = torch.linalg.vector_norm(embeddings[::2] - embeddings[1::2], dim=1)
@@ -102,13 +84,16 @@ class RandomPairs:
         return distances, first, second, torch.ones_like(first, dtype=torch.bool)
 
     def factors(self, n_images: int, n_classes: int) -> tuple[float, float]:
-        """Uniform probability of an ordered pair over the design's."""
+        """As in `GroupBatch`."""
         common = n_classes / (n_images * (n_images - 1))
         return common / self.p, common * (n_classes - 1) / (1.0 - self.p)
 
     def made(self, labels: Tensor) -> Tensor:
         """True: pairs may be of any classes."""
         return torch.ones((), dtype=torch.bool, device=labels.device)
+
+
+BatchDesign = GroupBatch | RandomPairs
 
 
 class BalancedContrastiveLoss(MetricLoss):
@@ -192,25 +177,3 @@ class BalancedContrastiveLoss(MetricLoss):
         return required(
             loss, self.batch_design.made(labels), f"the batch is not one of {self.batch_design}: sample by it"
         )
-
-
-_DESIGNS: dict[str, type[GroupBatch] | type[RandomPairs]] = {"group": GroupBatch, "random_pairs": RandomPairs}
-
-
-def batch_design_of(fields: Mapping[str, Any]) -> GroupBatch | RandomPairs:
-    """Read a batch design from a configuration.
-
-    Args:
-        fields: `{kind = "group", m, n}` or `{kind = "random_pairs", p}`.
-
-    Raises:
-        ConfigError: The kind or a field is unknown, or one is missing.
-    """
-    arguments = dict(fields)
-    kind = arguments.pop("kind", None)
-    if kind not in _DESIGNS:
-        raise ConfigError(f"unknown batch design '{kind}': set kind to one of {', '.join(_DESIGNS)}")
-    try:
-        return _DESIGNS[kind](**arguments)
-    except TypeError as error:
-        raise ConfigError(f"batch design '{kind}': {error}") from error

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from pytorch_metric_learning import losses
+from pytorch_metric_learning import losses, miners
 from torch import Tensor, nn
 
 from vicinal.models.losses.base import MetricLoss
 
-__all__ = ["PublishedLoss", "arcface", "contrastive", "proxy_anchor", "proxy_nca", "triplet"]
+__all__ = [
+    "MultiSimilarityLoss",
+    "PublishedLoss",
+    "arcface",
+    "contrastive",
+    "proxy_anchor",
+    "proxy_nca",
+    "triplet",
+]
 
 
 class PublishedLoss(MetricLoss):
@@ -30,57 +38,48 @@ class PublishedLoss(MetricLoss):
         return loss
 
 
-def contrastive(pos_margin: float = 0.0, neg_margin: float = 1.0) -> PublishedLoss:
-    """Contrastive loss on L2 distances of normalized embeddings (Hadsell et al., CVPR 2006).
+class MultiSimilarityLoss(PublishedLoss):
+    """Multi-similarity loss with its pair mining.
+
+    Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR 2019.
 
     Args:
-        pos_margin: Distance below which a positive pair costs nothing.
-        neg_margin: Distance above which a negative pair costs nothing.
+        alpha: Weight of positive pairs.
+        beta: Weight of negative pairs.
+        base: Similarity around which pairs are weighted.
+        mining_margin: Slack of the mining of informative pairs; None uses every pair.
     """
+
+    def __init__(
+        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, mining_margin: float | None = 0.1
+    ) -> None:
+        miner = None if mining_margin is None else miners.MultiSimilarityMiner(epsilon=mining_margin)
+        super().__init__(losses.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base), miner)
+
+
+# Distances are L2 between normalized embeddings, labels of proxies 0 to n_classes - 1.
+
+
+def contrastive(pos_margin: float = 0.0, neg_margin: float = 1.0) -> PublishedLoss:
+    """Contrastive loss (Hadsell et al., CVPR 2006); margins are distances."""
     return PublishedLoss(losses.ContrastiveLoss(pos_margin=pos_margin, neg_margin=neg_margin))
 
 
 def triplet(margin: float = 0.05, swap: bool = False, smooth_loss: bool = False) -> PublishedLoss:
-    """Triplet margin loss over all triplets of the batch (Schroff et al., "FaceNet", CVPR 2015).
-
-    Args:
-        margin: L2 distance by which a negative has to be further away than a positive.
-        swap: Also compare the negative with the positive, and count the nearer.
-        smooth_loss: Softplus in place of the hinge.
-    """
+    """Triplet margin loss over all triplets of the batch (Schroff et al., "FaceNet", CVPR 2015)."""
     return PublishedLoss(losses.TripletMarginLoss(margin=margin, swap=swap, smooth_loss=smooth_loss))
 
 
 def proxy_anchor(n_classes: int, dim: int, *, margin: float = 0.1, alpha: float = 32.0) -> PublishedLoss:
-    """Proxy-anchor loss, one learned proxy a class (Kim et al., CVPR 2020).
-
-    Args:
-        n_classes: Labels are 0 to n_classes - 1.
-        dim: Length of the embeddings.
-        margin: Cosine margin.
-        alpha: Scale of the exponents.
-    """
+    """Proxy-anchor loss, one learned proxy a class (Kim et al., CVPR 2020); the margin is a cosine."""
     return PublishedLoss(losses.ProxyAnchorLoss(n_classes, dim, margin=margin, alpha=alpha))
 
 
 def proxy_nca(n_classes: int, dim: int, *, softmax_scale: float = 1.0) -> PublishedLoss:
-    """Proxy-NCA loss, one learned proxy a class (Movshovitz-Attias et al., ICCV 2017).
-
-    Args:
-        n_classes: Labels are 0 to n_classes - 1.
-        dim: Length of the embeddings.
-        softmax_scale: Factor on the squared distances.
-    """
+    """Proxy-NCA loss, one learned proxy a class (Movshovitz-Attias et al., ICCV 2017)."""
     return PublishedLoss(losses.ProxyNCALoss(n_classes, dim, softmax_scale=softmax_scale))
 
 
 def arcface(n_classes: int, dim: int, *, margin: float = 28.6, scale: float = 64.0) -> PublishedLoss:
-    """Additive angular margin loss (Deng et al., "ArcFace", CVPR 2019).
-
-    Args:
-        n_classes: Labels are 0 to n_classes - 1.
-        dim: Length of the embeddings.
-        margin: Angle in degrees.
-        scale: Factor on the cosines.
-    """
+    """Additive angular margin loss (Deng et al., "ArcFace", CVPR 2019); the margin is in degrees."""
     return PublishedLoss(losses.ArcFaceLoss(n_classes, dim, margin=margin, scale=scale))

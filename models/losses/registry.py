@@ -12,11 +12,10 @@ from torch import Tensor
 from vicinal.models.configs.losses import LossConfig
 from vicinal.models.errors import ConfigError
 from vicinal.models.losses import published
-from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, batch_design_of
+from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
 from vicinal.models.losses.base import MetricLoss
 from vicinal.models.losses.contextual import ContextualLoss
 from vicinal.models.losses.cross_batch_memory import CrossBatchMemory
-from vicinal.models.losses.multi_similarity import MultiSimilarityLoss
 from vicinal.models.losses.recall_at_k import RecallAtKLoss
 from vicinal.models.losses.smooth_ap import SmoothAPLoss
 from vicinal.models.losses.threshold_consistent_margin import ThresholdConsistentMargin
@@ -35,7 +34,8 @@ def _balanced_contrastive(
     normalize: bool = False,
     importance: bool = True,
 ) -> MetricLoss:
-    design = batch_design_of(batch_design)
+    fields = {key: value for key, value in batch_design.items() if key != "kind"}
+    design = GroupBatch(**fields) if batch_design["kind"] == "group" else RandomPairs(**fields)
     return BalancedContrastiveLoss(
         class_sizes, design, margin, negatives_per_positive, normalize, importance=importance
     )
@@ -61,7 +61,7 @@ _REGISTRY: dict[str, Callable[..., MetricLoss]] = {
     "contextual": ContextualLoss,
     "contrastive": published.contrastive,
     "cross_batch_memory": _cross_batch_memory,
-    "multi_similarity": MultiSimilarityLoss,
+    "multi_similarity": published.MultiSimilarityLoss,
     "proxy_anchor": published.proxy_anchor,
     "proxy_nca": published.proxy_nca,
     "recall_at_k": RecallAtKLoss,
@@ -114,21 +114,15 @@ def build_loss(
         dim: Length of the embeddings.
         class_sizes: Images of each class in the training data.
         max_per_class: Largest number of items of one class in a batch.
-        batch_design: How the batches are drawn, as `batch_design_of` reads it.
+        batch_design: How the batches are drawn: `{kind = "group", m, n}` or `{kind = "random_pairs", p}`.
 
     Raises:
         ConfigError: The name or an argument is unknown, or one is missing or cannot work.
     """
     if n_classes is None and class_sizes is not None:
         n_classes = len(class_sizes)
-    known = {
-        "n_classes": n_classes,
-        "dim": dim,
-        "class_sizes": class_sizes,
-        "max_per_class": max_per_class,
-        "batch_design": batch_design,
-    }
-    facts = {name: value for name, value in known.items() if value is not None}
+    known = zip(_FACTS, (n_classes, dim, class_sizes, max_per_class, batch_design), strict=True)
+    facts = {name: value for name, value in known if value is not None}
     base = _build(config.name, config.arguments, facts)
     if not config.add:
         return base

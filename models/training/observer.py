@@ -5,9 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import SupportsFloat
 
-from vicinal.models.training.log import StepRecord
+__all__ = ["StepProgress", "StepRecord", "TrainingObserver"]
 
-__all__ = ["StepProgress", "TrainingObserver"]
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One validation during training.
+
+    Attributes:
+        step: Steps done.
+        loss: Mean training loss since the last record.
+        hit_rate_1: Hit rate at rank 1 on held-out classes; NaN without validation classes.
+        map_at_r: MAP@R on held-out classes.
+        seconds: Seconds since training began.
+    """
+
+    step: int
+    loss: float
+    hit_rate_1: float
+    map_at_r: float
+    seconds: float
 
 
 @dataclass(frozen=True)

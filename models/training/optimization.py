@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import (
@@ -50,19 +49,19 @@ def parameter_groups(
     Raises:
         ConfigError: There is nothing to train while the trunk is frozen.
     """
-    trunk = list(network.trunk.parameters())
-    own = {id(parameter) for parameter in trunk}
-    head = [*(p for p in network.parameters() if id(p) not in own), *projector.parameters()]
-    rate = config.learning_rate
-    head_rate = rate * config.head_learning_rate_factor
-    loss_rate = rate * config.loss_learning_rate_factor
-    if config.frozen_trunk_steps and not (head or list(loss.parameters())):
+    head = nn.ModuleList([network.pooling, network.norm, network.head, projector])
+    if config.frozen_trunk_steps and not (list(head.parameters()) or list(loss.parameters())):
         raise ConfigError("frozen_trunk_steps leave nothing to train: set backbone.dim, which makes a head")
-    groups = [
-        *_decay_groups(trunk, rate, config.weight_decay),
-        *_decay_groups(head, head_rate, config.weight_decay),
-        {"params": list(loss.parameters()), "lr": loss_rate, "weight_decay": 0.0},
-    ]
+    rate = config.learning_rate
+    groups: list[dict[str, Any]] = []
+    for part, factor in ((network.trunk, 1.0), (head, config.head_learning_rate_factor)):
+        learned = [parameter for parameter in part.parameters() if parameter.requires_grad]
+        # Biases, norms and the pooling exponent are not decayed: they set scales, not directions.
+        for is_decayed, decay in ((True, config.weight_decay), (False, 0.0)):
+            own = [parameter for parameter in learned if (parameter.ndim > 1) == is_decayed]
+            groups.append({"params": own, "lr": rate * factor, "weight_decay": decay})
+    loss_rate = rate * config.loss_learning_rate_factor
+    groups.append({"params": list(loss.parameters()), "lr": loss_rate, "weight_decay": 0.0})
     return [group for group in groups if group["params"]]
 
 
@@ -114,14 +113,3 @@ def _after_warmup(optimizer: Optimizer, config: OptimizerConfig) -> LRScheduler:
             return OneCycleLR(
                 optimizer, highest, total_steps=config.steps + 1, pct_start=rise, cycle_momentum=False
             )
-
-
-def _decay_groups(
-    parameters: Iterable[torch.nn.Parameter], rate: float, decay: float
-) -> list[dict[str, Any]]:
-    # Biases, norms and the pooling exponent are not decayed: they set scales, not directions.
-    learned = [parameter for parameter in parameters if parameter.requires_grad]
-    return [
-        {"params": [p for p in learned if p.ndim > 1], "lr": rate, "weight_decay": decay},
-        {"params": [p for p in learned if p.ndim <= 1], "lr": rate, "weight_decay": 0.0},
-    ]

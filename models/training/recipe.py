@@ -20,8 +20,8 @@ from vicinal.models.errors import ConfigError
 from vicinal.models.evaluation.measurement import manifest_metrics
 from vicinal.models.export import export_network
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
-from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER, StepRecord
-from vicinal.models.training.observer import TrainingObserver
+from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
+from vicinal.models.training.observer import StepRecord, TrainingObserver
 from vicinal.models.training.trainer import Trainer
 
 __all__ = ["Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe", "write_card"]

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.models.backbone import EmbeddingNetwork
-from vicinal.models.training.log import StepRecord
+from vicinal.models.training.observer import StepRecord
 from vicinal.models.training.optimization import clip_gradients
 
 __all__ = ["TrainingState"]

@@ -25,9 +25,9 @@ from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import leave_out_small_classes
 from vicinal.models.training.augmentation import training_batches
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE, identity_of, load_checkpoint, save_checkpoint
-from vicinal.models.training.log import StepRecord, TrainingLog
+from vicinal.models.training.log import TrainingLog
 from vicinal.models.training.multistage import multistage_backward
-from vicinal.models.training.observer import StepProgress, TrainingObserver
+from vicinal.models.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.models.training.optimization import build_optimizer, build_schedule, parameter_groups
 from vicinal.models.training.precision import MixedPrecision, choose_device
 from vicinal.models.training.state import TrainingState
@@ -164,7 +164,7 @@ class Trainer:
 
     def _optimize(self, state: TrainingState, images: _Images) -> None:
         steps = self.config.optimizer.steps
-        log = TrainingLog(self.folder, self.observer.on_notice, first_step=state.step)
+        log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
         self.observer.on_start()
         started = time.monotonic() - state.seconds
         for pixels, labels in self._batches(state, images.training):
@@ -174,7 +174,8 @@ class Trainer:
             step_loss = state.losses[-1]
             if state.step % self.config.validate_every == 0 or state.step == steps:
                 self._validate(state, images.validation)
-                log.write(state.records)
+                if log:
+                    log.write(state.records)
                 self._save(state, images)
                 self.observer.on_record(state.records[-1])
             latest = state.records[-1] if state.records else None
@@ -188,7 +189,8 @@ class Trainer:
                 self._save(state, images)
                 raise TrainingStoppedError(state.step, steps)
         self.observer.on_finish()
-        log.finish(state.records, state.best)
+        if log:
+            log.finish(state.records, state.best)
 
     def _batches(self, state: TrainingState, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches that are left; none if the run that is resumed was at its end."""

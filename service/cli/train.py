@@ -24,6 +24,8 @@ __all__ = ["export", "require_train_extra", "train"]
 
 # Reading the loss waits for a GPU, and people cannot read faster.
 _SECONDS_BETWEEN_NOTES = 0.25
+# The log of a run needs the last two.
+_PACKAGES = ("torch", "timm", "matplotlib", "tensorboard")
 
 
 def train(
@@ -178,9 +180,10 @@ def require_train_extra(purpose: str) -> None:
         purpose: What it is needed for, for people.
 
     Raises:
-        MissingPackageError: torch or timm is not installed.
+        MissingPackageError: One of its packages is not installed.
     """
-    try:
-        importlib.import_module("timm")
-    except ImportError as error:
-        raise MissingPackageError("torch and timm", "train", purpose) from error
+    for package in _PACKAGES:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise MissingPackageError(package, "train", purpose) from error

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.losses import BalancedContrastiveLoss, GroupBatch, RandomPairs  # noqa: E402
-from vicinal.models.losses.balanced_contrastive import batch_design_of  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 Vectors = dict[str, NDArray[Any]]
@@ -279,22 +278,3 @@ def test_too_few_classes_for_the_design_are_refused() -> None:
 def test_design_that_never_draws_a_kind_of_pair_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigError, match=r"pairs of both kinds|one kind of pair"):
         make()
-
-
-def test_design_is_read_from_a_configuration() -> None:
-    assert batch_design_of({"kind": "group", "m": 4, "n": 8}) == GroupBatch(4, 8)
-    assert batch_design_of({"kind": "random_pairs", "p": 0.1}) == RandomPairs(0.1)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"kind": "grid"}, "unknown batch design 'grid': set kind to one of group, random_pairs"),
-        ({"m": 4}, "unknown batch design 'None'"),
-        ({"kind": "group", "m": 4}, "batch design 'group'.*'n'"),
-        ({"kind": "random_pairs", "p": 0.1, "q": 1}, "batch design 'random_pairs'.*'q'"),
-    ],
-)
-def test_unknown_design_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        batch_design_of(fields)

@@ -17,8 +17,11 @@ pytest.importorskip("pytorch_metric_learning")
 from vicinal.models.configs.training import BackboneConfig, TrainingConfig  # noqa: E402
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
 from vicinal.models.training import state as training_state  # noqa: E402
-from vicinal.models.training.log import StepRecord  # noqa: E402
-from vicinal.models.training.observer import StepProgress, TrainingObserver  # noqa: E402
+from vicinal.models.training.observer import (  # noqa: E402
+    StepProgress,
+    StepRecord,
+    TrainingObserver,
+)
 from vicinal.models.training.state import TrainingState  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 

@@ -23,8 +23,11 @@ from vicinal.models.errors import ConfigError, DatasetError  # noqa: E402
 from vicinal.models.evaluation import retrieval_metrics  # noqa: E402
 from vicinal.models.preprocessing import Preprocessing  # noqa: E402
 from vicinal.models.training import validation  # noqa: E402
-from vicinal.models.training.log import StepRecord  # noqa: E402
-from vicinal.models.training.observer import StepProgress, TrainingObserver  # noqa: E402
+from vicinal.models.training.observer import (  # noqa: E402
+    StepProgress,
+    StepRecord,
+    TrainingObserver,
+)
 from vicinal.models.training.trainer import Trainer, TrainingResult  # noqa: E402
 from vicinal.models.training.validation import embed_images  # noqa: E402
 
