@@ -19,7 +19,6 @@ from pydantic.fields import FieldInfo
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from vicinal.models.configs.file import models_of
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.service.settings import Settings
 
@@ -73,6 +72,8 @@ def _setting_default(name: str, field: FieldInfo) -> str:
 
 def training_tables() -> str:
     """Markdown of all tables of a training recipe; it needs torch."""
+    from vicinal.models.training.config import TrainingConfig
+
     return "\n\n".join([*_sections(TrainingConfig, "", "The file"), _dataset_table(), _loss_table()])
 
 

@@ -5,19 +5,79 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import timm
 import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
-from vicinal.models.configs.training import BackboneConfig, ProjectorConfig
 from vicinal.models.errors import BundleError, ConfigError
 
-__all__ = ["EmbeddingNetwork", "GeneralizedMeanPooling", "build_network", "build_projector"]
+__all__ = [
+    "BackboneConfig",
+    "EmbeddingNetwork",
+    "GeneralizedMeanPooling",
+    "ProjectorConfig",
+    "build_network",
+    "build_projector",
+]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def _none_for_zero(dim: Any) -> Any:
+    # TOML has no word for nothing.
+    return None if dim == 0 else dim
+
+
+class ProjectorConfig(BaseModel):
+    """Layers after the embedding that the loss sees in training and that are dropped afterwards.
+
+    Attributes:
+        dim: Length of what the loss sees.
+        layers: Linear layers, with a ReLU between two.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dim: int = Field(128, ge=8)
+    layers: int = Field(2, ge=1)
+
+
+class BackboneConfig(BaseModel):
+    """The network.
+
+    Attributes:
+        name: A timm architecture.
+        arguments: Keyword arguments for `timm.create_model`.
+        stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
+        pretrained: Start from timm's weights (needs a network or a filled cache).
+        weights: Start from a local weights file instead.
+        dim: Length of the embeddings; None, in TOML 0, keeps the backbone's own width and has no linear head.
+        layer_norm: Normalize the pooled features before the head.
+        pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
+            does itself, which any of timm's can.
+        gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
+        freeze_batch_norm: Batch-norm layers keep their running statistics, scales and shifts, as suits
+            pretrained weights and small batches.
+        projector: Layers between embedding and loss that are not exported; None trains without.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    stem_pool: bool = True
+    pretrained: bool = False
+    weights: Path | None = None
+    dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
+    layer_norm: bool = True
+    pooling: Literal["gem", "native"] = "gem"
+    gem_power: float = Field(3.0, gt=0.0)
+    freeze_batch_norm: bool = False
+    projector: ProjectorConfig | None = None
 
 
 class GeneralizedMeanPooling(nn.Module):

@@ -13,9 +13,8 @@ import timm
 import torch
 from timm.data.config import resolve_model_data_config
 
-from vicinal.models.backbone import EmbeddingNetwork, build_network
+from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
-from vicinal.models.configs.training import BackboneConfig
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing

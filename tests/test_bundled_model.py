@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("timm")
+
 from vicinal.models.bundle import ModelBundle, default_bundle_path
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation.config import RetrievalTest
 from vicinal.models.evaluation.measurement import manifest_metrics
+from vicinal.models.training.config import TrainingConfig
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 

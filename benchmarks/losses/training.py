@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from benchmarks.losses.images import IMAGE_SIZE, Parts, augment, standardize
-from vicinal.models.backbone import EmbeddingNetwork
+from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork
 from vicinal.models.configs.losses import LossConfig
-from vicinal.models.configs.training import BackboneConfig
 from vicinal.models.losses import build_loss
 from vicinal.models.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
 from vicinal.models.training.multistage import multistage_backward

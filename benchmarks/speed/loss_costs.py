@@ -25,9 +25,8 @@ from torch import Tensor, nn
 
 from benchmarks.common.cost_meters import Peak, in_fresh_process, interleaved, peak_of
 from benchmarks.common.record import save_result
-from vicinal.models.backbone import EmbeddingNetwork, build_network
+from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
 from vicinal.models.configs.losses import LossConfig
-from vicinal.models.configs.training import BackboneConfig
 from vicinal.models.losses import ContextualLoss, Loss, RecallAtKLoss, build_loss
 from vicinal.models.training.multistage import multistage_backward
 

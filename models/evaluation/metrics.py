@@ -64,7 +64,6 @@ def retrieval_metrics(
     gallery_embeddings: npt.ArrayLike | None = None,
     gallery_labels: npt.ArrayLike | None = None,
     ks: Sequence[int] = (1, 2, 4, 8),
-    exclude: Sequence[npt.ArrayLike] | None = None,
 ) -> RetrievalMetrics:
     """Rank a gallery for each query and average; ties are broken by gallery position.
 
@@ -74,34 +73,23 @@ def retrieval_metrics(
         gallery_embeddings: (m, d) gallery; None searches the queries among themselves, each without itself.
         gallery_labels: (m,) labels of the gallery.
         ks: Ranks of `hit_rate` and `recall`.
-        exclude: For each query the positions of gallery items that do not exist for it, neither as mates
-            nor as distractors, such as pictures of the same session; besides itself.
 
     Raises:
         EvaluationError: No query has a mate, only one of the two gallery arguments is given, or the numbers
-            of embeddings, labels and exclusions differ.
+            of embeddings and labels differ.
         EmbeddingError: An embedding is zero or not finite.
     """
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise EvaluationError("gallery_embeddings and gallery_labels go together")
     queries, query_labels = normalize(embeddings), np.asarray(labels)
     items, item_labels = queries, query_labels
-    if gallery_embeddings is None:
-        exclude = _with_itself(len(queries), exclude)
-    else:
+    if gallery_embeddings is not None:
         items, item_labels = normalize(gallery_embeddings), np.asarray(gallery_labels)
     _check_lengths(("query", queries, query_labels), ("gallery", items, item_labels))
-    if exclude is not None and len(exclude) != len(queries):
-        raise EvaluationError(f"{len(queries)} queries, but exclusions for {len(exclude)}")
     mates = mate_positions(query_labels.tolist(), item_labels.tolist())
-    ranks = item_ranks(queries, items, mates, exclude)
+    itself = list(np.arange(len(queries))[:, None]) if gallery_embeddings is None else None
+    ranks = item_ranks(queries, items, mates, itself)
     return _average([_of_query(one, ks) for one in ranks], ks)
-
-
-def _with_itself(n: int, exclude: Sequence[npt.ArrayLike] | None) -> Sequence[npt.ArrayLike]:
-    if exclude is None:
-        return list(np.arange(n)[:, None])
-    return [np.union1d(np.asarray(one, dtype=np.int64), [row]) for row, one in enumerate(exclude)]
 
 
 def _check_lengths(*sets: tuple[str, Floats | npt.NDArray[np.float32], npt.NDArray[np.generic]]) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from vicinal.models.configs.training import AugmentationConfig, TrainingConfig
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import Batches
+from vicinal.models.training.config import AugmentationConfig, TrainingConfig
 
 __all__ = ["AugmentedImages", "augmentation", "training_batches"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets import LabelledImages
 from vicinal.models.errors import ConfigError
+from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.state import TrainingState
 
 __all__ = ["CHECKPOINT_FILE", "identity_of", "load_checkpoint", "save_checkpoint"]

@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets import LabelledImages, load_datasets
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.losses import build_loss
@@ -25,6 +24,7 @@ from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import leave_out_small_classes
 from vicinal.models.training.augmentation import training_batches
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE, identity_of, load_checkpoint, save_checkpoint
+from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.log import TrainingLog
 from vicinal.models.training.multistage import multistage_backward
 from vicinal.models.training.observer import StepProgress, StepRecord, TrainingObserver
@@ -50,21 +50,18 @@ class TrainingResult:
         records: All validations, in order.
         best: The record whose weights were kept.
         training: The images trained on.
-        left_out: Classes with too few images for the sampler.
     """
 
     network: EmbeddingNetwork
     records: list[StepRecord]
     best: StepRecord
     training: LabelledImages
-    left_out: list[str]
 
 
 @dataclass(frozen=True)
 class _Images:
     training: LabelledImages
     validation: LabelledImages
-    left_out: list[str]
     identity: dict[str, Any]
 
 
@@ -125,7 +122,7 @@ class Trainer:
             load_checkpoint(self._checkpoint, state, parts.identity)
         self._optimize(state, parts)
         network.load_state_dict(state.best_weights)
-        return TrainingResult(network.eval(), state.records, state.best, parts.training, parts.left_out)
+        return TrainingResult(network.eval(), state.records, state.best, parts.training)
 
     @property
     def _checkpoint(self) -> Path:
@@ -144,7 +141,7 @@ class Trainer:
             self.observer.on_notice(
                 f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
             )
-        return _Images(training, validation, left_out, identity_of(config, images))
+        return _Images(training, validation, identity_of(config, images))
 
     def _new_state(self, network: EmbeddingNetwork, training: LabelledImages) -> TrainingState:
         config = self.config

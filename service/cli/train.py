@@ -154,7 +154,7 @@ def export(
 ) -> None:
     """Make a bundle from any timm backbone; its pooled features are the embedding."""
     require_train_extra("making a bundle")
-    from vicinal.models.configs.training import BackboneConfig
+    from vicinal.models.backbone import BackboneConfig
     from vicinal.models.export import export_backbone
 
     config = BackboneConfig(

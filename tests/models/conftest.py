@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.models.configs.training import BackboneConfig, TrainingConfig
+if TYPE_CHECKING:
+    from vicinal.models.backbone import BackboneConfig
+    from vicinal.models.training.config import TrainingConfig
 
 TINY_NETWORK = {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]}
 
@@ -34,6 +37,9 @@ def make_class_folders() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def tiny_backbone() -> BackboneConfig:
+    pytest.importorskip("timm")
+    from vicinal.models.backbone import BackboneConfig
+
     return BackboneConfig(name="resnet18", arguments=TINY_NETWORK, stem_pool=False, dim=8)
 
 
@@ -46,6 +52,7 @@ def color_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def make_training_config(tiny_backbone: BackboneConfig, color_folder: Path) -> Callable[..., TrainingConfig]:
     """Configuration of a run of a few seconds; keyword arguments replace its fields."""
+    from vicinal.models.training.config import TrainingConfig
 
     def make(**changes: object) -> TrainingConfig:
         fields: dict[str, object] = {

@@ -10,8 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 
-from vicinal.models.backbone import GeneralizedMeanPooling, build_network  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.backbone import (  # noqa: E402
+    BackboneConfig,
+    GeneralizedMeanPooling,
+    build_network,
+)
 from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
 
 

@@ -16,9 +16,12 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 
 from vicinal.models import export  # noqa: E402
-from vicinal.models.backbone import EmbeddingNetwork, build_network  # noqa: E402
+from vicinal.models.backbone import (  # noqa: E402
+    BackboneConfig,
+    EmbeddingNetwork,
+    build_network,
+)
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig  # noqa: E402
 from vicinal.models.embedder import Embedder  # noqa: E402
 from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
 from vicinal.models.export import PARITY_TOLERANCE, export_backbone, export_network  # noqa: E402

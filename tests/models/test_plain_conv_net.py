@@ -5,8 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 timm = pytest.importorskip("timm")
 
-from vicinal.models.backbone import build_network  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.plain_conv_net import PlainConvNet  # noqa: E402
 

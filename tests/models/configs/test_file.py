@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("timm")
+
 from vicinal.models.configs.file import override, read_toml
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.errors import ConfigError
+from vicinal.models.training.config import TrainingConfig
 
 MINIMAL = """
 name = "sample"

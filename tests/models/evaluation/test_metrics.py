@@ -204,17 +204,16 @@ def test_map_at_1000_counts_the_first_thousand_ranks() -> None:
     assert metrics.map_at_1000 != pytest.approx(metrics.mean_average_precision, rel=1e-3)
 
 
-def test_exclusions_leave_out_the_query_itself_too() -> None:
-    """Four copies; the only mate of the first is excluded, and the query is none of its own."""
-    metrics = retrieval_metrics(np.ones((4, 2)), [0, 0, 1, 1], exclude=[[1], [], [], []], ks=(1,))
-    assert (metrics.n_queries, metrics.n_without_mates) == (3, 1)
+def test_a_query_is_none_of_its_own_mates() -> None:
+    """Four copies, of which the first two have a label of their own."""
+    metrics = retrieval_metrics(np.ones((4, 2)), [0, 2, 1, 1], ks=(1,))
+    assert (metrics.n_queries, metrics.n_without_mates) == (2, 2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ({"labels": [0, 1]}, "3 query embeddings, but 2 labels"),
-        ({"exclude": [[0]]}, "3 queries, but exclusions for 1"),
         ({"gallery_embeddings": np.eye(3), "gallery_labels": [0]}, "3 gallery embeddings, but 1 labels"),
     ],
 )

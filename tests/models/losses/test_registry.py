@@ -17,10 +17,10 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.configs.losses import LossConfig  # noqa: E402
-from vicinal.models.configs.training import TrainingConfig  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.losses import available_losses, build_loss  # noqa: E402
 from vicinal.models.losses.base import MetricLoss, required  # noqa: E402
+from vicinal.models.training.config import TrainingConfig  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]

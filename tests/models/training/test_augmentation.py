@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from vicinal.models.configs.training import AugmentationConfig, TrainingConfig  # noqa: E402
 from vicinal.models.datasets import LabelledImages  # noqa: E402
 from vicinal.models.preprocessing import Preprocessing  # noqa: E402
 from vicinal.models.training.augmentation import AugmentedImages, training_batches  # noqa: E402
+from vicinal.models.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
 
 PREPROCESSING = Preprocessing(input_size=24)
 NOTHING = AugmentationConfig(smallest_crop=1.0, degrees=0, jitter=0, hue=0, erase=0)

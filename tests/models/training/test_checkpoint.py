@@ -14,9 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-from vicinal.models.configs.training import BackboneConfig, TrainingConfig  # noqa: E402
+from vicinal.models.backbone import BackboneConfig  # noqa: E402
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
 from vicinal.models.training import state as training_state  # noqa: E402
+from vicinal.models.training.config import TrainingConfig  # noqa: E402
 from vicinal.models.training.observer import (  # noqa: E402
     StepProgress,
     StepRecord,

@@ -12,9 +12,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from vicinal.models.backbone import BackboneConfig  # noqa: E402
 from vicinal.models.configs.losses import LossConfig  # noqa: E402
-from vicinal.models.configs.training import AugmentationConfig, BackboneConfig, TrainingConfig  # noqa: E402
 from vicinal.models.losses import build_loss  # noqa: E402
+from vicinal.models.training.config import AugmentationConfig, TrainingConfig  # noqa: E402
 from vicinal.models.training.multistage import multistage_backward  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 

@@ -14,11 +14,10 @@ pytest.importorskip("timm")
 
 from torch import nn  # noqa: E402
 
-from vicinal.models.backbone import build_network, build_projector  # noqa: E402
-from vicinal.models.configs.optimizers import OptimizerConfig  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig, ProjectorConfig  # noqa: E402
+from vicinal.models.backbone import BackboneConfig, ProjectorConfig, build_network, build_projector  # noqa: E402  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.training.optimization import (  # noqa: E402
+    OptimizerConfig,
     build_optimizer,
     build_schedule,
     clip_gradients,

@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from vicinal.models.configs.optimizers import OptimizerConfig  # noqa: E402
-from vicinal.models.configs.training import TrainingConfig  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.training import precision  # noqa: E402
+from vicinal.models.training.config import TrainingConfig  # noqa: E402
+from vicinal.models.training.optimization import OptimizerConfig  # noqa: E402
 from vicinal.models.training.precision import MixedPrecision, choose_device  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 

@@ -17,12 +17,12 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from vicinal.models.backbone import EmbeddingNetwork  # noqa: E402
-from vicinal.models.configs.training import TrainingConfig  # noqa: E402
 from vicinal.models.datasets import load_datasets  # noqa: E402
 from vicinal.models.errors import ConfigError, DatasetError  # noqa: E402
 from vicinal.models.evaluation import retrieval_metrics  # noqa: E402
 from vicinal.models.preprocessing import Preprocessing  # noqa: E402
 from vicinal.models.training import validation  # noqa: E402
+from vicinal.models.training.config import TrainingConfig  # noqa: E402
 from vicinal.models.training.observer import (  # noqa: E402
     StepProgress,
     StepRecord,
@@ -277,8 +277,9 @@ def test_classes_too_small_for_the_sampler_are_left_out_and_named(
         optimizer={"steps": 1, "warmup_steps": 0},
         validation_share=0.0,
     )
-    result = Trainer(config).run()
-    assert result.left_out == ["set:class01"]
+    noted = Noting()
+    result = Trainer(config, observer=noted).run()
+    assert noted.notices == ["1 classes have fewer than 2 images and are left out: set:class01"]
     assert len(set(result.training.labels)) == 4
 
 

@@ -12,8 +12,7 @@ pytest.importorskip("timm")
 
 from PIL import Image  # noqa: E402
 
-from vicinal.models.backbone import build_network  # noqa: E402
-from vicinal.models.configs.training import BackboneConfig  # noqa: E402
+from vicinal.models.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.models.datasets import LabelledImages  # noqa: E402
 from vicinal.models.preprocessing import Preprocessing  # noqa: E402
 from vicinal.models.training.validation import embed_images, validate  # noqa: E402

@@ -211,7 +211,7 @@ def test_missing_device_is_one_line(fail: Fail, recipe: Path, output: Path) -> N
 
 
 def test_missing_recipe_is_one_line(fail: Fail, output: Path) -> None:
-    assert "there is no training configuration" in fail("train", "gone.toml", "-o", output)
+    assert "there is no configuration" in fail("train", "gone.toml", "-o", output)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets import ImageListing, list_images, load_datasets
 from vicinal.models.datasets.files import ImageFolder
 from vicinal.models.datasets.layouts import DatasetConfig
@@ -203,6 +202,9 @@ def test_a_recipe_names_a_layout_below_the_data_root(layout: str, tmp_path: Path
         f'name = "a"\n[backbone]\nname = "b"\n[preprocessing]\n[[datasets]]\nkind = "{kind}"\nroot = "c"\n'
     )
     (tmp_path / "recipe.toml").write_text(recipe)
+    pytest.importorskip("timm")
+    from vicinal.models.training.config import TrainingConfig
+
     config = TrainingConfig.load(tmp_path / "recipe.toml", data_root=tmp_path / "sets")
     assert config.datasets[0].kind == kind
     assert config.datasets[0].root == tmp_path / "sets" / "c"

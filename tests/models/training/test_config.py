@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+pytest.importorskip("timm")
+
 from vicinal.models.configs.losses import LossConfig
-from vicinal.models.configs.training import TrainingConfig
 from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.models.datasets.layouts.folder import FolderConfig
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.errors import ConfigError
+from vicinal.models.training.config import TrainingConfig
 
 MINIMAL = """
 name = "sample"

@@ -4,72 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from vicinal.models.backbone import BackboneConfig
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
-from vicinal.models.configs.optimizers import OptimizerConfig
 from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.evaluation.config import RetrievalTest
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import ClassBalancedConfig, SamplerConfig
+from vicinal.models.training.optimization import OptimizerConfig
 
-__all__ = ["AugmentationConfig", "BackboneConfig", "ProjectorConfig", "TrainingConfig"]
+__all__ = ["AugmentationConfig", "TrainingConfig"]
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def _none_for_zero(dim: Any) -> Any:
-    # TOML has no word for nothing.
-    return None if dim == 0 else dim
-
-
-class ProjectorConfig(_Frozen):
-    """Layers after the embedding that the loss sees in training and that are dropped afterwards.
-
-    Attributes:
-        dim: Length of what the loss sees.
-        layers: Linear layers, with a ReLU between two.
-    """
-
-    dim: int = Field(128, ge=8)
-    layers: int = Field(2, ge=1)
-
-
-class BackboneConfig(_Frozen):
-    """The network.
-
-    Attributes:
-        name: A timm architecture.
-        arguments: Keyword arguments for `timm.create_model`.
-        stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
-        pretrained: Start from timm's weights (needs a network or a filled cache).
-        weights: Start from a local weights file instead.
-        dim: Length of the embeddings; None, in TOML 0, keeps the backbone's own width and has no linear head.
-        layer_norm: Normalize the pooled features before the head.
-        pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
-            does itself, which any of timm's can.
-        gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
-        freeze_batch_norm: Batch-norm layers keep their running statistics, scales and shifts, as suits
-            pretrained weights and small batches.
-        projector: Layers between embedding and loss that are not exported; None trains without.
-    """
-
-    name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    stem_pool: bool = True
-    pretrained: bool = False
-    weights: Path | None = None
-    dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
-    layer_norm: bool = True
-    pooling: Literal["gem", "native"] = "gem"
-    gem_power: float = Field(3.0, gt=0.0)
-    freeze_batch_norm: bool = False
-    projector: ProjectorConfig | None = None
 
 
 class AugmentationConfig(_Frozen):
