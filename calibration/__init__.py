@@ -18,7 +18,7 @@ from vicinal.calibration.rates.intervals import (
     ratio_interval,
 )
 from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
-from vicinal.calibration.rates.near_far import NearFar, near_far_counts
+from vicinal.calibration.rates.near_far import near_far_counts
 from vicinal.calibration.targets import Target, choose_threshold
 from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
 
@@ -28,7 +28,6 @@ __all__ = [
     "GalleryGrowth",
     "LabelCounts",
     "Margins",
-    "NearFar",
     "NotEnoughTrialsError",
     "OneLabelError",
     "OperatingCurve",

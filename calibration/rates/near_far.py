@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,7 @@ from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import Trials
 
-__all__ = ["NearFar", "near_far_counts", "near_labels"]
-
-
-@dataclass(frozen=True)
-class NearFar:
-    """What FPIR rests on, apart for the two kinds; None for a kind without queries.
-
-    Attributes:
-        near: Queries whose coarse label another label of the gallery shares.
-        far: The others.
-    """
-
-    near: LabelCounts | None
-    far: LabelCounts | None
+__all__ = ["near_far_counts", "near_labels"]
 
 
 def near_labels(
@@ -59,7 +45,7 @@ def near_labels(
 
 def near_far_counts(
     trials: Trials, threshold: float, *, gallery_labels: Iterable[str], coarse_labels: Mapping[str, str]
-) -> NearFar:
+) -> tuple[LabelCounts | None, LabelCounts | None]:
     """Count queries without a mate that get a match, apart for near and far ones.
 
     Args:
@@ -67,6 +53,10 @@ def near_far_counts(
         threshold: Lowest accepted score.
         gallery_labels: Labels of the gallery.
         coarse_labels: Coarse label of each label.
+
+    Returns:
+        What FPIR rests on for queries whose coarse label another label of the gallery shares, and for the
+        others; None for a kind without queries.
 
     Raises:
         CalibrationError: The trials carry no labels, or a label has no coarse label.
@@ -81,4 +71,4 @@ def near_far_counts(
     near, far = (
         LabelCounts.of(answered[chosen], codes[chosen]) for chosen in (is_near[codes], ~is_near[codes])
     )
-    return NearFar(near, far)
+    return near, far

@@ -251,7 +251,7 @@ def gather_evidence(
         kinds = near_far_counts(
             measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
         )
-        near, far = (one and rate_evidence(one) for one in (kinds.near, kinds.far))
+        near, far = (one and rate_evidence(one) for one in kinds)
     chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     return Evidence(
         rates={rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},

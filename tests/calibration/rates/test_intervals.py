@@ -74,11 +74,13 @@ def over_labels(counts: LabelCounts, rng: np.random.Generator) -> tuple[float, f
 CELLS = [(5, True), (5, False), (10, True), (30, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "even"), CELLS)
 def test_intervals_hold_the_rate_of_a_threshold_chosen_on_the_sample(n_labels: int, even: bool) -> None:
     assert LEAST <= coverage(by_model, n_labels, even) <= MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "even"), CELLS)
 @pytest.mark.parametrize("wrong", [over_trials, over_labels])
 def test_plain_bootstraps_fail_the_same_check(wrong: Interval, n_labels: int, even: bool) -> None:
@@ -86,6 +88,7 @@ def test_plain_bootstraps_fail_the_same_check(wrong: Interval, n_labels: int, ev
     assert coverage(wrong, n_labels, even) < LEAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "even"), [(4, True), (30, False)])
 def test_predictions_hold_what_further_labels_show(n_labels: int, even: bool) -> None:
     """Seven further labels, as in a test set that few were left for."""
@@ -100,6 +103,7 @@ def test_predictions_hold_what_further_labels_show(n_labels: int, even: bool) ->
     assert LEAST <= np.mean(hits) <= 0.99
 
 
+@pytest.mark.slow
 def test_an_interval_of_the_rate_is_no_prediction_for_few_labels() -> None:
     """Negative control: what seven labels show scatters more than the rate of all labels."""
     hits = []
@@ -112,6 +116,7 @@ def test_an_interval_of_the_rate_is_no_prediction_for_few_labels() -> None:
     assert np.mean(hits) < LEAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "correlation"), [(0.05, 0.3), (0.2, 0.1)])
 def test_intervals_hold_the_rate_of_a_fixed_threshold(rate: float, correlation: float) -> None:
     """Ten uneven labels whose rates are beta distributed."""
@@ -134,6 +139,7 @@ def draw_pairs(rng, n_labels: int = 30, correlation: float = 0.2) -> tuple[Label
     return LabelCounts.of(accepted, first, second), LabelCounts.of(accepted, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_labels", "correlation"), [(10, 0.2), (20, 0.2), (30, 0.2)])
 def test_intervals_of_pairs_hold_the_truth_and_need_both_labels(n_labels: int, correlation: float) -> None:
     """Negative control: pairs that are counted under one of their labels are taken for too certain."""
@@ -182,6 +188,7 @@ def draw_returned(rng, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.poisson(10 * np.exp(-0.3 * hardness)), rng.poisson(2 * np.exp(hardness))
 
 
+@pytest.mark.slow
 def test_intervals_of_a_precision_allow_for_labels_that_return_more_when_they_are_hard() -> None:
     """Negative control: taken for a rate whose trials were given, it is far off with many labels."""
     # Means of exp(a z) over standard normal z are exp(a^2 / 2).
