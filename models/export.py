@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import timm
 import torch
 from timm.data.config import resolve_model_data_config
+from torch import Tensor, nn
 
 from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
@@ -20,7 +21,7 @@ from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.similarity import normalize
 
-__all__ = ["PARITY_TOLERANCE", "export_backbone", "export_network"]
+__all__ = ["PARITY_TOLERANCE", "export_backbone", "export_network", "write_onnx"]
 
 PARITY_TOLERANCE = 1e-4
 
@@ -39,7 +40,14 @@ def export_network(network: EmbeddingNetwork, path: Path, fields: Mapping[str, A
     path.mkdir(parents=True, exist_ok=True)
     network = network.cpu().eval().to(memory_format=torch.contiguous_format)
     preprocessing = Preprocessing.model_validate(fields["preprocessing"])
-    _write_onnx(network, preprocessing.input_size, path / BACKBONE_FILE)
+    side = preprocessing.input_size
+    write_onnx(
+        network,
+        {"images": torch.zeros(2, 3, side, side)},
+        path / BACKBONE_FILE,
+        outputs=["embeddings"],
+        free_axes={"images": {0: "batch"}},
+    )
     bundle = ModelBundle.write(path, {**fields, "dim": network.dim})
     try:
         _check_parity(network, bundle)
@@ -48,6 +56,48 @@ def export_network(network: EmbeddingNetwork, path: Path, fields: Mapping[str, A
         (path / MANIFEST_FILE).unlink()
         raise
     return bundle
+
+
+def write_onnx(
+    network: nn.Module,
+    examples: Mapping[str, Tensor],
+    path: Path,
+    *,
+    outputs: Sequence[str],
+    free_axes: Mapping[str, Mapping[int, str]],
+) -> None:
+    """Write a network as an ONNX graph.
+
+    Args:
+        network: The network, on the CPU and in evaluation mode.
+        examples: What it takes, by name.
+        path: The file.
+        outputs: Names of what it gives.
+        free_axes: For each input the axes that may have any length from 1 on; equal names have equal lengths.
+
+    Raises:
+        BundleError: The network cannot be exported.
+    """
+    free = {name: torch.export.Dim(name, min=1) for axes in free_axes.values() for name in axes.values()}
+    shapes = tuple({axis: free[name] for axis, name in free_axes[one].items()} for one in examples)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # The exporter warns of its own internals; a parity check is what counts.
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                network,
+                tuple(examples.values()),
+                path,
+                input_names=list(examples),
+                output_names=list(outputs),
+                dynamic_shapes=shapes,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises many classes without a public base
+            raise BundleError(f"the network cannot be exported to ONNX: {error}") from error
 
 
 def export_backbone(
@@ -83,28 +133,6 @@ def _timm_preprocessing(network: EmbeddingNetwork) -> dict[str, Any]:
         "mean": data["mean"],
         "std": data["std"],
     }
-
-
-def _write_onnx(network: EmbeddingNetwork, side: int, path: Path) -> None:
-    example = torch.zeros(2, 3, side, side)
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # The exporter warns of its own internals; the parity check below is what counts.
-        warnings.simplefilter("ignore")
-        try:
-            torch.onnx.export(
-                network,
-                (example,),
-                path,
-                input_names=["images"],
-                output_names=["embeddings"],
-                dynamic_shapes={"images": {0: torch.export.Dim("batch", min=1)}},
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-        except Exception as error:  # the exporter raises many classes without a public base
-            raise BundleError(f"the network cannot be exported to ONNX: {error}") from error
 
 
 def _check_parity(network: EmbeddingNetwork, bundle: ModelBundle) -> None:

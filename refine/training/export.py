@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from onnx.external_data_helper import set_external_data
 
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.errors import BundleError
+from vicinal.models.export import write_onnx
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.runtime import open_session
 from vicinal.models.similarity import FloatArray, normalize
@@ -76,34 +75,21 @@ def _write_files(network: ContextRefinerNetwork, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as written:
         weights, graph = Path(written) / REFINER_WEIGHTS_FILE, Path(written) / REFINER_FILE
         save_weights(weights, network.step_arrays(), network.architecture)
-        _write_onnx(network, graph)
+        _write_graph(network, graph)
         _refer_to_weights(graph, weights, network.architecture)
         for file in (weights, graph):
             file.replace(folder / file.name)
 
 
-def _write_onnx(network: ContextRefinerNetwork, path: Path) -> None:
+def _write_graph(network: ContextRefinerNetwork, path: Path) -> None:
     inputs = _examples(network.architecture, n=3)
-    batch, neighbors = torch.export.Dim("batch", min=1), torch.export.Dim("neighbors", min=1)
-    shapes = [{0: batch} if name == "query" else {0: batch, 1: neighbors} for name in inputs]
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        # The exporter warns of its own internals; the parity check is what counts.
-        warnings.simplefilter("ignore")
-        try:
-            torch.onnx.export(
-                network,
-                tuple(torch.from_numpy(one) for one in inputs.values()),
-                path,
-                input_names=list(inputs),
-                output_names=_outputs(network.architecture),
-                dynamic_shapes=tuple(shapes),
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-        except Exception as error:  # the exporter raises many classes without a public base
-            raise RefinementError(f"the refiner cannot be exported to ONNX: {error}") from error
+    axes = {name: {0: "batch", 1: "neighbors"} for name in inputs} | {"query": {0: "batch"}}
+    outputs = ["steps", "attention", *(["lengths"] if network.architecture.level else [])]
+    tensors = {name: torch.from_numpy(one) for name, one in inputs.items()}
+    try:
+        write_onnx(network, tensors, path, outputs=outputs, free_axes=axes)
+    except BundleError as error:
+        raise RefinementError(str(error)) from error
 
 
 def _refer_to_weights(graph: Path, weights: Path, architecture: RefinerArchitecture) -> None:
@@ -136,10 +122,6 @@ def _places(weights: Path, architecture: RefinerArchitecture) -> dict[str, tuple
             places[f"steps.{step}.{name}"] = (offset, length)
             offset += length
     return places
-
-
-def _outputs(architecture: RefinerArchitecture) -> list[str]:
-    return ["steps", "attention", *(["lengths"] if architecture.level else [])]
 
 
 def _examples(architecture: RefinerArchitecture, n: int) -> dict[str, npt.NDArray[Any]]:
