@@ -5,9 +5,7 @@ They come from the gallery itself (leave-one-out), from a folder or a manifest o
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
@@ -29,18 +28,14 @@ __all__ = [
     "LabelledQueries",
     "OnProgress",
     "QueryReading",
-    "RefusedQuery",
     "read_queries",
     "require_labels",
-    "write_embeddings",
-    "write_images",
 ]
 
 Positions = npt.NDArray[np.int64]
 Refuse = Callable[[Path], str | None]
 # Takes a stage, what of it is done, and all there is.
 OnProgress = Callable[[str, int, int], None]
-OnRefused = Callable[["RefusedQuery"], None]
 
 
 @dataclass(frozen=True)
@@ -119,15 +114,6 @@ def require_labels(
         )
 
 
-@dataclass(frozen=True)
-class RefusedQuery:
-    """A query image that could not be used, and why."""
-
-    id: str
-    path: str
-    reason: str
-
-
 @dataclass
 class QueryReading:
     """Queries that were read.
@@ -141,7 +127,7 @@ class QueryReading:
     """
 
     total: int
-    failures: list[RefusedQuery] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     rows: list[FloatArray] = field(default_factory=list)
     items: list[SourceItem] = field(default_factory=list)
     group_by: str | None = None
@@ -182,7 +168,7 @@ def read_queries(
     group_by: str | None = None,
     refuse: Refuse | None = None,
     on_progress: OnProgress | None = None,
-    on_refused: OnRefused | None = None,
+    failures: list[Failure] | None = None,
     needs_labels: bool = True,
 ) -> QueryReading:
     """Read labelled queries; images that cannot be used are left out and listed.
@@ -194,7 +180,7 @@ def read_queries(
         group_by: Column of the manifest that names the group of each.
         refuse: Says why a file must not be read, or None.
         on_progress: Called with `embed`, finished and all queries after every batch.
-        on_refused: Called with each that cannot be used.
+        failures: Where those that cannot be used are listed, as they are found.
         needs_labels: Refuse queries without a label.
 
     Raises:
@@ -211,75 +197,33 @@ def read_queries(
     unlabelled = sum(not item.label for item in items)
     if unlabelled and needs_labels:
         raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label")
-    reading = QueryReading(len(items), group_by=group_by)
+    reading = QueryReading(len(items), [] if failures is None else failures, group_by=group_by)
     for start in range(0, len(items), embedder.batch_size):
         batch = items[start : start + embedder.batch_size]
-        for refused in _read_batch(batch, embedder, refuse, reading):
-            reading.failures.append(refused)
-            if on_refused:
-                on_refused(refused)
+        usable = []
+        for item in batch:
+            if reason := refuse(item.path) if refuse else None:
+                reading.failures.append(Failure(item.id, str(item.path), reason))
+            else:
+                usable.append(item)
+        _embed(usable, embedder, reading)
         if on_progress:
             on_progress("embed", start + len(batch), len(items))
     return reading
 
 
-def write_embeddings(folder: Path, embeddings: npt.ArrayLike, labels: Sequence[str]) -> Path:
-    """Keep ready embeddings for `read_queries`.
-
-    Raises:
-        EmbeddingError: They are no (n, d) numbers.
-    """
-    try:
-        array = np.asarray(embeddings, dtype=np.float64)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise EmbeddingError(f"the embeddings are no rows of numbers of one length: {error}") from error
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, embeddings=array, labels=np.array(labels, dtype=np.str_))
-    return _write(folder, "queries.npz", stream.getvalue())
-
-
-def write_images(folder: Path, images: Sequence[bytes], labels: Sequence[str]) -> Path:
-    """Keep encoded images and their labels for `read_queries`."""
-    text = io.StringIO(newline="")
-    rows = csv.writer(text)
-    rows.writerow(["path", "label"])
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        rows.writerow([_write(folder, f"image-{number:06}", image).name, label])
-    return _write(folder, "queries.csv", text.getvalue().encode())
-
-
-def _write(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.write_bytes(content)
-    return path
-
-
-def _read_batch(
-    items: Sequence[SourceItem], embedder: Embedder, refuse: Refuse | None, reading: QueryReading
-) -> Iterator[RefusedQuery]:
-    """Embed what can be used of a batch; one that cannot be takes no other with it."""
-    usable = []
-    for item in items:
-        reason = refuse(item.path) if refuse else None
-        if reason is None:
-            usable.append(item)
-        else:
-            yield RefusedQuery(item.id, str(item.path), reason)
-    yield from _embed(usable, embedder, reading)
-
-
-def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> Iterator[RefusedQuery]:
+def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> None:
+    """Embed what can be used; one that cannot be takes no other with it."""
     if not items:
         return
     try:
         rows = embedder.embed([item.path for item in items])
     except (ImageError, EmbeddingError, OSError) as error:
         if len(items) == 1:
-            yield RefusedQuery(items[0].id, str(items[0].path), str(error))
+            reading.failures.append(Failure(items[0].id, str(items[0].path), str(error)))
             return
         for item in items:
-            yield from _embed([item], embedder, reading)
+            _embed([item], embedder, reading)
         return
     reading.rows += [rows[i : i + 1] for i in range(len(items))]
     reading.items += items

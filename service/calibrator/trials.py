@@ -17,7 +17,6 @@ import numpy.typing as npt
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
 from vicinal.calibration.negative_pairs import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.pairs import (
     GalleryLabels,
@@ -135,15 +134,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class _Query:
-    """Some queries, what is left out of the gallery for each, and their positions if they are items."""
-
-    embeddings: FloatArray
-    excluded: list[Positions]
-    positions: Positions | None
-
-
-@dataclass(frozen=True)
 class _Candidates:
     """Candidates of some queries, and what of them is an answer with a known label."""
 
@@ -154,9 +144,17 @@ class _Candidates:
     answer_is_mate: Bools
     answer_codes: Codes
 
-    @property
-    def best(self) -> Floats:
-        return self.scores[:, 0]
+    @classmethod
+    def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
+        """Those of all queries, in order."""
+        return cls(
+            stack_rows([one.scores for one in parts], np.float64(-np.inf)),
+            stack_rows([one.groups for one in parts], np.int64(-1)),
+            np.concatenate([one.best_items for one in parts]),
+            np.concatenate([one.answer_scores for one in parts]),
+            np.concatenate([one.answer_is_mate for one in parts]),
+            np.concatenate([one.answer_codes for one in parts]),
+        )
 
 
 class TrialScoring:
@@ -204,45 +202,46 @@ class TrialScoring:
             spaces.append(matched)
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
-        first, parts = [], []
+        found, parts = [], []
         for rows in self._chunks(n):
-            own = self._own(queries, rows)
-            scored = self._score(queries, rows, own)
+            part = queries.take(np.arange(rows.start, rows.stop))
+            own = self._own(part)
+            scored = self._score(part, own)
             if self._refines:
                 matched.take(self.scorer.similarities(scored, own))
             parts.append(pairs.add(rows, scored, own))
-            first.append(self._candidates(scored, codes[rows]))
+            found.append(self._candidates(scored, codes[rows]))
             on_progress("score", rows.stop, n)
         mates = QueryMates(
             *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
         )
-        answers, without, chosen = first, first, ~mates.has_mate
+        first = without = answers = _Candidates.joined(found)
+        chosen = ~mates.has_mate
         is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
         if is_taken_out:
-            without = [self._without_label(queries, rows, codes) for rows in self._chunks(n)]
-            answers, chosen = first + without, np.ones(n, dtype=bool)
+            without = self._without_labels(queries, codes)
+            answers, chosen = _Candidates.joined([first, without]), np.ones(n, dtype=bool)
         impostors = Impostors(
-            stack_rows([one.scores for one in without], np.float64(-np.inf))[chosen],
-            stack_rows([one.groups for one in without], np.int64(-1))[chosen],
+            without.scores[chosen],
+            without.groups[chosen],
             len(np.unique(self._labels.groups)) - is_taken_out,
-            np.concatenate([one.best_items for one in without])[chosen],
+            without.best_items[chosen],
             np.flatnonzero(chosen),
         )
         collected = pairs.collected()
-        hits = self._hits(first, codes)[mates.has_mate]
+        hits = (first.groups[:, 0] == codes)[mates.has_mate]
+        beyond = len(self.snapshot) + np.arange(n)
         return Measurement(
             trials=self._trials(codes, collected, mates, answers, impostors),
             hit_rate_1=float(hits.mean()) if len(hits) else None,
-            top_scores=np.maximum(np.concatenate([one.best for one in first]), 0.0),
-            best_items=np.concatenate([one.best_items for one in first]),
+            top_scores=np.maximum(first.scores[:, 0], 0.0),
+            best_items=first.best_items,
             impostors=impostors,
             pairs=collected,
             query_codes=codes,
-            query_images=len(self.snapshot) + np.arange(n)
-            if queries.positions is None
-            else queries.positions,
+            query_images=beyond if queries.positions is None else queries.positions,
             mates=mates,
-            ranked_labels=stack_rows([one.groups for one in first], np.int64(-1)),
+            ranked_labels=first.groups,
         )
 
     def _trials(
@@ -250,7 +249,7 @@ class TrialScoring:
         codes: Codes,
         pairs: PairScores,
         mates: QueryMates,
-        answers: Sequence[_Candidates],
+        answers: _Candidates,
         impostors: Impostors,
     ) -> Trials:
         listed: ListedPairs = pairs.non_mates["final"]
@@ -261,8 +260,8 @@ class TrialScoring:
             best_mate_scores=mates.best_scores[mates.has_mate],
             # A label that fills the whole gallery leaves nothing to be drawn to.
             best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
-            answer_scores=np.concatenate([one.answer_scores for one in answers]),
-            answer_is_mate=np.concatenate([one.answer_is_mate for one in answers]),
+            answer_scores=answers.answer_scores,
+            answer_is_mate=answers.answer_is_mate,
             labels=TrialLabels(
                 names=self._names,
                 mates=codes[pairs.mate_queries],
@@ -270,42 +269,40 @@ class TrialScoring:
                 non_mate_items=listed.item_labels,
                 best_mates=codes[mates.has_mate],
                 without_mate=codes[impostors.queries],
-                answers=np.concatenate([one.answer_codes for one in answers]),
+                answers=answers.answer_codes,
             ),
             low_pairs=listed.low,
         )
 
-    def _own(self, queries: LabelledQueries, rows: slice) -> list[Positions]:
+    def _own(self, queries: LabelledQueries) -> list[Positions]:
         """For each query its own item and those of its group."""
-        own = [np.empty(0, np.int64)] * (rows.stop - rows.start)
+        own = [np.empty(0, np.int64)] * len(queries.labels)
         if queries.positions is not None:
-            own = [np.array([position]) for position in queries.positions[rows]]
+            own = [np.array([position]) for position in queries.positions]
         if self.groups is None or queries.groups is None:
             return own
-        members = [self.groups.members(name) for name in queries.groups[rows]]
+        members = [self.groups.members(name) for name in queries.groups]
         return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
 
-    def _score(self, queries: LabelledQueries, rows: slice, own: list[Positions]) -> ScoredCandidates:
-        query = _Query(queries.embeddings[rows], own, _rows(queries.positions, rows))
-        scored = self._search(query, N_DECIDED_CANDIDATES)
+    def _score(self, queries: LabelledQueries, own: list[Positions]) -> ScoredCandidates:
+        scored = self._search(queries, own, N_DECIDED_CANDIDATES)
         if (scored.contextual[:, -1] > 0.0).any():
             # The last candidate still shares neighbors, as among many duplicates: so may the next items.
-            scored = self._search(query, _MOST_CANDIDATES)
+            scored = self._search(queries, own, _MOST_CANDIDATES)
         return scored
 
-    def _without_label(self, queries: LabelledQueries, rows: slice, codes: Codes) -> _Candidates:
-        """Candidates of some queries, each searched for with its label taken out of the gallery."""
-        gone = [
-            np.union1d(self._of_label[code], own)
-            for code, own in zip(codes[rows], self._own(queries, rows), strict=True)
-        ]
-        query = _Query(queries.embeddings[rows], gone, _rows(queries.positions, rows))
-        return self._candidates(self._search(query, N_DECIDED_CANDIDATES), codes[rows])
+    def _without_labels(self, queries: LabelledQueries, codes: Codes) -> _Candidates:
+        """Candidates of all queries, each searched for with its label taken out of the gallery."""
+        found = []
+        for rows in self._chunks(len(codes)):
+            part = queries.take(np.arange(rows.start, rows.stop))
+            pairs = zip(codes[rows], self._own(part), strict=True)
+            gone = [np.union1d(self._of_label[code], own) for code, own in pairs]
+            found.append(self._candidates(self._search(part, gone, N_DECIDED_CANDIDATES), codes[rows]))
+        return _Candidates.joined(found)
 
-    def _search(self, query: _Query, n_candidates: int) -> ScoredCandidates:
-        return self.scorer.score(
-            query.embeddings, n_candidates, excluded=query.excluded, items=query.positions
-        )
+    def _search(self, queries: LabelledQueries, excluded: list[Positions], n: int) -> ScoredCandidates:
+        return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
 
     @property
     def _refines(self) -> bool:
@@ -331,10 +328,6 @@ class TrialScoring:
             answer_codes=codes[rows],
         )
 
-    def _hits(self, candidates: Sequence[_Candidates], codes: Codes) -> Bools:
-        """(n,) whether the best candidate has the query's label."""
-        return np.concatenate([one.groups[:, 0] for one in candidates]) == codes
-
     def _codes(self, labels: npt.NDArray[np.object_]) -> Codes:
         return np.array([self._numbers[label] for label in labels], dtype=self._labels.code_type)
 
@@ -344,7 +337,3 @@ def _positions_by_value(values: Positions, n: int) -> list[Positions]:
     order = np.argsort(values, kind="stable")
     edges = np.searchsorted(values[order], np.arange(n + 1))
     return [order[start:stop] for start, stop in pairwise(edges)]
-
-
-def _rows(values: Positions | None, rows: slice) -> Positions | None:
-    return None if values is None else values[rows]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.calibrator.queries import (
     QueryReading,
-    RefusedQuery,
     read_queries,
     require_labels,
-    write_embeddings,
-    write_images,
 )
 from vicinal.service.errors import RequestError
 from vicinal.service.jobs.context import JobContext
@@ -49,11 +49,14 @@ class QueryProgress:
 
     Args:
         context: The job.
+
+    Attributes:
+        failures: Queries that cannot be used, so far.
     """
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._failures: list[RefusedQuery] = []
+        self.failures: list[Failure] = []
         self._read = 0
         self._total = 0
 
@@ -65,22 +68,18 @@ class QueryProgress:
         """
         if stage == "embed":
             self._read, self._total = done, total
-        shown = self._failures[:_SHOWN_FAILURES]
+        shown = self.failures[:_SHOWN_FAILURES]
         self._context.report(
             JobProgress(
                 stage=stage,
                 stage_done=done,
                 stage_total=total,
                 total=self._total,
-                done=self._read - len(self._failures),
-                failed=len(self._failures),
+                done=self._read - len(self.failures),
+                failed=len(self.failures),
                 failures=tuple(JobFailure.model_validate(one) for one in shown),
             )
         )
-
-    def refuse(self, query: RefusedQuery) -> None:
-        """Note a query that cannot be used."""
-        self._failures.append(query)
 
 
 class QueryUploads:
@@ -127,7 +126,9 @@ class QueryUploads:
             RequestError: Not one label each.
         """
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
-        write_embeddings(self._folder(job), embeddings, labels)
+        folder, numbers = self._made(job), np.asarray(embeddings, dtype=np.float64)
+        names = np.array(labels, dtype=np.str_)
+        np.savez(folder / "queries.npz", allow_pickle=False, embeddings=numbers, labels=names)
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
         """Keep queries that came as images until the job is done.
@@ -136,7 +137,14 @@ class QueryUploads:
             RequestError: Not one label each.
         """
         _check_labels(len(images), labels)
-        write_images(self._folder(job), images, labels)
+        folder = self._made(job)
+        with (folder / "queries.csv").open("w", newline="", encoding="utf-8") as stream:
+            rows = csv.writer(stream)
+            rows.writerow(["path", "label"])
+            for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+                name = f"image-{number:06}"
+                (folder / name).write_bytes(image)
+                rows.writerow([name, label])
 
     def read(
         self,
@@ -167,13 +175,18 @@ class QueryUploads:
             group_by=group_by,
             refuse=refuse,
             on_progress=progress,
-            on_refused=progress.refuse,
+            failures=progress.failures,
         )
 
     def clean(self, job: Job) -> None:
         """Remove uploaded queries."""
         if GALLERY_NAME.fullmatch(job.gallery):
             shutil.rmtree(self._folder(job), ignore_errors=True)
+
+    def _made(self, job: Job) -> Path:
+        folder = self._folder(job)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _folder(self, job: Job) -> Path:
         gallery = Gallery(self.settings.galleries_path / job.gallery)
