@@ -1,12 +1,13 @@
 """Blocks of a documentation page, run in order in a folder with pictures: shell, TOML, JSON and Python.
 
-An indented block is shell. A fenced one says what it is; `text` is not run. A block below a comment
+An indented block is shell. A fenced one says what it is; `text` is not run. A comment above a block:
 
-    <!-- not run: needs a network -->
+    <!-- not run: needs a network -->     leaves it out; the reason is needed
+    <!-- printed, shortened -->           JSON whose every name was printed by the last command
 
-is left out. Commands run as `python -m vicinal` in the page's folder and ask a server of the test's in
-place of the one at port 8321. What a user reads off an answer is a variable: `$ID` is the id that was
-printed last, `$NEW` and `$OLD` are the numbers of the newest and the oldest version.
+Commands run as `python -m vicinal` in the page's folder and ask a server of the test's in place of the
+one at port 8321. What a user reads off an answer is a variable: `$ID` is the id that was printed last,
+`$NEW` and `$OLD` are the numbers of the newest and the oldest version.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _FENCES = FencedCodeBlockLexer(r"\w*")
 _INDENTED = re.compile(r"(?:\A|(?<=\n\n))(?: {4}.*\n(?:\n(?= {4}))?)+")
 _EXCEPTED = re.compile(r"<!-- not run: \w.* -->\s*\Z")
+_PRINTED = re.compile(r"<!-- printed, shortened -->\s*\Z")
 _HERE = re.compile(r"(?:localhost|127\.0\.0\.1):8321")
 _ID = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b|\b[0-9a-f]{32}\b")
 _IN_SHELL = """
@@ -56,6 +58,7 @@ class PageFolder:
         self.path = path
         self.seconds = seconds
         self.data = path / "data"
+        self.printed = ""
         self._variables: dict[str, str] = {}
         self._server: str | None = None
         self._stack = ExitStack()
@@ -94,6 +97,7 @@ class PageFolder:
             timeout=self.seconds,
         )
         assert done.returncode == 0, f"`{command}` failed: {done.stderr}{done.stdout}"
+        self.printed = done.stdout
         for found in _ID.findall(done.stdout):
             self._variables["ID"] = found
         self._wait_for_job(command, done.stdout)
@@ -149,8 +153,10 @@ def blocks(document: Document, folder: PageFolder) -> Iterator[Region]:
         if not any(start < match.start() < end for start, end, *_ in spans):
             spans.append((match.start(), match.end(), "sh", textwrap.dedent(match.group())))
     for start, end, language, source in sorted(spans):
-        if not _EXCEPTED.search(document.text[:start]):
-            yield Region(start, end, parsed=(language, source), evaluator=_evaluator(folder))
+        before = document.text[:start]
+        kind = "printed" if language == "json" and _PRINTED.search(before) else language
+        if not _EXCEPTED.search(before):
+            yield Region(start, end, parsed=(kind, source), evaluator=_evaluator(folder))
 
 
 def _evaluator(folder: PageFolder) -> object:
@@ -158,6 +164,7 @@ def _evaluator(folder: PageFolder) -> object:
         "sh": folder.run,
         "toml": tomllib.loads,
         "json": json.loads,
+        "printed": lambda source: _compare(json.loads(source), json.loads(folder.printed), "the answer"),
         "python": lambda source: exec(compile(source, "<page>", "exec"), {}),
         "text": str,
     }
@@ -168,6 +175,19 @@ def _evaluator(folder: PageFolder) -> object:
         kinds[language](source)
 
     return evaluate
+
+
+def _compare(shown: object, printed: object, where: str) -> None:
+    """Check that every name that is shown was printed at its place; a list has its first entry's names."""
+    if isinstance(shown, dict):
+        assert isinstance(printed, dict), f"{where} is {printed!r}, the page shows {shown!r}"
+        unknown = sorted(set(shown) - set(printed))
+        assert not unknown, f"{where} has no {', '.join(unknown)}, but {', '.join(printed)}"
+        for name, value in shown.items():
+            _compare(value, printed[name], name)
+    elif isinstance(shown, list) and isinstance(printed, list) and printed:
+        for value in shown:
+            _compare(value, printed[0], where)
 
 
 def _commands(script: str) -> list[str]:

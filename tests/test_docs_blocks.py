@@ -70,6 +70,11 @@ def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
         ('```toml\nport = "\n```\n', "line 1"),
         ('```json\n{"a": 1,}\n```\n', "line 1"),
         ("```python\nimport vicinal.nothing\n```\n", "vicinal.nothing"),
+        (
+            '    echo \'{"a": [{"b": 1}]}\'\n\n'
+            '<!-- printed, shortened -->\n\n```json\n{"a": [{"c": 1}]}\n```\n',
+            "a has no c, but b",
+        ),
         ("```\nsomething\n```\n", "cannot be run"),
     ],
 )
