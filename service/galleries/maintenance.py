@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, IndexerError
 from vicinal.indexer.gallery import Gallery
@@ -24,23 +26,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CompactionState:
-    """How far the live changes of a gallery are from being a new version.
+    """How far the live changes of a gallery are from being a new version."""
 
-    Attributes:
-        state: `idle`, `due`, or `running` in this process.
-        n_changes: What searches carry along because of live changes.
-        done: Items whose neighbor lists are made, of a compaction that runs.
-        total: Items whose neighbor lists it makes.
-        version: The version that this process made last, or None.
-        problem: Why its last attempt failed, or None.
-    """
-
-    state: Literal["idle", "due", "running"]
-    n_changes: int
-    done: int = 0
-    total: int = 0
-    version: int | None = None
-    problem: str | None = None
+    state: Annotated[Literal["idle", "due", "running"], Field(description="In the server that answers.")]
+    n_changes: Annotated[int, Field(description="What searches carry along because of live changes.")]
+    done: Annotated[int, Field(description="Items whose neighbor lists are made, of a compaction that runs.")]
+    total: Annotated[int, Field(description="Items whose neighbor lists it makes.")]
+    version: Annotated[int | None, Field(description="Version that this server made last.")]
+    problem: Annotated[str | None, Field(description="Why its last attempt failed.")]
 
 
 class Upkeep:

@@ -8,30 +8,48 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
+from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import Upkeep
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.thresholds.decision import CalibrationState
 
 __all__ = ["GalleryState", "OpenGalleries"]
 
 
 @dataclass(frozen=True)
 class GalleryState:
-    """Whether a gallery can be searched.
+    """Whether a gallery can be searched, and how searches without further options are made."""
 
-    Attributes:
-        problem: Why not; None when it can.
-        bundle: Fingerprint of the bundle that it is searched with; None when it cannot be.
-    """
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
     name: str
-    problem: str | None = None
-    bundle: str | None = None
+    problem: Annotated[str | None, Field(description="Why not; null when it can.")] = None
+    bundle: Annotated[
+        str | None,
+        Field(description="Fingerprint of the bundle that it is searched with; null when it cannot be."),
+    ] = None
+    pipeline: Annotated[str | None, Field(description="Pipeline of searches without further options.")] = None
+    pipeline_source: Annotated[
+        Literal["settings", "comparison"],
+        Field(description="What chose it: the settings, or a comparison of pipelines."),
+    ] = "settings"
+    pipeline_reason: Annotated[
+        str | None, Field(description="Why a pipeline that was chosen is not used.")
+    ] = None
+    calibration: Annotated[
+        CalibrationState,
+        Field(description="Whether the threshold of searches without further options is calibrated."),
+    ] = "none"
+    calibration_reason: Annotated[str | None, Field(description="Why it is not `current`.")] = None
 
 
 class OpenGalleries:
@@ -127,13 +145,23 @@ class OpenGalleries:
 
     def states(self) -> list[GalleryState]:
         """Every gallery with what keeps it from being searched."""
-        states = []
-        for name in self.names():
-            try:
-                # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
-                matcher = self.matcher(name)
-                matcher.prepare()
-                states.append(GalleryState(name, bundle=matcher.snapshot.manifest.bundle))
-            except IndexerError as error:
-                states.append(GalleryState(name, str(error)))
-        return states
+        return [self._state(name) for name in self.names()]
+
+    def _state(self, name: str) -> GalleryState:
+        try:
+            matcher = self.matcher(name)
+            # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
+            matcher.prepare()
+            chosen = matcher.active_pipeline
+            threshold = matcher.thresholds.in_force(chosen.pipeline)
+        except (IndexerError, CalibrationRecordError) as error:
+            return GalleryState(name, problem=str(error))
+        return GalleryState(
+            name,
+            bundle=matcher.snapshot.manifest.bundle,
+            pipeline=chosen.pipeline.key,
+            pipeline_source=chosen.source,
+            pipeline_reason=chosen.reason,
+            calibration=threshold.state,
+            calibration_reason=threshold.reason,
+        )

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field
 
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded
@@ -44,14 +45,10 @@ class Upload:
 
 @dataclass(frozen=True)
 class AddedItem:
-    """An item that is in the gallery now.
-
-    Attributes:
-        replaced: Whether there was one of this id before.
-    """
+    """An item that is in the gallery now."""
 
     id: str
-    replaced: bool
+    replaced: Annotated[bool, Field(description="Whether there was an item of this id before.")]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from vicinal.service.http.bodies.search import Problem
 from vicinal.service.http.limits import BodyLimit
-from vicinal.service.http.problems import install_problem_handlers
+from vicinal.service.http.problems import Problem, install_problem_handlers
 from vicinal.service.http.routes import calibrations, galleries, items, jobs, operations, search, versions
 from vicinal.service.http.security import limit_rate, require_scope
 from vicinal.service.http.state import State, announce_write

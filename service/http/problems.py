@@ -7,12 +7,13 @@ import logging
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_members, status_and_kind
 
-__all__ = ["install_problem_handlers", "problem"]
+__all__ = ["Problem", "install_problem_handlers", "problem"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,15 @@ def install_problem_handlers(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(RequestValidationError, handlers.invalid_fields)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, handlers.http_error)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, handlers.unexpected)
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
 
 
 class _Handlers:

@@ -1,9 +1,11 @@
-"""Answers: what a search says, and by which threshold it was decided."""
+"""Answers: what a search says; commands print them, and HTTP sends them as they are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
 
 from vicinal.service.matcher.explanation import Explanation
 from vicinal.service.thresholds.decision import Threshold
@@ -13,58 +15,64 @@ __all__ = ["Answer", "Candidate"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One scored item.
-
-    Attributes:
-        rank: From 1.
-        score: Final score in [0, 1].
-        similarity: Cosine of the embeddings that were matched.
-        initial_similarity: Cosine of the initial embeddings.
-        contextual_similarity: Share of common neighbors in [0, 1]; None when re-ranking is off.
-        margin: Score minus threshold; None without a threshold.
-    """
+    """One scored item."""
 
     id: str
     label: str | None
     metadata: dict[str, Any]
     uri: str
-    rank: int
-    score: float
-    similarity: float
-    initial_similarity: float
-    contextual_similarity: float | None
-    margin: float | None
+    rank: Annotated[int, Field(description="From 1.")]
+    score: Annotated[float, Field(description="Final score in [0, 1]; the threshold is applied to this.")]
+    similarity: Annotated[float, Field(description="Cosine of the embeddings that were matched.")]
+    initial_similarity: Annotated[float, Field(description="Cosine of the embeddings before refinement.")]
+    contextual_similarity: Annotated[
+        float | None,
+        Field(
+            description="How alike the neighborhoods are: the share of common neighbors, or with "
+            "`k_reciprocal` the Jaccard similarity of the encodings; null when off."
+        ),
+    ]
+    margin: Annotated[float | None, Field(description="Score minus threshold; null without one.")]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer to one query.
+    """Answer to one query."""
 
-    Attributes:
-        no_match: True when nothing reaches the threshold; None when there is no threshold to decide by.
-        top_score: Best score of all; None where nothing could be compared.
-        matches: Candidates whose score reaches the threshold, best first.
-        candidates: The best candidates that are no matches; empty unless asked for or undecided.
-        version: The built version that was searched.
-        revision: The state of its live changes that was searched; two answers with one are of one state.
-        n_searched: Number of items that could have been matches.
-        milliseconds: Time by stage; in a batch, of the whole batch.
-        pipeline_source: What named the pipeline: the `request`, a `comparison` that was put in force for the
-            gallery, or the `settings`.
-        explanation: What the refiner does with the query; None unless asked for.
-    """
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
-    no_match: bool | None
-    top_score: float | None
-    matches: list[Candidate]
-    candidates: list[Candidate]
+    no_match: Annotated[bool | None, Field(description="Null when there is no threshold to decide by.")]
+    # Best score of all; None where nothing could be compared.
+    top_score: Annotated[float | None, Field(exclude=True)]
+    matches: Annotated[
+        list[Candidate], Field(description="Items whose score reaches the threshold, best first.")
+    ]
+    candidates: Annotated[
+        list[Candidate],
+        Field(description="Best items below the threshold: on request, or when there is no threshold."),
+    ]
     threshold: Threshold
     gallery: str
-    version: int
-    revision: int
-    n_searched: int
+    version: Annotated[int, Field(description="The built version that was searched.")]
+    revision: Annotated[
+        int,
+        Field(
+            description="The state of its live changes that was searched; answers with one are of one state."
+        ),
+    ]
+    n_searched: Annotated[int, Field(description="Number of items that could have been matches.")]
     bundle: str
     pipeline: str
-    milliseconds: dict[str, float] = field(default_factory=dict)
-    pipeline_source: Literal["request", "comparison", "settings"] = "settings"
-    explanation: Explanation | None = None
+    pipeline_source: Annotated[
+        Literal["request", "comparison", "settings"],
+        Field(
+            description="What named it: the request, a comparison that was put in force for the gallery, or "
+            "the settings."
+        ),
+    ]
+    milliseconds: Annotated[
+        dict[str, float], Field(description="Time by stage; in a batch, of the whole batch.")
+    ]
+    explanation: Annotated[Explanation | None, Field(description="Null unless asked for with `explain`.")] = (
+        None
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from vicinal.indexer.views.contexts import query_context
 from vicinal.indexer.views.view import GalleryView
@@ -24,44 +26,45 @@ _MOST_RANKS = 1000
 
 @dataclass(frozen=True)
 class ExplainedNeighbor:
-    """One neighbor in the context of a query.
-
-    Attributes:
-        similarity: Cosine to the query, both as they were embedded.
-        attention: Its share in each step, the mean of the heads.
-        place: Where it lies in the projection.
-    """
+    """One neighbor in the context of a query."""
 
     id: str
     label: str | None
-    similarity: float
-    attention: list[float]
-    place: Place
+    similarity: Annotated[float, Field(description="Cosine to the query, before refinement.")]
+    attention: Annotated[list[float], Field(description="Its share in each step, the mean of the heads.")]
+    place: Annotated[Place, Field(description="Where it lies in the projection.")]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The way of a query's embedding through the refiner.
+    """The way of a query's embedding through the refiner."""
 
-    Attributes:
-        refiner: Fingerprint of the refiner.
-        is_used: Whether the search refined the query; otherwise this is what would have become of it.
-        neighbors: Its context, nearest first.
-        cosines: Cosine of e^0 to e^0, e^1 … e^T.
-        candidate: Id of the best candidate; None without any.
-        ranks: Its rank among all items that e^0 … e^T would give it, by cosine alone; None beyond 1000.
-        way: Places of e^0 … e^T in the projection, on the two principal axes of them and the neighbors.
-        variance: Share of the variance on each of the two axes.
-    """
-
-    refiner: str
-    is_used: bool
-    neighbors: list[ExplainedNeighbor]
-    cosines: list[float]
-    candidate: str | None
-    ranks: list[int | None]
-    way: list[Place]
-    variance: Place
+    refiner: Annotated[str, Field(description="Fingerprint of the refiner.")]
+    is_used: Annotated[
+        bool,
+        Field(description="Whether the search refined the query; if not, this is what would become of it."),
+    ]
+    neighbors: Annotated[list[ExplainedNeighbor], Field(description="Its context, nearest first.")]
+    cosines: Annotated[
+        list[float],
+        Field(description="Cosine of the embedding before refinement to that after 0, 1, … steps."),
+    ]
+    candidate: Annotated[str | None, Field(description="Id of the best candidate.")]
+    ranks: Annotated[
+        list[int | None],
+        Field(
+            description="Rank of the best candidate by cosine alone, for the embedding after 0, 1, … steps; "
+            "null beyond 1000."
+        ),
+    ]
+    way: Annotated[
+        list[Place],
+        Field(
+            description="Places of the embedding after 0, 1, … steps, on the two principal axes of them and "
+            "the neighbors."
+        ),
+    ]
+    variance: Annotated[Place, Field(description="Share of the variance on the two axes of the projection.")]
 
 
 class Explainer:

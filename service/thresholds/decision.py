@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.selection import Selection
@@ -24,26 +26,29 @@ _STALE_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Threshold:
-    """The threshold of one answer.
+    """What an answer was decided by."""
 
-    Attributes:
-        value: Lowest accepted score; None when there is no calibration and none was given.
-        source: Where it comes from.
-        target: The rate it holds, such as `FPIR 5 %`.
-        calibration: Id of the calibration record.
-        state: `current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but the gallery
-            has changed; `none`: given by hand, or not there.
-        reason: Why the state is not `current`.
-        since: When the calibration was put in force; None where that is not known.
-    """
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
 
-    value: float | None = None
+    value: Annotated[
+        float | None,
+        Field(description="Lowest accepted score; null when there is no calibration and none was given."),
+    ] = None
     source: Literal["calibration", "by_hand", "request", "none"] = "none"
-    target: str | None = None
-    calibration: str | None = None
-    state: CalibrationState = "none"
-    reason: str | None = None
-    since: datetime | None = None
+    target: Annotated[
+        str | None, Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
+    ] = None
+    calibration: Annotated[str | None, Field(description="Id of the calibration record.")] = None
+    state: Annotated[
+        CalibrationState,
+        Field(
+            description="`current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but "
+            "the gallery has changed; `none`: given by hand, or not there."
+        ),
+    ] = "none"
+    reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
+    # When the calibration was put in force; None where that is not known.
+    since: Annotated[datetime | None, Field(exclude=True)] = None
 
 
 class GalleryThresholds:

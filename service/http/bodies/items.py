@@ -1,24 +1,21 @@
-"""Request and response bodies of items and of versions."""
+"""Request and response bodies of the calls about items."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from vicinal.service.galleries.uploads import AddedItem
+
 __all__ = [
-    "AddedItemBody",
     "AdditionBody",
-    "CompactionBody",
     "DeletionBody",
     "ItemBody",
     "ItemDeletion",
     "ItemPageBody",
     "ItemPatch",
     "RefusedImageBody",
-    "VersionBody",
-    "VersionListBody",
 ]
 
 
@@ -62,13 +59,6 @@ class ItemPatch(BaseModel):
         return value
 
 
-class AddedItemBody(_Response):
-    """An item that is in the gallery now."""
-
-    id: str
-    replaced: bool = Field(description="Whether there was an item of this id before.")
-
-
 class RefusedImageBody(_Response):
     """An image that could not be used."""
 
@@ -81,7 +71,7 @@ class RefusedImageBody(_Response):
 class AdditionBody(_Response):
     """What became of the uploaded images."""
 
-    added: list[AddedItemBody]
+    added: list[AddedItem]
     refused: list[RefusedImageBody]
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")
@@ -101,38 +91,3 @@ class DeletionBody(_Response):
     removed: int = Field(description="Items that are gone; an id that was sent twice counts once.")
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery without them; searches see it from now on.")
-
-
-class CompactionBody(_Response):
-    """How far the live changes of a gallery are from being a new version."""
-
-    state: Literal["idle", "due", "running"] = Field(description="In the server that answers.")
-    n_changes: int = Field(description="What searches carry along because of live changes.")
-    done: int = Field(description="Items whose neighbor lists are made, of a compaction that runs.")
-    total: int = Field(description="Items whose neighbor lists it makes.")
-    version: int | None = Field(description="Version that this server made last.")
-    problem: str | None = Field(description="Why its last attempt failed.")
-
-
-class VersionBody(_Response):
-    """One version of a gallery."""
-
-    version: int
-    created_at: datetime
-    kind: str = Field(description="Made by an `index` job or by a `compaction`.")
-    is_active: bool
-    revision: int = Field(description="State of its live changes, which is searched when it is active.")
-    n_items: int | None = Field(description="Items when it was built; null when its files are damaged.")
-    n_labels: int | None
-    index: str | None
-    bundle: str | None
-    derived_bytes: int = Field(description="Size of its own files.")
-    table_bytes: int = Field(description="Size of the files in the item table that it refers to.")
-    own_table_bytes: int = Field(description="Size of those that no other version refers to.")
-    comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
-
-
-class VersionListBody(_Response):
-    """All versions of a gallery, newest first."""
-
-    versions: list[VersionBody]

@@ -1,24 +1,18 @@
-"""Request and response bodies of the HTTP API."""
+"""Request and response bodies of searches; an answer is sent as the matcher gives it."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from vicinal.service.calibrator.evidence import Evidence
+from vicinal.service.matcher.answers import Answer
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 
 __all__ = [
-    "AnswerBody",
     "BatchAnswerBody",
     "BatchRequest",
-    "GalleryBody",
-    "GalleryListBody",
-    "Problem",
-    "ReadinessBody",
     "SearchOptions",
     "SearchRequest",
 ]
@@ -26,10 +20,6 @@ __all__ = [
 
 class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Response(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class SearchOptions(_Request):
@@ -120,178 +110,10 @@ class BatchRequest(SearchOptions):
         return self
 
 
-class CandidateBody(_Response):
-    """One scored item."""
-
-    id: str
-    label: str | None
-    metadata: dict[str, Any]
-    uri: str
-    rank: int
-    score: float = Field(description="Final score in [0, 1]; the threshold is applied to this.")
-    similarity: float = Field(description="Cosine of the embeddings that were matched.")
-    initial_similarity: float = Field(description="Cosine of the embeddings before refinement.")
-    contextual_similarity: float | None = Field(
-        description="How alike the neighborhoods are: the share of common neighbors, or with `k_reciprocal` "
-        "the Jaccard similarity of the encodings; null when off."
-    )
-    margin: float | None = Field(description="Score minus threshold.")
-
-
-class ThresholdBody(_Response):
-    """What the answer was decided by."""
-
-    value: float | None
-    source: Literal["calibration", "by_hand", "request", "none"]
-    target: str | None = Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
-    calibration: str | None
-    state: Literal["current", "stale", "none"] = Field(description="Whether the threshold is calibrated.")
-    reason: str | None = Field(description="Why the state is not `current`.")
-
-
-class ExplainedNeighborBody(_Response):
-    """One neighbor in the context of a query."""
-
-    id: str
-    label: str | None
-    similarity: float = Field(description="Cosine to the query, before refinement.")
-    attention: list[float] = Field(description="Its share in each step.")
-    place: tuple[float, float] = Field(description="Where it lies in the projection.")
-
-
-class ExplanationBody(_Response):
-    """The way of a query's embedding through the refiner."""
-
-    refiner: str = Field(description="Fingerprint of the refiner.")
-    is_used: bool = Field(description="Whether the search refined the query.")
-    neighbors: list[ExplainedNeighborBody]
-    cosines: list[float] = Field(
-        description="Cosine of the embedding before refinement to that after 0, 1, … steps."
-    )
-    candidate: str | None = Field(description="Id of the best candidate.")
-    ranks: list[int | None] = Field(
-        description="Rank of the best candidate by cosine alone, for the embedding after 0, 1, … steps; null "
-        "beyond 1000."
-    )
-    way: list[tuple[float, float]] = Field(description="Places of the embedding after 0, 1, … steps.")
-    variance: tuple[float, float] = Field(description="Share of the variance on the axes of the projection.")
-
-
-class AnswerBody(_Response):
-    """Answer to one query."""
-
-    no_match: bool | None = Field(description="Null when there is no threshold to decide by.")
-    matches: list[CandidateBody]
-    candidates: list[CandidateBody] = Field(
-        description="Best items below the threshold: on request, or when there is no threshold."
-    )
-    threshold: ThresholdBody
-    gallery: str
-    version: int = Field(description="The built version that was searched.")
-    revision: int = Field(description="The state of its live changes that was searched.")
-    n_searched: int = Field(description="Number of items that could have been matches.")
-    bundle: str
-    pipeline: str
-    pipeline_source: Literal["request", "comparison", "settings"] = Field(
-        description="What named it: the request, a comparison that was put in force for the gallery, or the "
-        "settings."
-    )
-    milliseconds: dict[str, float]
-    explanation: ExplanationBody | None = Field(description="Null unless asked for with `explain`.")
-
-
-class BatchAnswerBody(_Response):
+class BatchAnswerBody(BaseModel):
     """Answers in the order of the queries."""
 
-    answers: list[AnswerBody]
-
-
-class CalibrationBody(_Response):
-    """The calibration in use."""
-
-    id: str
-    target: str | None
-    threshold: float
-    rates: dict[str, float | None] | None
-    evidence: Evidence | None = Field(
-        description="Intervals of the rates and what they let expect; null for a threshold set by hand."
-    )
-
-
-class GalleryBody(_Response):
-    """One gallery."""
-
-    name: str
-    version: int = Field(description="The built version that is searched.")
-    revision: int = Field(description="The state of its live changes.")
-    n_items: int
-    n_labels: int
-    graph_staleness: float = Field(
-        description="Share of the items that changed since the neighbor lists of all items were made."
-    )
-    dim: int
-    index: str
-    bundle: str
-    bundle_name: str
-    calibration: CalibrationBody | None
-    calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
-
-
-class GalleryListBody(_Response):
-    """All galleries."""
-
-    galleries: list[GalleryBody]
-
-
-class GalleryStateBody(_Response):
-    """Whether one gallery can be searched."""
-
-    name: str
-    problem: str | None
-    bundle: str | None = Field(
-        None, description="Fingerprint of the bundle that it is searched with; null when it cannot be."
-    )
-    pipeline: str | None = Field(None, description="Pipeline of searches without further options.")
-    pipeline_source: Literal["settings", "comparison"] = Field(
-        "settings", description="What chose it: the settings, or a comparison of pipelines."
-    )
-    pipeline_reason: str | None = Field(None, description="Why a pipeline that was chosen is not used.")
-    calibration: Literal["current", "stale", "none"] = Field(
-        "none", description="Whether the threshold of searches without further options is calibrated."
-    )
-    calibration_reason: str | None = Field(None, description="Why it is not `current`.")
-
-
-class RedisBody(_Response):
-    """Whether Redis answers; without it searches go on, only slower."""
-
-    available: bool
-    problem: str | None
-
-
-class ReadinessBody(_Response):
-    """Whether searches can be answered, and by what."""
-
-    ready: bool
-    reasons: list[str]
-    bundle: str
-    refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
-    refine: str = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
-    provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
-    other_bundles: list[str] = Field(
-        description="Fingerprints of bundles that are open for galleries of another bundle."
-    )
-    galleries: list[GalleryStateBody]
-    redis: RedisBody | None = Field(description="Null when no address is set.")
-
-
-class Problem(_Response):
-    """RFC 9457 problem document."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
+    answers: list[Answer]
 
 
 def _decode_base64(text: str) -> bytes:

@@ -7,15 +7,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from vicinal.indexer.errors import BundleMismatchError
+from vicinal.indexer.errors import BundleMismatchError, IndexerError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.jobs.creation import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.service.comparisons.version_store import summary_of
 from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
-from vicinal.service.http.bodies.items import CompactionBody, VersionBody, VersionListBody
-from vicinal.service.http.bodies.search import CalibrationBody, GalleryBody, GalleryListBody
+from vicinal.service.http.bodies.galleries import (
+    CalibrationBody,
+    GalleryBody,
+    GalleryListBody,
+    VersionBody,
+    VersionListBody,
+)
 from vicinal.service.http.state import StateDependency
 from vicinal.service.matcher.matcher import Matcher
 
@@ -28,8 +34,14 @@ admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 @router.get("")
 def list_galleries(state: StateDependency) -> GalleryListBody:
     """All galleries that can be searched."""
-    searchable = [one.name for one in state.galleries.states() if one.problem is None]
-    return GalleryListBody(galleries=[_describe(state.galleries.matcher(name)) for name in searchable])
+    found = []
+    for name in state.galleries.names():
+        # /readyz says what keeps one from being searched.
+        with suppress(IndexerError):
+            matcher = state.galleries.matcher(name)
+            matcher.prepare()
+            found.append(_describe(matcher))
+    return GalleryListBody(galleries=found)
 
 
 @router.get("/{gallery}")
@@ -49,14 +61,13 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
 
 
 @router.get("/{gallery}/compaction")
-def get_compaction(gallery: str, state: StateDependency) -> CompactionBody:
+def get_compaction(gallery: str, state: StateDependency) -> CompactionState:
     """Whether live changes are being made a new version, and what became of the last time."""
-    reader = state.galleries.reader(gallery)
-    return CompactionBody.model_validate(state.galleries.upkeep.compaction_state(reader))
+    return state.galleries.upkeep.compaction_state(state.galleries.reader(gallery))
 
 
 @admin_router.post("/{gallery}/compaction", status_code=202)
-def begin_compaction(gallery: str, state: StateDependency) -> CompactionBody:
+def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
     state.galleries.upkeep.begin(state.galleries.reader(gallery))
     return get_compaction(gallery, state)

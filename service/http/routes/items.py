@@ -17,7 +17,6 @@ from vicinal.service.errors import NothingAddedError, RequestError
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.uploads import Addition, RefusedUpload, Upload, add_uploads
 from vicinal.service.http.bodies.items import (
-    AddedItemBody,
     AdditionBody,
     DeletionBody,
     ItemBody,
@@ -51,12 +50,12 @@ _LONGEST_ID = 1024
 def list_items(
     gallery: str,
     state: StateDependency,
-    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    after: Annotated[int | None, Query(description="`next` of the page before.")] = None,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ItemPageBody:
     """Items in gallery order, page by page; what is added or removed meanwhile shifts no page."""
     # One more than asked for tells whether there is another page.
-    found = state.galleries.matcher(gallery).view.page(_cursor(after), size + 1)
+    found = state.galleries.matcher(gallery).view.page(after, size + 1)
     page = found[:size]
     return ItemPageBody(
         items=[ItemBody.model_validate(item) for _, item in page],
@@ -94,7 +93,7 @@ async def add_item_images(gallery: str, request: Request, state: StateDependency
     addition = await run_in_threadpool(_add, state.galleries, gallery, uploads)
     view = await run_in_threadpool(lambda: state.galleries.matcher(gallery).view)
     return AdditionBody(
-        added=[AddedItemBody.model_validate(item) for item in addition.added],
+        added=addition.added,
         refused=_refusals(addition.refused),
         n_items=len(view),
         revision=view.revision,
@@ -206,15 +205,6 @@ def _refusals(refused: Sequence[RefusedUpload]) -> list[RefusedImageBody]:
         )
         for one in refused
     ]
-
-
-def _cursor(after: str | None) -> int | None:
-    if after is None:
-        return None
-    try:
-        return int(after)
-    except ValueError as error:
-        raise RequestError(f"after is '{after}', expected the `next` of a page") from error
 
 
 def _known(view: GalleryView, gallery: str, item_id: str) -> str:

@@ -7,10 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
-from vicinal.indexer.errors import IndexerError
-from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.galleries.open_galleries import GalleryState, OpenGalleries
-from vicinal.service.http.bodies.search import GalleryStateBody, ReadinessBody, RedisBody
+from vicinal.service.http.bodies.galleries import ReadinessBody
 from vicinal.service.http.state import State, StateDependency
 
 __all__ = ["router"]
@@ -55,7 +52,7 @@ def page() -> HTMLResponse:
 
 def _readiness(state: State) -> ReadinessBody:
     own = state.galleries.own
-    states = [_state(state.galleries, one) for one in state.galleries.states()]
+    states = state.galleries.states()
     reasons = [one.problem for one in states if one.problem]
     return ReadinessBody(
         ready=not reasons,
@@ -66,27 +63,5 @@ def _readiness(state: State) -> ReadinessBody:
         provider=own.embedder.provider,
         other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
         galleries=states,
-        redis=None if state.link is None else RedisBody.model_validate(state.link.state),
-    )
-
-
-def _state(galleries: OpenGalleries, state: GalleryState) -> GalleryStateBody:
-    if state.problem:
-        return GalleryStateBody(name=state.name, problem=state.problem)
-    try:
-        matcher = galleries.matcher(state.name)
-        chosen = matcher.active_pipeline
-        threshold = matcher.threshold(chosen.pipeline)
-    except (IndexerError, CalibrationRecordError) as error:
-        # A damaged calibration fails every search of its gallery.
-        return GalleryStateBody(name=state.name, problem=str(error))
-    return GalleryStateBody(
-        name=state.name,
-        problem=None,
-        bundle=state.bundle,
-        pipeline=chosen.pipeline.key,
-        pipeline_source=chosen.source,
-        pipeline_reason=chosen.reason,
-        calibration=threshold.state,
-        calibration_reason=threshold.reason,
+        redis=None if state.link is None else state.link.state,
     )

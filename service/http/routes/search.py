@@ -10,7 +10,6 @@ from fastapi.concurrency import run_in_threadpool
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.search import (
-    AnswerBody,
     BatchAnswerBody,
     BatchRequest,
     Query,
@@ -44,7 +43,7 @@ router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], dependenci
 
 
 @router.post("/search", openapi_extra=_BODY)
-async def search(gallery: str, request: Request, state: StateDependency) -> AnswerBody:
+async def search(gallery: str, request: Request, state: StateDependency) -> Answer:
     """Find the matches of one image, embedding or item, or learn that there is none."""
     options: SearchOptions
     if content_type(request, FORM, JSON) == FORM:
@@ -54,7 +53,7 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Answ
         options = parsed = await json_body(request, SearchRequest)
         query = _as_query([parsed])
     answers = await run_in_threadpool(_search, state, gallery, query, options)
-    return AnswerBody.model_validate(answers[0])
+    return answers[0]
 
 
 @router.post("/search/batch")
@@ -64,7 +63,7 @@ async def search_batch(gallery: str, body: BatchRequest, state: StateDependency)
     if len(body.queries) > most:
         raise RequestError(f"{len(body.queries)} queries, at most max_batch = {most} are accepted")
     answers = await run_in_threadpool(_search, state, gallery, _as_query(body.queries), body)
-    return BatchAnswerBody(answers=[AnswerBody.model_validate(answer) for answer in answers])
+    return BatchAnswerBody(answers=answers)
 
 
 def _search(state: State, gallery: str, query: dict[str, Any], options: SearchOptions) -> list[Answer]:

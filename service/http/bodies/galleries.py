@@ -1,0 +1,101 @@
+"""Response bodies of the calls about galleries, their versions, and the service as a whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.service.calibrator.evidence import Evidence
+from vicinal.service.galleries.open_galleries import GalleryState
+from vicinal.service.redis_link import RedisState
+
+__all__ = [
+    "CalibrationBody",
+    "GalleryBody",
+    "GalleryListBody",
+    "ReadinessBody",
+    "VersionBody",
+    "VersionListBody",
+]
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class CalibrationBody(_Response):
+    """The calibration in use."""
+
+    id: str
+    target: str | None
+    threshold: float
+    rates: dict[str, float | None] | None
+    evidence: Evidence | None = Field(
+        description="Intervals of the rates and what they let expect; null for a threshold set by hand."
+    )
+
+
+class GalleryBody(_Response):
+    """One gallery."""
+
+    name: str
+    version: int = Field(description="The built version that is searched.")
+    revision: int = Field(description="The state of its live changes.")
+    n_items: int
+    n_labels: int
+    graph_staleness: float = Field(
+        description="Share of the items that changed since the neighbor lists of all items were made."
+    )
+    dim: int
+    index: str
+    bundle: str
+    bundle_name: str
+    calibration: CalibrationBody | None
+    calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
+
+
+class GalleryListBody(_Response):
+    """All galleries."""
+
+    galleries: list[GalleryBody]
+
+
+class ReadinessBody(_Response):
+    """Whether searches can be answered, and by what."""
+
+    ready: bool
+    reasons: list[str]
+    bundle: str
+    refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
+    refine: str = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
+    provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    other_bundles: list[str] = Field(
+        description="Fingerprints of bundles that are open for galleries of another bundle."
+    )
+    galleries: list[GalleryState]
+    redis: RedisState | None = Field(description="Null when no address is set.")
+
+
+class VersionBody(_Response):
+    """One version of a gallery."""
+
+    version: int
+    created_at: datetime
+    kind: str = Field(description="Made by an `index` job or by a `compaction`.")
+    is_active: bool
+    revision: int = Field(description="State of its live changes, which is searched when it is active.")
+    n_items: int | None = Field(description="Items when it was built; null when its files are damaged.")
+    n_labels: int | None
+    index: str | None
+    bundle: str | None
+    derived_bytes: int = Field(description="Size of its own files.")
+    table_bytes: int = Field(description="Size of the files in the item table that it refers to.")
+    own_table_bytes: int = Field(description="Size of those that no other version refers to.")
+    comparison: str | None = Field(None, description="Its newest comparison with another, in one line.")
+
+
+class VersionListBody(_Response):
+    """All versions of a gallery, newest first."""
+
+    versions: list[VersionBody]
