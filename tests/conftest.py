@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 
 # torch 2.15 crashes in the weight gradient of 1 x 1 convolutions over maps of a few pixels when several
@@ -24,8 +25,27 @@ from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+# A module of tests begins with this where all of them need torch.
+NEEDS_TORCH = re.compile(r'^(torch = )?pytest\.importorskip\("torch"', re.MULTILINE)
 TINY_SIDE = 32
 TINY_DIM = 24
+
+
+def needs_torch(module: Path) -> bool:
+    return module.suffix == ".py" and bool(NEEDS_TORCH.search(module.read_text(encoding="utf-8")))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out at once what the fast tests leave out: importing torch takes longer than many of them."""
+    return True if config.getoption("markexpr") == "not slow" and needs_torch(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs torch is slow."""
+    slow = {path for path in {item.path for item in items} if needs_torch(path)}
+    for item in items:
+        if item.path in slow:
+            item.add_marker("slow")
 
 
 def write_tiny_bundle(path: Path, *, name: str = "tiny", dim: int = TINY_DIM, seed: int = 0) -> ModelBundle:

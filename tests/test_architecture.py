@@ -121,6 +121,10 @@ def packages_with_public_names() -> list[str]:
     return sorted(".".join(("vicinal", *path.parent.relative_to(ROOT).parts)) for path in with_names)
 
 
+def is_for_training(package: str) -> bool:
+    return f"{package.removeprefix('vicinal.').replace('.', '/')}/" in FOR_TRAINING
+
+
 def modules_loaded_by(code: str) -> set[str]:
     """Top-level modules that a new process has loaded after some code."""
     command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
@@ -205,6 +209,7 @@ def test_the_check_for_torch_sees_an_import_from_it() -> None:
     assert training_packages_imported_by(source) == {"torch"}
 
 
+@pytest.mark.slow
 def test_serving_and_indexing_need_no_training_package(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
     """In a process where torch and its company cannot be imported."""
     command = [sys.executable, "-c", WITHOUT_TRAINING_PACKAGES, str(tmp_path), str(tiny_bundle.path)]
@@ -231,7 +236,13 @@ def test_searching_from_a_program_loads_no_training_package() -> None:
     assert "numpy" in loaded
 
 
-@pytest.mark.parametrize("package", packages_with_public_names())
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if is_for_training(name) else [])
+        for name in packages_with_public_names()
+    ],
+)
 def test_public_names_are_sorted_and_exist(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__all__ == sorted(module.__all__)

@@ -17,6 +17,8 @@ from vicinal.models.evaluation.config import RetrievalTest
 from vicinal.models.evaluation.measurement import manifest_metrics
 from vicinal.models.training.config import TrainingConfig
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
 

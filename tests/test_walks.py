@@ -10,6 +10,8 @@ from vicinal.calibration import Target
 from vicinal.models.similarity import normalize
 from vicinal.service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 MOST_FILES = {
     "an image query over HTTP": 24,
     "a calibration": 30,

@@ -71,6 +71,7 @@ def slow_precise_threshold(scores, is_mate, precision):
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ["far", "fpir"])
 @settings(deadline=None)
 @given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
@@ -79,6 +80,7 @@ def test_false_accepts_get_the_lowest_threshold_that_holds_the_rate(rate, scores
     assert threshold == slow_lowest_threshold(scores, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ["frr", "fnir"])
 @settings(deadline=None)
 @given(scores=st.lists(GRID, min_size=12, max_size=60), value=st.sampled_from([0.25, 0.5]))
@@ -87,6 +89,7 @@ def test_false_rejects_get_the_highest_threshold_that_holds_the_rate(rate, score
     assert threshold == slow_highest_threshold(scores, value)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(GRID, st.booleans()), min_size=12, max_size=60), st.sampled_from([0.5, 0.7]))
 def test_a_precision_gets_the_lowest_threshold_that_has_it(candidates, precision) -> None:
@@ -103,6 +106,7 @@ def test_a_precision_gets_the_lowest_threshold_that_has_it(candidates, precision
         assert choose_threshold(trials, target) == found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", ERROR_RATES)
 @settings(deadline=None)
 @given(scores=st.lists(st.floats(0, 0.99), min_size=12, max_size=80), value=st.floats(0.25, 0.5))

@@ -9,6 +9,8 @@ import pytest
 from tests.crash.driver import CrashDriver
 from vicinal.models.bundle import ModelBundle
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("process", "n_kills"), [("writer", 5), ("command", 2), ("server", 2)])
 def test_nothing_is_lost(tmp_path: Path, tiny_bundle: ModelBundle, process: str, n_kills: int) -> None:

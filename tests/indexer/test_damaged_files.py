@@ -21,6 +21,8 @@ from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapsho
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import FloatArray
 
+pytestmark = pytest.mark.slow
+
 Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
 

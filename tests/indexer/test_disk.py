@@ -24,6 +24,8 @@ from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.similarity import FloatArray
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = "0123456789abcdef"
 N_NEW = 60
 Rows = Callable[..., pa.Table]

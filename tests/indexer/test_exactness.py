@@ -39,6 +39,8 @@ from vicinal.models.similarity import FloatArray, exact_similarities, normalize
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
+pytestmark = pytest.mark.slow
+
 BUNDLE = "0123456789abcdef"
 OFF = Pipeline(rerank=Rerank(method="off"))
 CONTEXTUAL = Pipeline(rerank=Rerank(k=3, beta=0.5, eps=0.1))

@@ -327,6 +327,7 @@ def test_target_side_keeps_the_orientation(tmp_path: Path) -> None:
 _WHOLE = [_encoded(_photo(), image_format) for image_format in ("JPEG", "PNG", "WEBP", "GIF", "BMP")]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow says of some damage that it reads on
 @given(whole=st.sampled_from(_WHOLE), damage=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255))))
 @settings(max_examples=300, deadline=None)

@@ -138,6 +138,7 @@ def test_rendering_twice_gives_the_same_pixels(view: int) -> None:
     assert render_view(product, view, size=96).tobytes() == first
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_pixels() -> None:
     """Neither hash randomization nor import order reaches designs or pixels."""
     root = Path(__file__).resolve().parents[2] / "src"

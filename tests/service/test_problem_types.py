@@ -46,6 +46,7 @@ def test_the_check_of_the_classes_sees_one_without_a_type() -> None:
     assert classes_without_type([RequestError, DanceError]) == ["DanceError"]
 
 
+@pytest.mark.slow
 def test_every_module_of_errors_is_below_the_roots() -> None:
     """An error that no root catches would be a traceback on the command line."""
     modules = [importlib.import_module(name) for name in modules_of_errors()]

@@ -41,6 +41,7 @@ def spreads_above(floor) -> tuple[float, float]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 def test_equal_classes_lie_within_the_spread(sizes: list[int], seed: int) -> None:
@@ -48,6 +49,7 @@ def test_equal_classes_lie_within_the_spread(sizes: list[int], seed: int) -> Non
     assert max(np.abs(spreads_above(floor))) < 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[5] * 120, [20] * 60, [50] * 40, [5, 8, 13, 20] * 25])
 def test_unequal_classes_lie_clearly_above(sizes: list[int]) -> None:
     """Every second class is a third narrower."""

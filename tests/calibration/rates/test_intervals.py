@@ -18,6 +18,8 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.rates.intervals import _jackknife_variance, _student_quantiles, rate_posterior
 
+pytestmark = pytest.mark.slow
+
 Interval = Callable[[LabelCounts, np.random.Generator], tuple[float, float]]
 NORMAL = NormalDist()
 REPETITIONS = 200

@@ -108,6 +108,7 @@ def test_only_the_flat_index_says_that_it_is_exact(index: FaissIndex) -> None:
     assert index.is_exact == (index.spec == "Flat")
 
 
+@pytest.mark.slow
 def test_large_index_keeps_the_ten_nearest_among_its_candidates(
     large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
 ) -> None:

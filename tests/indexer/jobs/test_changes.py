@@ -192,6 +192,7 @@ def test_a_change_of_nothing_is_no_commit(reader: GalleryReader, rows: Rows, uni
     assert reader.gallery.activation == before
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(st.sampled_from("abc012"), min_size=1, max_size=8, unique=True), seed=st.integers(0, 99))
 def test_items_added_one_by_one_or_together_give_the_same_gallery(
@@ -329,6 +330,7 @@ def test_threads_that_write_at_the_same_time_lose_nothing(
     assert sorted(ids_of(reader.view())[40:]) == sorted(f"new {turn}" for turn in range(12))
 
 
+@pytest.mark.slow
 def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
     """Each change replaces a pair; every view holds a pair of one turn."""
     add_items(reader, rows(["a", "b"], unit(2), labels=["0", "0"]), bundle=BUNDLE)
@@ -363,6 +365,7 @@ def test_many_small_changes_leave_few_files(
     assert _state(reader.view()) == _state(fresh)
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_before_a_kill_is_there_and_nothing_is_half_there(
     live_gallery: Gallery,
 ) -> None:

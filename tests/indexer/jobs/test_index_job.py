@@ -228,6 +228,7 @@ def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
     assert set(labels(gallery)) == {item.id for item in items[:7]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
 @pytest.mark.parametrize("bundle", ["same", "other"])
 def test_live_changes_that_come_meanwhile_are_kept(
@@ -269,6 +270,7 @@ def test_live_changes_that_come_meanwhile_are_kept(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [False, True])
 def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     gallery: Gallery,

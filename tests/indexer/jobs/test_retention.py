@@ -120,6 +120,7 @@ def test_a_pruned_gallery_can_be_changed_and_its_derived_files_made_again(
     assert ids_of(gallery) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "n_left"),
     [

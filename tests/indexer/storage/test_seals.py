@@ -39,6 +39,7 @@ def test_a_flipped_bit_of_a_small_file_is_seen_at_once(tmp_path: Path, place: in
     assert not seal.fits(path, whole=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, LARGE - 1, 3 * (LARGE - 4096) // 63 + 100])
 def test_a_flipped_bit_in_a_sample_block_of_a_large_file_is_seen_at_once(tmp_path: Path, place: int) -> None:
     path = _file(tmp_path / "file", LARGE)
@@ -55,6 +56,7 @@ def test_a_flipped_bit_between_the_blocks_is_left_to_the_full_check(tmp_path: Pa
     assert not seal.fits(path, whole=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [b"", b"x" * (LARGE + 1)])
 def test_another_size_is_seen_at_once(tmp_path: Path, change: bytes) -> None:
     path = _file(tmp_path / "file", LARGE)

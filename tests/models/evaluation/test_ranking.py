@@ -100,6 +100,7 @@ def test_top_similarity_is_that_of_the_nearest_item(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(top_similarities(queries, gallery), expected, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_full_matrix_is_never_held() -> None:
     """8,000 x 8,000 similarities would take 256 MB in float32 alone."""
     n = 8000

@@ -61,6 +61,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_curves_are_a_picture_with_three_lines(tmp_path: Path) -> None:
     _write(tmp_path, RECORDS)
     pixels = np.asarray(Image.open(tmp_path / "training.png").convert("RGB")).astype(int)

@@ -50,6 +50,7 @@ def calibrate(snapshot: Snapshot, pipeline: Pipeline | None = None, **options: o
     return calibrator.measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 def test_leave_one_out_rates_are_those_of_searching_for_every_item(
     gallery: Gallery, embedder: Embedder, pipeline: Pipeline
@@ -74,6 +75,7 @@ def test_leave_one_out_rates_are_those_of_searching_for_every_item(
     assert record.rates.hit_rate_1 == pytest.approx(np.mean(hits), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 def test_fpir_is_that_of_galleries_without_the_label_of_the_query(
     write_gallery: WriteGallery, pipeline: Pipeline
@@ -112,6 +114,7 @@ def slow_far(snapshot: Snapshot, labels: list[str], threshold: float) -> float:
     return float(np.mean(scored.scores[is_negative] >= threshold))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [0.01, 0.5])
 def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allowed: float) -> None:
     """With 240 items most pairs are no candidates; half of all pairs reaches far into those."""
@@ -132,6 +135,7 @@ def many_copies() -> tuple[FloatArray, list[str]]:
     return np.concatenate([embeddings, copies]), [*labels, *(f"copy {i % 2}" for i in range(150))]
 
 
+@pytest.mark.slow
 def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: WriteGallery) -> None:
     embeddings, labels = many_copies()
     snapshot = write_gallery(embeddings, labels)
@@ -140,6 +144,7 @@ def test_more_duplicates_than_candidates_count_as_they_score(write_gallery: Writ
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_with_the_first_candidates_only_duplicates_would_count_too_low(
     write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +186,7 @@ def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery
     assert record.n_negative_pairs == 60 * 120 - 20 * 5
 
 
+@pytest.mark.slow
 def test_queries_that_all_have_mates_measure_fpir_with_their_label_taken_out(
     write_gallery: WriteGallery,
 ) -> None:
@@ -272,6 +278,7 @@ def test_progress_ends_with_all_queries(write_gallery: WriteGallery) -> None:
     assert seen[-1] == ("score", 120, 120)
 
 
+@pytest.mark.slow
 def test_the_threshold_keeps_its_rate_on_the_matcher(
     matcher: Matcher, catalog: Path, embedder: Embedder, tmp_path: Path
 ) -> None:

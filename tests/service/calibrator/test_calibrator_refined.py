@@ -48,6 +48,7 @@ def measure(snapshot: Snapshot, refiner: ContextRefiner, pipeline: Pipeline) -> 
     return calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rerank", [Rerank(method="off"), Rerank(k=4, beta=0.4)], ids=["plain", "contextual"])
 @pytest.mark.parametrize("sides", ["gallery", "query", "both"])
 def test_rates_are_those_of_searching_for_every_item(

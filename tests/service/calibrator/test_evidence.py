@@ -94,6 +94,7 @@ def test_top_scores_are_kept_as_counts(snapshot: Snapshot) -> None:
     assert 0 <= found.n_no_match <= 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["far=5%", "frr=30%", "fpir=10%", "fnir=30%", "precision=70%"])
 def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> None:
     target = Target.parse(text)

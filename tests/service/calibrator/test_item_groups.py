@@ -44,6 +44,7 @@ def calibrate(snapshot: Snapshot, column: str | None, pipeline: Pipeline, **opti
     return Calibrator(snapshot, pipeline, groups=groups, **options).measure(queries, FNIR).record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 def test_rates_are_those_of_galleries_without_the_visit_of_the_query(
     snapshot: Snapshot, write_gallery: WriteGallery, pipeline: Pipeline
@@ -71,6 +72,7 @@ def test_rates_are_those_of_galleries_without_the_visit_of_the_query(
     assert 0.4 < record.rates.fnir <= 0.5
 
 
+@pytest.mark.slow
 def test_the_optimism_of_leaving_groups_out_is_measured(snapshot: Snapshot) -> None:
     """What was promised is what a calibration without groups says, and what is shown is far worse."""
     record, without = (calibrate(snapshot, column, PIPELINES[0]) for column in ("visit", None))
@@ -83,6 +85,7 @@ def test_the_optimism_of_leaving_groups_out_is_measured(snapshot: Snapshot) -> N
     assert record.threshold < without.threshold
 
 
+@pytest.mark.slow
 def test_queries_of_a_new_visit_show_what_groups_promise(snapshot: Snapshot) -> None:
     """The truth: a fifth visit to the same labels, which the gallery does not hold."""
     rng = np.random.default_rng(0)
@@ -100,6 +103,7 @@ def test_queries_of_a_new_visit_show_what_groups_promise(snapshot: Snapshot) -> 
     assert np.mean(best < ungrouped.threshold) > ungrouped.evidence.rates["fnir"].high
 
 
+@pytest.mark.slow
 def test_photos_of_one_visit_are_no_negative_pairs_either(write_gallery: WriteGallery) -> None:
     photos, labels, _ = visits()
     whole = [{"visit": i % 2} for i in range(len(photos))]
@@ -131,6 +135,7 @@ def test_an_unknown_column_is_refused_with_those_that_there_are(snapshot: Snapsh
         PhotoGroups.of(snapshot, "session")
 
 
+@pytest.mark.slow
 def test_near_duplicates_that_carry_the_result_are_warned_of(snapshot: Snapshot) -> None:
     def same(first, second):
         return np.asarray(first // PER_VISIT == second // PER_VISIT)
@@ -143,6 +148,7 @@ def test_near_duplicates_that_carry_the_result_are_warned_of(snapshot: Snapshot)
     assert not any("same picture" in one for one in grouped.warnings)
 
 
+@pytest.mark.slow
 def test_large_groups_are_warned_of_where_lists_can_run_out(write_gallery: WriteGallery) -> None:
     photos, labels, _ = visits()
     halves = [{"visit": i % 2} for i in range(len(photos))]

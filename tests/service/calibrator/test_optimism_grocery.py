@@ -20,6 +20,8 @@ from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
+pytestmark = pytest.mark.slow
+
 OFF = Pipeline(rerank=Rerank(method="off"))
 
 

@@ -86,6 +86,7 @@ def manifest(catalog: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_photos_of_one_visit_are_kept_apart(run: Run, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
     arguments = (
@@ -116,6 +117,7 @@ def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> No
     assert "labels with the lowest utility" in lines
 
 
+@pytest.mark.slow
 def test_queries_from_outside_are_kept_from_photos_of_their_visit(run: Run, manifest: Path) -> None:
     """The queries are the items themselves: with their visit left out none finds itself."""
     run("index", manifest, "--gallery", "visits")

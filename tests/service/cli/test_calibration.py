@@ -64,6 +64,7 @@ def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: t
     assert ("95 % interval" in shown, "not in force" in shown) == (True, True)
 
 
+@pytest.mark.slow
 def test_a_threshold_set_by_hand_is_called_so(
     run: Run, call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_threshold_set_by_hand_is_called_so(
     assert "set by hand" in run("calibration", "list", "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tried", ["0.2", "fpir=20%", "first"])
 def test_a_dry_run_takes_a_score_a_target_or_an_id(
     run: Run, call: Callable[..., Any], two: tuple[str, str], tried: str
@@ -88,6 +90,7 @@ def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, 
     assert "no search was counted since" in run("calibration", "drift", "-g", "shoes").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

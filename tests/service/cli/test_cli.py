@@ -48,6 +48,7 @@ def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path
     assert result["hygiene"]["n_unlabelled"] == 1
 
 
+@pytest.mark.slow
 def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
     run("index", catalog, "-g", "shoes")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
@@ -109,6 +110,7 @@ def test_coarse_labels_without_their_columns_are_refused(fail: Fail, data_dir: P
     assert "has no columns label and coarse" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["fnir=20%", "frr=30%", "precision=80%", "utility=mean", "utility=worst"])
 def test_calibrate_for_other_targets(run: Run, data_dir: Path, target: str) -> None:
     record = json.loads(run("calibrate", "-g", "shoes", "--target", target, "--json").stdout)
@@ -189,6 +191,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_one_line(
     fail: Fail, data_dir: Path, query: Path, tmp_path: Path, arguments: list[str], reason: str
@@ -237,6 +240,7 @@ def test_another_bundle_than_the_gallerys_is_one_line(
     assert other.fingerprint in fail("search", query, "-g", "shoes", "--bundle", other.path)
 
 
+@pytest.mark.slow
 def test_as_a_process_an_error_is_one_line_on_standard_error() -> None:
     done = as_process(["search", "a.png", "-g", "boots"])
     assert (done.returncode, done.stdout) == (2, "")
@@ -244,6 +248,7 @@ def test_as_a_process_an_error_is_one_line_on_standard_error() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_as_a_process_json_is_all_of_standard_output(data_dir: Path, query: Path) -> None:
     done = as_process(["search", query, "-g", "shoes", "--json"])
     assert json.loads(done.stdout)["gallery"] == "shoes"

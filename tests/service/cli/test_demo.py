@@ -18,6 +18,8 @@ from vicinal.service.cli import demo as command
 from vicinal.service.cli.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.server import serving
 
+pytestmark = pytest.mark.slow
+
 # 15 products of 4 views: the 60 queries that an FPIR of 5 % needs at least.
 SMALL = {"n_products": 15, "n_absent": 3, "n_views": 6, "n_gallery_views": 4, "size": 40}
 Stages = list[tuple[str, int, int]]

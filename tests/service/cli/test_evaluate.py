@@ -80,6 +80,7 @@ def test_several_tests_stand_side_by_side(run: Run, catalog: Path, tmp_path: Pat
     assert head.split() == [catalog.name, "first"]
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_is_explained(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", embeddings=np.eye(3) + 0.1, labels=["a", "a", "a"])
     assert (
@@ -104,6 +105,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_one_line(fail: Fail, tmp_path: Path, arguments: list[str], reason: str) -> None:
     (tmp_path / "words.txt").write_text("words", encoding="utf-8")

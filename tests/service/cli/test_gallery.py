@@ -120,6 +120,7 @@ def test_versions_that_are_not_kept_are_removed(folder: Path, monkeypatch: pytes
     assert [one["version"] for one in json.loads(run("versions", "shoes", "--json"))] == [shown()["version"]]
 
 
+@pytest.mark.slow
 def test_versions_are_listed_and_rolled_back_to(folder: Path, data_dir: Path) -> None:
     first = shown()["version"]
     run("add", "shoes", folder)
@@ -134,6 +135,7 @@ def test_versions_are_listed_and_rolled_back_to(folder: Path, data_dir: Path) ->
     assert Gallery(data_dir / "galleries" / "shoes").active_version == first
 
 
+@pytest.mark.slow
 def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, data_dir: Path) -> None:
     first = shown()["version"]
     run("add", "shoes", folder)
@@ -144,6 +146,7 @@ def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, 
     assert run("check", "shoes").count("is whole") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -20,6 +20,8 @@ from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 from vicinal.service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 SHOES = "/v1/galleries/shoes"
 ADMIN = "/v1/admin/galleries/shoes"
 REINDEX = f"{ADMIN}/reindex"

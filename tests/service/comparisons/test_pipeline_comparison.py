@@ -76,6 +76,7 @@ def slow_figures(matcher: Matcher, pipeline: Pipeline) -> tuple[float, float, li
     return float(np.mean(hits)), float(np.mean(precisions)), best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [OFF, FOUR])
 def test_figures_are_those_of_single_searches(
     matcher: Matcher, found: ComparedPipelines, pipeline: Pipeline
@@ -227,6 +228,7 @@ def readiness_of(client: TestClient) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.slow
 def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once(
     app: FastAPI, worker: None
 ) -> None:
@@ -257,6 +259,7 @@ def test_a_job_compares_and_an_activation_changes_pipeline_and_threshold_at_once
     assert readiness_of(client)["pipeline_source"] == "settings"
 
 
+@pytest.mark.slow
 def test_the_command_compares_and_uses(run: Run, data_dir: Path, gallery: Gallery) -> None:
     text = run(
         "calibration", "compare-pipelines", "-g", "shoes", "--target", "fpir=20%", "--max-queries", 40

@@ -22,6 +22,8 @@ from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 VARIANTS = {"rerank": ["off", "k_reciprocal"], "k1": [4], "k2": [2]}
 
 

@@ -31,6 +31,8 @@ from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def calibrated(gallery: Gallery, calibrate: Calibrate) -> str:

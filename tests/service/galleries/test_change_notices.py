@@ -20,6 +20,8 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
 
+pytestmark = pytest.mark.slow
+
 
 class OpenedNames:
     """Stands in for the open galleries and notes what is opened; real ones would reopen unnoticed."""

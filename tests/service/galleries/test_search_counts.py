@@ -145,6 +145,7 @@ def test_a_deleted_gallery_is_not_written_to(
     assert not matcher.gallery.path.exists()
 
 
+@pytest.mark.slow
 def test_drift_is_served_and_among_the_metrics(
     data_dir: Path,
     record: CalibrationRecord,

@@ -104,6 +104,7 @@ def test_a_picture_of_one_pixel_is_too_small(remote: httpx.Client, encode: Encod
     assert "1 x 1" in detail
 
 
+@pytest.mark.slow
 def test_a_small_file_of_vast_size_is_refused_before_it_is_decoded(remote: httpx.Client) -> None:
     content = vast_png(30_000)
     assert len(content) < 200_000

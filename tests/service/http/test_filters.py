@@ -69,6 +69,7 @@ def ranked(answer: Answer) -> list[tuple[str, float]]:
     return [(one.id, one.score) for one in answer.candidates]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 @pytest.mark.parametrize("expression", FILTERS)
 def test_a_filtered_answer_is_the_unfiltered_one_restricted(
@@ -125,6 +126,7 @@ def test_a_wrong_filter_says_why(priced: Matcher, view: View) -> None:
         priced.search(images=[view(6, 9)], filter="price < 3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "state"),
     [("true", "current"), ("id NOT LIKE '%view 0.png'", "current"), ("label = '鞋'", "stale")],
@@ -181,6 +183,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     return gallery
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "n"),
     [

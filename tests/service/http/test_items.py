@@ -232,6 +232,7 @@ def test_requests_at_the_same_time_all_get_in(client: TestClient, picture: Pictu
     assert n_items(client) == 68
 
 
+@pytest.mark.slow
 def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
     client: TestClient, picture: Picture
 ) -> None:

@@ -137,6 +137,7 @@ def test_jobs_are_for_administrators(
     assert client.get("/v1/jobs", headers={"X-API-Key": key}).status_code == status
 
 
+@pytest.mark.slow
 def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_settings: MakeSettings) -> None:
     client = TestClient(create_app(make_settings(tmp_path / "data")))
     assert client.get("/livez").status_code == 200

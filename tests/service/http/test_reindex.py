@@ -142,6 +142,7 @@ def test_too_many_failures_end_the_job_and_the_old_version_stays(
     assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source", ["../elsewhere", "/etc", "photos/../../secrets", "link", "no such folder", "photos/plain.txt"]
 )
@@ -181,6 +182,7 @@ def test_a_manifest_and_a_link_cannot_point_elsewhere(
     assert all("sources_dir" in one["reason"] for one in job["progress"]["failures"])
 
 
+@pytest.mark.slow
 def test_the_name_of_an_upload_is_not_read_as_a_path(
     data_dir: Path,
     make_settings: MakeSettings,
@@ -214,6 +216,7 @@ def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
     assert (last["event"], json.loads(last["data"])["state"]) == ("end", "succeeded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "said"),
     [

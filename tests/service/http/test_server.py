@@ -17,6 +17,8 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.server import listen
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_taken_port_is_refused_in_one_sentence() -> None:
     with listen("127.0.0.1", 0) as first:

@@ -15,6 +15,8 @@ from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
 from vicinal.service.http.server import serving
 
+pytestmark = pytest.mark.slow
+
 OUTAGES = [("stop", "start"), ("freeze", "thaw")]
 SEARCH = "/v1/galleries/shoes/search"
 

@@ -132,6 +132,7 @@ def test_a_job_that_another_worker_is_still_at_is_left_to_it(
     assert (store.get(job.id).state, steps.cleaned) == ("running", [])
 
 
+@pytest.mark.slow
 def test_a_kind_that_nobody_knows_fails_with_its_name(store: JobStore, make_runner: MakeRunner) -> None:
     job = store.create(new_job("dance", "shoes", {}))
     make_runner().run(job.id, 1)

@@ -16,6 +16,8 @@ from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.redis_link import RedisLink
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(redis_server: RedisServer, tmp_path: Path) -> JobStore:

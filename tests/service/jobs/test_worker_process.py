@@ -20,6 +20,8 @@ from vicinal.service.jobs import Job, JobQueue, JobStore, new_job
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.reindex_job import REINDEX
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 N_ITEMS = 60
 BATCH = 4

@@ -21,6 +21,8 @@ from vicinal.service.tasks.calibration_job import CALIBRATE
 from vicinal.service.tasks.kinds import JobKinds
 from vicinal.service.thresholds.store import CalibrationStore
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 # A worker that scores so slowly that it can be killed in the middle.

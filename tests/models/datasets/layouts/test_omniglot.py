@@ -78,6 +78,7 @@ def test_an_archive_that_breaks_off_is_named(configure: Configure, n_kept: int) 
         list_images(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("split", "n_images", "n_classes", "n_alphabets"), [("train", 19_280, 964, 30), ("test", 13_180, 659, 20)]
 )

@@ -138,6 +138,7 @@ def test_real_protocol_has_the_documented_roles(
     assert Counter(row.role for row in rows) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["omniglot", "grocery", "dogfacenet"])
 @pytest.mark.parametrize("split", ["train", "calibration", "test"])
 def test_real_archives_hold_images(data_dir: Path, name: str, split: str) -> None:
