@@ -1,0 +1,35 @@
+"""README and docs/*.md: every file that they link to or name is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / "docs").glob("*.md"),
+]
+FOLDERS = ("benchmarks", "calibration", "docs", "indexer", "models", "recipes", "refine", "service", "tests")
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+_NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+\.\w+)")
+
+
+def missing(text: str, folder: Path) -> Iterator[str]:
+    """Links from the page's folder and names of files from the root of the repository that lead nowhere."""
+    yield from (link for link in _LINK.findall(text) if not (folder / link).exists())
+    yield from (name for name in _NAMED.findall(text) if not (ROOT / name).exists())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    assert list(missing(page.read_text(encoding="utf-8"), page.parent)) == []
+
+
+def test_a_name_that_leads_nowhere_is_noticed() -> None:
+    """Negative control."""
+    text = "[a](docs/nowhere.md) [b](README.md) `service/nowhere.py` `service/settings.py` [c](https://x.org)"
+    assert list(missing(text, ROOT)) == ["docs/nowhere.md", "service/nowhere.py"]
