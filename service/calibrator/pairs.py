@@ -10,25 +10,22 @@ held: mates are listed, of the negative pairs the highest are (`calibration.nega
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.negative_pairs import ListedPairs, NegativePairs
 from vicinal.models.similarity import FloatArray
+from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score
 
 __all__ = [
     "GalleryLabels",
-    "InitialSimilarities",
-    "MatchedSimilarities",
     "PairScores",
     "PairScoring",
     "QueryMates",
-    "PairSimilarities",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -37,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Pairs a block.
-_BLOCK = 2**21
+_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -62,58 +59,6 @@ class GalleryLabels:
     def code_type(self) -> np.dtype[np.unsignedinteger]:
         """Smallest type that holds a label's number."""
         return np.dtype(np.min_scalar_type(self.n_labels))
-
-
-class PairSimilarities(Protocol):
-    """A space that pairs are compared in."""
-
-    @property
-    def name(self) -> str:
-        """`initial` or `refined`."""
-
-    def similarities(self, rows: slice, columns: slice) -> Floats:
-        """(B, w) cosine similarity of some queries to some items, in [-1, 1]."""
-
-
-@dataclass(frozen=True)
-class InitialSimilarities:
-    """The embeddings as the backbone gave them.
-
-    Attributes:
-        queries: (Q, d) float32, L2-normalized.
-        items: (n, d) float32, L2-normalized; may be a memory map.
-    """
-
-    queries: FloatArray
-    items: FloatArray
-    name: str = "initial"
-
-    def similarities(self, rows: slice, columns: slice) -> Floats:
-        """See `PairSimilarities`; float64."""
-        wide = self.queries[rows].astype(np.float64) @ self.items[columns].astype(np.float64).T
-        return np.clip(wide, -1.0, 1.0)
-
-
-class MatchedSimilarities:
-    """The embeddings that are matched where a pipeline refines: of query, of items, or of both.
-
-    Refined items differ from query to query, by what is left out of the gallery, so that the similarities of
-    some queries are given at a time.
-    """
-
-    name = "refined"
-
-    def __init__(self) -> None:
-        self._similarities: FloatArray = np.empty((0, 0), np.float32)
-
-    def take(self, similarities: FloatArray) -> None:
-        """Hold the (B, n) similarities of the queries that come next."""
-        self._similarities = similarities
-
-    def similarities(self, rows: slice, columns: slice) -> Floats:
-        """See `PairSimilarities`."""
-        del rows
-        return self._similarities[:, columns].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -157,7 +102,7 @@ class PairScoring:
     Args:
         labels: Labels of the items.
         codes: (Q,) label of each query.
-        spaces: Spaces of embeddings; final scores follow from the similarities in the last one.
+        spaces: Spaces of embeddings by name; final scores follow from the similarities in the last one.
         context_weight: Weight of the contextual similarity in a final score.
     """
 
@@ -165,7 +110,7 @@ class PairScoring:
         self,
         labels: GalleryLabels,
         codes: Codes,
-        spaces: Sequence[PairSimilarities],
+        spaces: Mapping[str, SearchSpace],
         *,
         context_weight: float,
     ) -> None:
@@ -174,19 +119,23 @@ class PairScoring:
         self._codes = codes
         self._spaces = spaces
         self._context_weight = context_weight
-        self._negatives = {
-            name: NegativePairs(codes, labels.n_labels)
-            for name in (*(space.name for space in spaces), "final")
-        }
+        self._negatives = {name: NegativePairs(codes, labels.n_labels) for name in (*spaces, "final")}
         self._mates: dict[str, list[Floats]] = {name: [] for name in self._negatives}
         self._mate_places: list[tuple[Positions, Positions]] = []
         self._n_negatives = np.zeros(len(codes), dtype=np.int64)
 
-    def add(self, rows: slice, scored: ScoredCandidates, excluded: Sequence[Positions]) -> QueryMates:
+    def add(
+        self,
+        rows: slice,
+        compared: Sequence[FloatArray],
+        scored: ScoredCandidates,
+        excluded: Sequence[Positions],
+    ) -> QueryMates:
         """Score some queries with every item.
 
         Args:
             rows: Which queries.
+            compared: For each space (B, d) what stands for them there.
             scored: Their candidates.
             excluded: For each of them, items that form no pair with it.
         """
@@ -196,7 +145,11 @@ class PairScoring:
         for start in range(0, n, width):
             columns = slice(start, min(start + width, n))
             is_mate, is_negative = self._kinds(rows, columns, excluded)
-            scores = self._score(rows, columns, (is_mate, is_negative))
+            for (name, space), embeddings in zip(self._spaces.items(), compared, strict=True):
+                wide = space.similarities(embeddings, excluded, columns)
+                closeness = 1.0 - np.sqrt(2.0 - 2.0 * wide) / 2.0
+                self._keep(name, rows, columns, (closeness, is_mate, is_negative))
+            scores = similarity_score(wide.astype(np.float32), self._context_weight)
             _take_over(scores, scored, columns)
             self._keep("final", rows, columns, (scores, is_mate, is_negative))
             self._n_negatives[rows] += is_negative.sum(axis=1)
@@ -223,14 +176,6 @@ class PairScoring:
             row[out[(out >= columns.start) & (out < columns.stop)] - columns.start] = False
         is_mate = (self._codes[rows, None] == self._labels.groups[columns]) & counts
         return is_mate, counts & ~is_mate
-
-    def _score(self, rows: slice, columns: slice, kinds: tuple[Bools, Bools]) -> Floats:
-        """(B, w) score of pairs that are no candidates; distances are kept on the way."""
-        for space in self._spaces:
-            wide = space.similarities(rows, columns)
-            closeness = 1.0 - np.sqrt(2.0 - 2.0 * wide) / 2.0
-            self._keep(space.name, rows, columns, (closeness, *kinds))
-        return similarity_score(wide.astype(np.float32), self._context_weight)
 
     def _keep(self, name: str, rows: slice, columns: slice, scored: tuple[Floats, Bools, Bools]) -> None:
         scores, is_mate, is_negative = scored

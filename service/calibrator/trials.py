@@ -20,14 +20,12 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.pairs import (
     GalleryLabels,
-    InitialSimilarities,
-    MatchedSimilarities,
     PairScores,
     PairScoring,
-    PairSimilarities,
     QueryMates,
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
+from vicinal.service.scoring.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
 __all__ = ["Impostors", "Measurement", "TrialScoring"]
@@ -39,7 +37,6 @@ Positions = npt.NDArray[np.int64]
 
 _CHUNK = 64
 _MOST_CANDIDATES = 1024
-_MOST_HELD = 2**25
 
 
 @dataclass(frozen=True)
@@ -196,20 +193,18 @@ class TrialScoring:
             on_progress: Called with `score`, finished and all queries.
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
-        spaces: list[PairSimilarities] = [InitialSimilarities(queries.embeddings, self.snapshot.embeddings)]
-        matched = MatchedSimilarities()
-        if self._refines:
-            spaces.append(matched)
+        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
+        if self.scorer.pipeline.refine.sides != "off":
+            spaces["refined"] = self.scorer.space
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
         found, parts = [], []
-        for rows in self._chunks(n):
+        for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
             own = self._own(part)
             scored = self._score(part, own)
-            if self._refines:
-                matched.take(self.scorer.similarities(scored, own))
-            parts.append(pairs.add(rows, scored, own))
+            compared = [part.embeddings, scored.queries][: len(spaces)]
+            parts.append(pairs.add(rows, compared, scored, own))
             found.append(self._candidates(scored, codes[rows]))
             on_progress("score", rows.stop, n)
         mates = QueryMates(
@@ -294,7 +289,7 @@ class TrialScoring:
     def _without_labels(self, queries: LabelledQueries, codes: Codes) -> _Candidates:
         """Candidates of all queries, each searched for with its label taken out of the gallery."""
         found = []
-        for rows in self._chunks(len(codes)):
+        for rows in _chunks(len(codes)):
             part = queries.take(np.arange(rows.start, rows.stop))
             pairs = zip(codes[rows], self._own(part), strict=True)
             gone = [np.union1d(self._of_label[code], own) for code, own in pairs]
@@ -303,16 +298,6 @@ class TrialScoring:
 
     def _search(self, queries: LabelledQueries, excluded: list[Positions], n: int) -> ScoredCandidates:
         return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)
-
-    @property
-    def _refines(self) -> bool:
-        return self.scorer.pipeline.refine.sides != "off"
-
-    def _chunks(self, n: int) -> Iterator[slice]:
-        # Refined similarities are held for whole rows.
-        size = max(1, min(_CHUNK, _MOST_HELD // len(self.snapshot))) if self._refines else _CHUNK
-        for start in range(0, n, size):
-            yield slice(start, min(start + size, n))
 
     def _candidates(self, scored: ScoredCandidates, codes: Codes) -> _Candidates:
         groups = np.where(scored.positions >= 0, self._labels.groups[scored.positions], -1)
@@ -337,3 +322,8 @@ def _positions_by_value(values: Positions, n: int) -> list[Positions]:
     order = np.argsort(values, kind="stable")
     edges = np.searchsorted(values[order], np.arange(n + 1))
     return [order[start:stop] for start, stop in pairwise(edges)]
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    for start in range(0, n, _CHUNK):
+        yield slice(start, min(start + _CHUNK, n))

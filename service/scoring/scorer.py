@@ -36,8 +36,6 @@ N_DECIDED_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
 _CHUNK = 32
-# Items that are compared with all queries of a call at a time.
-_BLOCK = 16_384
 _NOBODY: Positions = np.empty(0, np.int64)
 
 
@@ -167,20 +165,6 @@ class Scorer:
             initial_similarities=self._initial_similarities(queries, scored.positions),
             seconds={"refine": spent, **scored.seconds} if self.pipeline.refine.of_query else scored.seconds,
         )
-
-    def similarities(self, scored: ScoredCandidates, excluded: Sequence[Positions] | None) -> FloatArray:
-        """(B, n) cosine similarity of the matched embeddings of every item, not only of candidates.
-
-        Args:
-            scored: What `score` gave.
-            excluded: What it was given.
-        """
-        everyone = [_NOBODY] * len(scored.queries) if excluded is None else list(excluded)
-        similarities = np.empty((len(scored.queries), self.view.n_positions), np.float32)
-        for start in range(0, self.view.n_positions, _BLOCK):
-            columns = slice(start, min(start + _BLOCK, self.view.n_positions))
-            similarities[:, columns] = self.space.similarities(scored.queries, everyone, columns)
-        return similarities
 
     def _space_of_items(self) -> SearchSpace:
         refine, given = self.pipeline.refine, self.refinement

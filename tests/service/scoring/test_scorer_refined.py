@@ -296,7 +296,7 @@ def test_similarities_of_all_items_are_those_of_the_candidates(
     gallery, own = clustered(40), np.array([3, 9])
     scorer = scorer_of(write_refined_gallery(gallery), pipeline_of(refiner, "both"), refiner)
     scored = scorer.score(gallery[own], 39, excluded=list(own[:, None]), items=own)
-    everyone = scorer.similarities(scored, list(own[:, None]))
+    everyone = scorer.space.similarities(scored.queries, list(own[:, None]), slice(0, len(gallery)))
     found = np.take_along_axis(everyone, scored.positions, axis=1)
     np.testing.assert_allclose(found, scored.similarities, rtol=0, atol=1e-6)
 
