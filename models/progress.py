@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["OnProgress"]
+__all__ = ["OnProgress", "no_progress"]
 
 # The stage's name, what is done of it, and all there is.
 OnProgress = Callable[[str, int, int], None]
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """For a caller that does not want to know."""

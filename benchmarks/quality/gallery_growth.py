@@ -17,7 +17,7 @@ from benchmarks.common.record import save_result
 from benchmarks.quality.protocol_data import extract_part
 from vicinal.calibration import fit_gallery_growth, independent_fpir
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle, default_bundle_path
@@ -34,7 +34,7 @@ def impostors_of(root: Path, folder: Path, embedder: Embedder) -> Impostors:
     """Candidates of each test image, its label taken out of the gallery."""
     part = extract_part(root, "test", folder / "images")
     gallery = Gallery(folder / "gallery")
-    build_gallery(gallery, read_source(part.gallery), embedder, workers=1)
+    index_items(gallery, read_source(part.gallery), embedder, workers=1)
     snapshot = gallery.snapshot()
     queries = LabelledQueries.leave_one_out(snapshot).sample(1000, seed=0)
     scorer = Scorer(GalleryView.of(snapshot), Pipeline(rerank=Rerank(method="off")))

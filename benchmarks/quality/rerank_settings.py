@@ -16,7 +16,7 @@ from benchmarks.common.record import save_result
 from benchmarks.quality.protocol_data import extract_part
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
@@ -36,7 +36,7 @@ SETTINGS = [Rerank(method="off")] + [
 def measure_set(root: Path, embedder: Embedder, folder: Path) -> list[dict]:
     part = extract_part(root, "calibration", folder / "images")
     gallery = Gallery(folder / "gallery")
-    build_gallery(gallery, read_source(part.gallery), embedder)
+    index_items(gallery, read_source(part.gallery), embedder)
     items = read_source(part.queries)
     queries = LabelledQueries(
         np.concatenate(

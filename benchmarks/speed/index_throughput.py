@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.common.record import save_result
 from benchmarks.quality.protocol_data import extract_part
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.preparation import prepare_item
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
@@ -46,7 +46,7 @@ def measure(items: list[SourceItem], embedder: Embedder, folder: Path, workers: 
     embedder.infer([one.tensor for one in prepared])
     rates["embed_alone"] = rate(len(items), started)
     del prepared
-    result = build_gallery(Gallery(folder / "gallery"), items, embedder, workers=workers)
+    result = index_items(Gallery(folder / "gallery"), items, embedder, workers=workers)
     rates["index_job"] = round(len(items) / result.seconds["embed"], 1)
     rates["one_after_the_other"] = round(1 / (1 / rates["prepare_alone"] + 1 / rates["embed_alone"]), 1)
     rates["share_of_slower"] = round(

@@ -32,7 +32,7 @@ from PIL import Image
 from benchmarks.common.record import percentiles, save_result
 from benchmarks.common.server_process import running_server
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
@@ -161,7 +161,7 @@ def swap(client: httpx.Client, turns: int) -> list[int]:
 def measure(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str, object]:
     data_dir, bundle = folder / f"data {way}", default_bundle_path()
     gallery = Gallery(data_dir / "galleries" / NAME)
-    build_gallery(gallery, read_source(folder / "old"), Embedder(ModelBundle.open(bundle), device="cpu"))
+    index_items(gallery, read_source(folder / "old"), Embedder(ModelBundle.open(bundle), device="cpu"))
     queries = np.asarray(gallery.snapshot().embeddings)[:: max(1, arguments.items // 64)].copy()
     variables = {**environment(data_dir), "VICINAL_RUN_JOBS": str(way == "server").lower()}
     with (

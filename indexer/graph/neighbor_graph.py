@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
 __all__ = ["N_NEIGHBORS", "SPARE_NEIGHBORS", "NeighborGraph", "build_neighbor_graph", "nearest_others"]
@@ -36,7 +36,7 @@ def build_neighbor_graph(
     embeddings: FloatArray,
     n_neighbors: int = N_NEIGHBORS,
     *,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
     """Find the nearest other items of every item.
 
@@ -46,7 +46,7 @@ def build_neighbor_graph(
     Args:
         embeddings: (n, d) float32, L2-normalized.
         n_neighbors: Length K of the lists.
-        on_progress: Called with the number of finished items and n.
+        on_progress: Called with `neighbors`, the number of finished items and n.
     """
     n = len(embeddings)
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
@@ -56,8 +56,7 @@ def build_neighbor_graph(
         found, scores = nearest_others(embeddings, rows, n_neighbors)
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores
-        if on_progress:
-            on_progress(int(rows[-1]) + 1, n)
+        on_progress("neighbors", int(rows[-1]) + 1, n)
     return NeighborGraph(ids, similarities)
 
 

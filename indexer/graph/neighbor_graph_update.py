@@ -6,19 +6,17 @@ the nearest added items. Lists that lost one are searched again, as are those of
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS, NeighborGraph, nearest_others
 from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
 __all__ = ["update_neighbor_graph"]
 
 Positions = npt.NDArray[np.int64]
-OnProgress = Callable[[int, int], None]
 
 _BLOCK = 1024
 
@@ -28,7 +26,7 @@ def update_neighbor_graph(
     kept: Positions,
     embeddings: FloatArray,
     *,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
     """Neighbor lists after some items were removed and others added, equal to those built from scratch.
 
@@ -37,9 +35,8 @@ def update_neighbor_graph(
         kept: (k,) ascending positions of those that stayed.
         embeddings: (n, d) float32, L2-normalized, of the items now: those that stayed, in their order, and
             then the added ones.
-        on_progress: Called with finished items and n.
+        on_progress: Called with `neighbors`, finished items and n.
     """
-    report = on_progress or (lambda _done, _total: None)
     n, n_kept, width = len(embeddings), len(kept), graph.ids.shape[1]
     ids = np.full((n, width), -1, dtype=np.int32)
     similarities = np.full((n, width), -np.inf, dtype=np.float32)
@@ -52,14 +49,14 @@ def update_neighbor_graph(
         found, scores = nearest_others(embeddings, rows, width)
         ids[rows], similarities[rows] = -1, -np.inf
         ids[rows, : found.shape[1]], similarities[rows, : found.shape[1]] = found, scores
-        report(min(start + _BLOCK, len(again)), n)
+        on_progress("neighbors", min(start + _BLOCK, len(again)), n)
     for start in range(0, len(whole) if n > n_kept else 0, _BLOCK):
         rows = whole[start : start + _BLOCK]
         listed = NeighborGraph(ids[rows], similarities[rows])
         merged = _with_added(listed, embeddings[rows], embeddings[n_kept:], n_kept)
         ids[rows], similarities[rows] = merged.ids, merged.similarities
-        report(len(again) + min(start + _BLOCK, len(whole)), n)
-    report(n, n)
+        on_progress("neighbors", len(again) + min(start + _BLOCK, len(whole)), n)
+    on_progress("neighbors", n, n)
     return NeighborGraph(ids, similarities)
 
 

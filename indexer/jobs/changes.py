@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
-from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
+from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
 from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.views.view import GalleryView
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = ["Change", "Patch", "add_items", "patch_items", "remove_items"]
+__all__ = [
+    "Change",
+    "LiveAddition",
+    "Patch",
+    "add_items",
+    "add_source",
+    "create_gallery",
+    "patch_items",
+    "remove_items",
+]
 
 Positions = npt.NDArray[np.int64]
 
@@ -39,6 +55,8 @@ _PATIENCE = 30.0
 _MOST_SMALL_FILES = 128
 # What only old revisions refer to is removed after so many changes.
 _CHANGES_BETWEEN_CLEANING = 64
+# Rows of a source that are added together: neighbor lists are made for them while other changes wait.
+_ROWS_PER_COMMIT = 256
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,46 @@ class Patch:
     keeps_label: bool = False
 
 
+@dataclass
+class LiveAddition:
+    """What became of a source.
+
+    Attributes:
+        n_added: Items with an id that was new.
+        n_replaced: Items with an id that was there.
+        failures: Images left out.
+    """
+
+    n_added: int = 0
+    n_replaced: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
+    """Make a gallery without items, where there is none yet.
+
+    Args:
+        gallery: The gallery.
+        bundle: The bundle that its items will be embedded with.
+
+    Returns:
+        Whether it was made; not when it is there already.
+
+    Raises:
+        BundleMismatchError: It is there and was embedded with another bundle.
+        GalleryBusyError: Another job is writing it.
+    """
+    with gallery.writing():
+        if gallery.active_version is not None:
+            actual = gallery.snapshot().manifest.bundle
+            if actual != bundle.fingerprint:
+                raise BundleMismatchError(gallery.name, bundle.fingerprint, actual)
+            return False
+        gallery.start(no_rows(bundle.dim), bundle=bundle.fingerprint, bundle_name=bundle.name)
+        gallery.publish(build_neighbor_graph(np.empty((0, bundle.dim), np.float32)))
+        return True
+
+
 def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
     """Add items; one whose id is there already replaces it, also within the rows.
 
@@ -111,6 +169,41 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
         revision = _commit(reader, activation, last, gone, activation.next_number + n_new)
         replaced = frozenset(item_id for item_id, place in zip(ids, old, strict=True) if place >= 0)
         return Change(revision, n_added=n_new - len(replaced), replaced=replaced)
+
+
+def add_source(
+    reader: GalleryReader,
+    items: Sequence[SourceItem],
+    embedder: Embedder,
+    *,
+    options: RunOptions | None = None,
+    on_progress: OnProgress = no_progress,
+) -> LiveAddition:
+    """Add images of a source, some hundred a commit; what is committed is searched at once.
+
+    Args:
+        reader: The gallery.
+        items: What to add; one whose id is there replaces it.
+        embedder: Embedder of the gallery's bundle.
+        options: How the run goes.
+        on_progress: Called with `embed`, finished and all items after every batch.
+
+    Raises:
+        BuildError: Too many failures, or no image could be used; what was committed before stays.
+        BundleMismatchError: The gallery was embedded with another bundle.
+        GalleryBusyError: Another job keeps writing.
+    """
+    done = LiveAddition()
+
+    def commit(rows: pa.Table) -> None:
+        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint)
+        done.n_added += change.n_added
+        done.n_replaced += len(change.replaced)
+
+    run = EmbeddingRun(commit, embedder, options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT))
+    run.over(items, on_progress)
+    done.failures = run.failures
+    return done
 
 
 def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,11 +28,11 @@ from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Compaction", "CompactionPolicy", "compact"]
 
-OnProgress = Callable[[int, int], None]
 
 _BLOCK = 16_384
 
@@ -76,12 +75,12 @@ class Compaction:
     seconds: float
 
 
-def compact(reader: GalleryReader, *, on_progress: OnProgress | None = None) -> Compaction | None:
+def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> Compaction | None:
     """Make a new version of the gallery's present state and let searches use it.
 
     Args:
         reader: The gallery.
-        on_progress: Called with finished items and all, while neighbor lists are made.
+        on_progress: Called with `neighbors`, finished items and all.
 
     Returns:
         What was made; None when there were no changes.
@@ -132,7 +131,7 @@ def _kept(reader: GalleryReader) -> tuple[Activation, GalleryView]:
             return activation, view
 
 
-def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress | None) -> SnapshotRows:
+def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> SnapshotRows:
     positions = np.arange(view.n_positions)
     live = positions[~view.is_dead(positions)]
     embeddings = _gathered(view, live, folder / "embeddings.npy")

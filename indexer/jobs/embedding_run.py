@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
 from vicinal.indexer.sources import SourceItem
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
+from vicinal.models.progress import OnProgress, no_progress
 
 __all__ = ["EmbeddingRun", "Failure", "RunOptions"]
 
@@ -40,14 +40,14 @@ class RunOptions:
         max_failures: Give up when more images than this cannot be used; None goes on.
         workers: Threads that decode.
         rows_per_commit: Finished rows that are committed together.
-        seconds_per_commit: Commit also fewer rows when so much time has passed.
+        seconds_per_commit: Commit also fewer rows when so much time has passed, which is what a death costs.
         resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
     """
 
     max_failures: int | None = None
     workers: int = 2
     rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
-    seconds_per_commit: float = math.inf
+    seconds_per_commit: float = 30.0
     resumes: bool = False
 
 
@@ -72,20 +72,19 @@ class EmbeddingRun:
         self._started = self.options.resumes
         self._committed_at = time.monotonic()
 
-    def over(self, items: Sequence[SourceItem], on_progress: Callable[[int, int, int], None]) -> None:
+    def over(self, items: Sequence[SourceItem], on_progress: OnProgress = no_progress) -> None:
         """Embed every item; failures are collected.
 
         Args:
             items: What to embed; of two with one id the first is kept.
-            on_progress: Called after every batch with finished, all and failed items.
+            on_progress: Called with `embed`, finished and all items after every batch; failures are finished.
 
         Raises:
             BuildError: Too many failures, or nothing could be used.
         """
         for batch in self._prepared_batches(self._without_repeats(items)):
             self._embed(batch)
-            n_failed = len(self.failures)
-            on_progress(self._n_kept + n_failed, len(items), n_failed)
+            on_progress("embed", self._n_kept + len(self.failures), len(items))
         self.commit()
         if not self._started:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""

@@ -1,4 +1,4 @@
-"""Rebuild: a new version of a gallery while the old one is searched and changed, in one attempt or several.
+"""Index job: a new version of a gallery while the old one is searched and changed, in one attempt or several.
 
 Rows are staged beside the table and committed in batches; another attempt goes on after the last of them.
 Live changes that are made meanwhile are taken over before the new version is put in force.
@@ -6,8 +6,9 @@ Live changes that are made meanwhile are taken over before the new version is pu
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,20 +22,25 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.graph.vector_index import check_factory
-from vicinal.indexer.jobs.build import StageClock, record_build
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure
-from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
+from vicinal.indexer.hygiene import Hygiene, examine
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
+from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
 from vicinal.indexer.jobs.staging import Base, Staging, remove_leftovers
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["Rebuild"]
+__all__ = ["IndexJob", "index_items"]
 
 _BATCH = 4096
 _PATIENCE = 1.0
+# How the names of runs begin that nobody gave an id.
+_BY_HAND = "index-"
 _COPIED = (
     "id",
     "label",
@@ -54,7 +60,58 @@ _NOT_ACTIVATED = (
 )
 
 
-class Rebuild:
+def index_items(
+    gallery: Gallery,
+    items: Sequence[SourceItem],
+    embedder: Embedder,
+    *,
+    index: str = "auto",
+    max_failures: int | None = None,
+    workers: int = 2,
+    on_progress: OnProgress = no_progress,
+) -> IndexResult:
+    """Embed a source and let searches use the result, going on where a run that was stopped has been.
+
+    Searches and live changes go on meanwhile. What a stopped run has finished is kept for the next one over
+    the same files, and thrown away when anything else is indexed.
+
+    Args:
+        gallery: The gallery, new or existing.
+        items: What to index; of two with one id the first is kept.
+        embedder: Embedder of the bundle to use.
+        index: Factory string of the vector index, or `auto`.
+        max_failures: Give up when more images than this cannot be used; None goes on.
+        workers: Threads that decode beside the network.
+        on_progress: See `IndexJob`.
+
+    Raises:
+        BuildError: Too many failures, or no image could be used.
+        GalleryBusyError: Another process indexes the same source.
+        GalleryError: Faiss does not know the factory string, or the disk refuses.
+    """
+    plan = IndexPlan(items, index, options=RunOptions(max_failures=max_failures, workers=workers))
+    staging = Staging(gallery, f"{_BY_HAND}{_digest(items)}")
+    try:
+        result = IndexJob(gallery, embedder, plan, staging, on_progress).run()
+    except BuildError:
+        staging.remove()
+        raise
+    staging.remove()
+    return result
+
+
+def _digest(items: Sequence[SourceItem]) -> str:
+    """16 hexadecimal digits that change with a source and with its files."""
+    digest = hashlib.sha256()
+    for item in items:
+        with suppress(OSError):
+            written = item.path.stat()
+            digest.update(f"{written.st_size} {written.st_mtime_ns}".encode())
+        digest.update(json.dumps([item.id, str(item.path), item.label, item.metadata]).encode())
+    return digest.hexdigest()[:16]
+
+
+class IndexJob:
     """One attempt at a new version.
 
     Args:
@@ -62,27 +119,34 @@ class Rebuild:
         embedder: Embedder of the bundle to use.
         plan: What to build.
         staging: Where the rows of earlier attempts are.
-        on_progress: Called after every batch; what it raises ends the attempt, finished rows committed.
+        on_progress: Called with `embed`, `neighbors` or `publish`, finished units and all after every batch;
+            what it raises ends the attempt, finished rows committed.
+
+    Attributes:
+        failures: Images that could not be used so far.
+        n_items: Items to index.
+        n_done: Items that this attempt has finished.
+        n_skipped: Items that an earlier attempt had finished.
     """
 
     def __init__(
         self,
         gallery: Gallery,
         embedder: Embedder,
-        plan: RebuildPlan,
+        plan: IndexPlan,
         staging: Staging,
-        on_progress: Callable[[RebuildProgress], None],
+        on_progress: OnProgress = no_progress,
     ) -> None:
         self.gallery = gallery
         self.embedder = embedder
         self.plan = plan
         self.staging = staging
         self.failures: list[Failure] = []
-        self._on_progress = on_progress
-        self._counts = RebuildProgress("embed", 0, 0, 0, 0, 0, self.failures)
+        self.n_items = self.n_done = self.n_skipped = 0
+        self._report = on_progress
         self._clock = StageClock()
 
-    def run(self) -> RebuildResult:
+    def run(self) -> IndexResult:
         """Go on where the last attempt was, up to the new version.
 
         Raises:
@@ -95,17 +159,19 @@ class Rebuild:
             finished = self._finished_before()
             if finished is not None:
                 return finished
-            remove_leftovers(self.gallery, but=self.staging.name)
+            # Whoever starts by hand does not know what other jobs still wait for.
+            remove_leftovers(self.gallery, "*" if self.plan.job else f"{_BY_HAND}*", but=self.staging.name)
             self.staging.begin(self.embedder.bundle.fingerprint)
-            if self.plan.items is None and not self._goes_on():
-                # Rows of what was searched then and of what is searched now must not become one version.
+            if (self.plan.items is None or self.plan.job is None) and not self._goes_on():
+                # Rows of what was searched then and of what is searched now must not become one version, and
+                # whoever starts by hand wants what they get to be searched.
                 self.staging.begin_anew(self.embedder.bundle.fingerprint)
             if self.staging.base() is None:
                 self._note_base(self.gallery.activation)
             self._stage_items()
             return self._publish(self._graph())
 
-    def put_in_force(self, version: int) -> RebuildResult:
+    def put_in_force(self, version: int) -> IndexResult:
         """Let searches use a version that `run` made and left waiting, together with its own calibrations.
 
         Live changes that came since it was made are kept: another version is then made that has them.
@@ -122,24 +188,24 @@ class Rebuild:
                 return finished
             report = self.gallery.reports.of(version)
             if not self._goes_on():
-                return _result(report, is_active=False, remark=_NOT_ACTIVATED)
+                return IndexResult.from_report(report, is_active=False, remark=_NOT_ACTIVATED)
             with self._writing():
                 active = self.gallery.activation
                 is_current = active is not None and report.get("state") == _state(active)
                 if is_current and self._activate(active, version):
-                    return _result(report, is_active=True)
+                    return IndexResult.from_report(report, is_active=True)
             self.failures.clear()
             self._stage_items()
             return self._publish(self._graph())
 
-    def _finished_before(self) -> RebuildResult | None:
+    def _finished_before(self) -> IndexResult | None:
         """What an earlier attempt made that died before it could say so."""
         active = self.gallery.activation
         activated = set() if active is None else {active.version, *active.revisions}
-        for version in reversed(self.gallery.versions()):
+        for version in reversed(self.gallery.versions() if self.plan.job else ()):
             report = self.gallery.reports.of(version)
-            if report.get("job") == self.staging.name and (not self.plan.activate or version in activated):
-                return _result(report, is_active=version in activated)
+            if report.get("job") == self.plan.job and (not self.plan.activate or version in activated):
+                return IndexResult.from_report(report, is_active=version in activated)
         return None
 
     def _note_base(self, activation: Activation | None) -> None:
@@ -180,14 +246,15 @@ class Rebuild:
     def _embed(self, items: Sequence[SourceItem], staged: set[str]) -> None:
         """Embed the items that are not staged yet."""
         todo = [item for item in items if item.id not in staged]
-        self._counts = replace(self._counts, total=len(items), skipped=len(items) - len(todo))
+        self.n_items, self.n_skipped = len(items), len(items) - len(todo)
         options = replace(self.plan.options, resumes=not self.staging.is_empty)
         run = EmbeddingRun(self.staging.append, self.embedder, options)
         run.failures = self.failures
         readable = self._readable(todo)
 
-        def report(done: int, _total: int, _failed: int) -> None:
-            self._report("embed", self._counts.skipped + done, len(items), done - len(self.failures))
+        def report(stage: str, done: int, _total: int) -> None:
+            self.n_done = done - len(self.failures)
+            self._report(stage, self.n_skipped + done, len(items))
 
         try:
             run.over(readable, report)
@@ -210,12 +277,11 @@ class Rebuild:
         contents = contents_of(self.gallery, active)
         is_new = ~np.isin(contents["id"].to_numpy(zero_copy_only=False), list(staged))
         sequences = contents["sequence"].to_numpy()[is_new]
-        self._counts = replace(self._counts, total=len(contents), skipped=len(contents) - len(sequences))
-        done = 0
+        self.n_items, self.n_skipped, self.n_done = len(contents), len(contents) - len(sequences), 0
         for rows in self._rows_of(active, sequences):
             self._append(rows)
-            done += len(rows)
-            self._report("embed", self._counts.skipped + done, len(contents), done)
+            self.n_done += len(rows)
+            self._report("embed", self.n_skipped + self.n_done, len(contents))
 
     def _rows_of(self, active: Activation, sequences: Sequences) -> Iterator[pa.Table]:
         """Rows of the gallery by sequence, some thousands at a time, as they are staged."""
@@ -233,14 +299,11 @@ class Rebuild:
         self.staging.append(rows.replace_schema_metadata(None))
 
     def _graph(self) -> NeighborGraph:
-        graph = build_neighbor_graph(
-            self.staging.embeddings(),
-            on_progress=lambda done, total: self._report("neighbors", done, total),
-        )
+        graph = build_neighbor_graph(self.staging.embeddings(), on_progress=self._report)
         self._clock.lap("neighbors")
         return graph
 
-    def _publish(self, graph: NeighborGraph) -> RebuildResult:
+    def _publish(self, graph: NeighborGraph) -> IndexResult:
         for _ in range(_MOST_PUBLICATIONS):
             with self._writing():
                 active = self.gallery.activation
@@ -249,8 +312,9 @@ class Rebuild:
                 wanted = self.plan.activate and related
                 is_active = wanted and self._activate(active, report["version"])
             if is_active or not wanted:
+                self._report("publish", 1, 1)
                 remark = _NOT_ACTIVATED if self.plan.activate and not is_active else None
-                return _result(report, is_active=is_active, remark=remark)
+                return IndexResult.from_report(report, is_active=is_active, remark=remark)
             # It lacks a change that came at the last moment; the next one has it.
             self.gallery.forget({report["version"]})
         raise GalleryBusyError(f"gallery '{self.gallery.name}' changes faster than a version can be made")
@@ -293,7 +357,7 @@ class Rebuild:
         """Whether the items that an earlier attempt began with are still searched, but for live changes."""
         base, active = self.staging.base(), self.gallery.activation
         if base is None or active is None:
-            return base is None
+            return base is None or (active is None and base.token is None)
         return self._changes(base, active, contents_of(self.gallery, active)) is not None
 
     def _changes(self, base: Base, active: Activation, now: pa.Table) -> LiveDiff | None:
@@ -326,26 +390,25 @@ class Rebuild:
             else:
                 self.gallery.append(rows)
         snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
-        record_build(
-            self.gallery,
-            snapshot,
-            self._clock,
-            failures=self.failures,
+        hygiene = _examined(self.gallery, snapshot)
+        self._clock.lap("publish")
+        made = snapshot.manifest
+        result = IndexResult(
+            version=made.version,
+            n_items=made.n_items,
+            n_labels=made.n_labels,
+            index=made.index,
             provider=self.embedder.provider,
-            job=self.staging.name,
+            seconds=self._clock.laps,
+            failures=self.failures,
+            hygiene=hygiene,
         )
-        version = snapshot.manifest.version
+        report = {**result.as_report(), "job": self.plan.job}
         if active is not None:
             # What it has the live changes of: `put_in_force` compares it.
-            self.gallery.reports.save(version, {**self.gallery.reports.of(version), "state": _state(active)})
-        return self.gallery.reports.of(version)
-
-    def _report(self, stage: str, stage_done: int, stage_total: int, n_items: int | None = None) -> None:
-        done = self._counts.done if n_items is None else n_items
-        self._counts = replace(
-            self._counts, stage=stage, stage_done=stage_done, stage_total=stage_total, done=done
-        )
-        self._on_progress(self._counts)
+            report["state"] = _state(active)
+        self.gallery.reports.save(made.version, report)
+        return report
 
 
 def _state(active: Activation) -> list[Any]:
@@ -353,14 +416,13 @@ def _state(active: Activation) -> list[Any]:
     return [active.token, active.revision]
 
 
-def _result(report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> RebuildResult:
-    return RebuildResult(
-        version=report["version"],
-        n_items=report["n_items"],
-        n_labels=report["n_labels"],
-        index=report["index"],
-        n_failed=len(report["failures"]),
-        seconds=report["seconds"],
-        is_active=is_active,
-        remark=remark,
+def _examined(gallery: Gallery, snapshot: Snapshot) -> Hygiene:
+    columns = gallery.columns(snapshot.manifest.version, ["id", "label", "content_sha256", "signature"])
+    return examine(
+        ids=columns["id"].to_pylist(),
+        labels=columns["label"].to_pylist(),
+        contents=columns["content_sha256"].to_pylist(),
+        signatures=as_matrix(columns["signature"]),
+        neighbor_ids=snapshot.neighbor_ids,
+        neighbor_similarities=snapshot.neighbor_similarities,
     )

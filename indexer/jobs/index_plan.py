@@ -1,28 +1,33 @@
-"""Rebuild plan: what a new version of a gallery is to be, how far it is, and what became of it."""
+"""Index plan: what a new version of a gallery is to be, and what became of it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Self
 
+from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import SourceItem
 
-__all__ = ["RebuildPlan", "RebuildProgress", "RebuildResult"]
+__all__ = ["IndexPlan", "IndexResult", "StageClock"]
 
 
 @dataclass(frozen=True)
-class RebuildPlan:
+class IndexPlan:
     """What to build.
 
     Attributes:
-        items: What to index, without repeats of an id; None for the gallery's own items.
+        items: What to index; of two with one id the first is kept. None for the gallery's own items.
         index: Factory string of the vector index, or `auto`.
         activate: Put the new version in force; otherwise it waits to be activated.
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
         options: How images are embedded; `resumes` is filled in.
         refuse: Why a file must not be read, or None when it may; None reads all.
+        job: Id of a job that makes one version, so that another attempt knows that it is made.
     """
 
     items: Sequence[SourceItem] | None
@@ -31,37 +36,18 @@ class RebuildPlan:
     calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
     refuse: Callable[[Path], str | None] = lambda _: None
+    job: str | None = None
 
 
 @dataclass(frozen=True)
-class RebuildProgress:
-    """How far a rebuild is.
+class IndexResult:
+    """What an index job made.
 
     Attributes:
-        stage: `embed`, `neighbors` or `publish`.
-        stage_done: Finished units of the stage.
-        stage_total: All units of the stage.
-        total: Items to index.
-        done: Items that this attempt has finished.
-        skipped: Items that an earlier attempt had finished.
-        failures: Images that could not be used.
-    """
-
-    stage: str
-    stage_done: int
-    stage_total: int
-    total: int
-    done: int
-    skipped: int
-    failures: Sequence[Failure]
-
-
-@dataclass(frozen=True)
-class RebuildResult:
-    """What a rebuild made.
-
-    Attributes:
-        n_failed: Images left out; the version's report has all of them.
+        provider: Execution provider that embedded the items.
+        seconds: Seconds by stage.
+        failures: Images left out.
+        hygiene: Duplicates and thin classes, which spoil a calibration.
         is_active: Whether the version is searched now.
         remark: Why it is not, when it should be.
     """
@@ -70,7 +56,56 @@ class RebuildResult:
     n_items: int
     n_labels: int
     index: str
-    n_failed: int
+    provider: str
     seconds: dict[str, float]
-    is_active: bool
+    failures: list[Failure]
+    hygiene: Hygiene
+    is_active: bool = False
     remark: str | None = None
+
+    @classmethod
+    def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:
+        """What a version's report says of it."""
+        names = ("version", "n_items", "n_labels", "index", "provider", "seconds")
+        return cls(
+            **{name: report[name] for name in names},
+            failures=[Failure(**one) for one in report["failures"]],
+            hygiene=Hygiene(**report["hygiene"]),
+            is_active=is_active,
+            remark=remark,
+        )
+
+    def as_report(self) -> dict[str, Any]:
+        """What is kept of it beside the version."""
+        fields = asdict(self)
+        del fields["is_active"], fields["remark"]
+        created_at = datetime.now(UTC).isoformat(timespec="seconds")
+        return {"kind": "index", **fields, "created_at": created_at}
+
+    @property
+    def n_failed(self) -> int:
+        """Number of images left out."""
+        return len(self.failures)
+
+    def summary(self) -> dict[str, Any]:
+        """All of it in a few values: images left out are counted, and hygiene stays in the report."""
+        names = ("version", "n_items", "n_labels", "index", "n_failed", "seconds", "is_active", "remark")
+        return {name: getattr(self, name) for name in names}
+
+
+class StageClock:
+    """Seconds by stage; a stage ends with its lap.
+
+    Attributes:
+        laps: Seconds by stage so far.
+    """
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.monotonic()
+        self.laps[stage] = round(now - self._last, 3)
+        self._last = now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery
@@ -17,6 +16,7 @@ from vicinal.indexer.views.refined_snapshot import (
 )
 from vicinal.indexer.views.refined_view import RefinedSpace
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.progress import OnProgress, no_progress
 
 __all__ = ["open_refined", "refine_gallery"]
 
@@ -50,9 +50,7 @@ def open_refined(gallery: str, snapshot: Snapshot, plan: RefinementPlan) -> Refi
     return RefinedSpace(stored, refiner)
 
 
-def refine_gallery(
-    gallery: Gallery, plan: RefinementPlan, *, on_progress: Callable[[int, int], None] | None = None
-) -> int:
+def refine_gallery(gallery: Gallery, plan: RefinementPlan, *, on_progress: OnProgress = no_progress) -> int:
     """Refine the items of the active version, while it is searched.
 
     Returns:

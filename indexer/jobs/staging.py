@@ -15,7 +15,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
@@ -185,16 +185,19 @@ class Staging:
         write_atomically(self._begun_path, json.dumps(fields) + "\n")
 
 
-def remove_leftovers(gallery: Gallery, *, but: str) -> None:
-    """Remove what other jobs have staged and nobody will come back for.
+def remove_leftovers(gallery: Gallery, pattern: str, *, but: str) -> None:
+    """Remove what other jobs have staged and nobody is at.
 
     Args:
         gallery: The gallery.
+        pattern: Which names.
         but: Name of the job whose rows stay.
     """
-    for folder in (gallery.path / "staging").glob("*"):
+    for folder in (gallery.path / "staging").glob(pattern):
         if folder.name != but:
-            shutil.rmtree(folder, ignore_errors=True)
+            other = Staging(gallery, folder.name)
+            with suppress(GalleryBusyError), other.held():
+                other.remove()
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ and never changed, so that a version can be refined with a new refiner while it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from vicinal.indexer.views.derived_files import (
     write_derived,
 )
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.sparse_rows import ranges
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 Positions = npt.NDArray[np.int64]
-OnProgress = Callable[[int, int], None]
 
 _MANIFEST = "refined.json"
 _INDEX = "refined.index"
@@ -77,14 +77,14 @@ class RefinementPlan:
         snapshot: Snapshot,
         before: Iterable[tuple[str, int]] = (),
         *,
-        on_progress: OnProgress | None = None,
+        on_progress: OnProgress = no_progress,
     ) -> None:
         """Refine the items of a version, unless it was embedded with another bundle or they are refined.
 
         Args:
             snapshot: The version.
             before: Refiner and steps of what its predecessor holds; of this refiner, it gets the same.
-            on_progress: Called with finished items and n.
+            on_progress: Called with `refine`, finished items and n.
         """
         if snapshot.manifest.bundle != self.refiner.bundle.fingerprint:
             return
@@ -163,7 +163,7 @@ class RefinedSnapshot:
 
 
 def write_refined(
-    snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, *, on_progress: OnProgress | None = None
+    snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, *, on_progress: OnProgress = no_progress
 ) -> RefinedSnapshot:
     """Refine the items of a version with their neighbors in it, and write what searches need.
 
@@ -171,13 +171,16 @@ def write_refined(
         snapshot: The version.
         refiner: Refiner of the bundle that it was embedded with.
         n_steps: Steps.
-        on_progress: Called with finished items and n.
+        on_progress: Called with `refine`, finished items and n.
 
     Raises:
         RefinementError: The refiner does not fit the embeddings, or has fewer steps.
     """
     embeddings = refiner.refine_gallery(
-        snapshot.embeddings, snapshot.neighbor_ids, n_steps=n_steps, on_progress=on_progress
+        snapshot.embeddings,
+        snapshot.neighbor_ids,
+        n_steps=n_steps,
+        on_progress=lambda done, total: on_progress("refine", done, total),
     )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)
 

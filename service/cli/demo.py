@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.service.calibrator.options import CalibrationOptions
@@ -156,11 +156,11 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
     )
     bundles = ServedBundles(settings)
     gallery = Gallery(settings.galleries_path / GALLERY, refinement=bundles.own.refinement)
-    build_gallery(
+    index_items(
         gallery,
         read_source(catalog.gallery),
         bundles.own.embedder,
-        on_progress=lambda one: on_progress(f"Indexing: {one.stage}", one.done, one.total),
+        on_progress=lambda stage, done, total: on_progress(f"Indexing: {stage}", done, total),
     )
     matcher = bundles.matcher(gallery)
     found = run_calibration(

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.gallery import list_galleries
-from vicinal.indexer.jobs.changes import remove_items
-from vicinal.indexer.jobs.live_run import LiveAddition, add_source
+from vicinal.indexer.jobs.changes import LiveAddition, add_source, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.decoding import IMAGE_SUFFIXES
@@ -100,7 +99,7 @@ def add(
             reader,
             items,
             matcher.embedder,
-            on_progress=lambda done, total, _failed: update("Adding", done, total),
+            on_progress=lambda _stage, done, total: update("Adding", done, total),
         )
     if settings.compaction.is_due(reader.view()):
         try:

@@ -36,7 +36,9 @@ __all__ = ["activate", "check", "compact_gallery", "compact_now", "refine", "ver
 def compact_now(reader: GalleryReader, settings: Settings) -> tuple[Compaction | None, Pruning]:
     """Make a version of the live changes, and remove versions that are no longer kept."""
     with progress_bar() as update:
-        done = compact(reader, on_progress=lambda done, total: update("Finding neighbors", done, total))
+        done = compact(
+            reader, on_progress=lambda _stage, done, total: update("Finding neighbors", done, total)
+        )
     return done, prune_gallery(reader.gallery, settings.retention)
 
 
@@ -77,7 +79,7 @@ def refine(
         version = refine_gallery(
             matcher.gallery,
             RefinementPlan(refiner, n_steps),
-            on_progress=lambda done, total: update("Refining", done, total),
+            on_progress=lambda _stage, done, total: update("Refining", done, total),
         )
     console.print(f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {n_steps} steps")
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import BuildProgress, BuildResult, build_gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.sources import read_source
 from vicinal.service.cli.console import console, print_json, progress_bar
 from vicinal.service.cli.options import (
@@ -39,23 +40,22 @@ def index(
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
     json_output: JsonOption = False,
 ) -> None:
-    """Embed images into a gallery; the version that is being searched stays until the new one is ready."""
+    """Embed images into a gallery, which is searched and changed meanwhile.
+
+    A run that was stopped goes on where it was when it is started again over the same files.
+    """
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     items = read_source(source)
     served = ServedBundles(settings).own
     with progress_bar() as update:
-
-        def show(progress: BuildProgress) -> None:
-            update(_STAGES[progress.stage], progress.done, progress.total)
-
-        result = build_gallery(
+        result = index_items(
             Gallery(settings.galleries_path / gallery, refinement=served.refinement),
             items,
             served.embedder,
             index=index_kind,
             max_failures=max_failures,
             workers=workers,
-            on_progress=show,
+            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
         )
     if json_output:
         print_json(asdict(result))
@@ -63,13 +63,15 @@ def index(
         print_build(gallery, result)
 
 
-def print_build(gallery: str, result: BuildResult) -> None:
+def print_build(gallery: str, result: IndexResult) -> None:
     """Say what an index job made and what it found."""
     rate = result.n_items / max(1e-9, result.seconds["embed"])
     console.print(
         f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
         f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} images/s on {result.provider}"
     )
+    if result.remark:
+        console.print(f"  {result.remark}", markup=False, soft_wrap=True)
     for failure in result.failures[:10]:
         console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
     if len(result.failures) > 10:
@@ -78,7 +80,7 @@ def print_build(gallery: str, result: BuildResult) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _hygiene_lines(result: BuildResult) -> list[str]:
+def _hygiene_lines(result: IndexResult) -> list[str]:
     hygiene = result.hygiene
     counted: list[tuple[int, str, Sequence[str | tuple[str, str]]]] = [
         (hygiene.n_exact_duplicates, "exact duplicates", hygiene.exact_duplicates),

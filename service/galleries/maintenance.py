@@ -131,7 +131,7 @@ class Upkeep:
         name = reader.gallery.name
         self._progress.pop(name, None)
         try:
-            done = compact(reader, on_progress=lambda *counts: self._progress.update({name: counts}))
+            done = compact(reader, on_progress=lambda _stage, *counts: self._progress.update({name: counts}))
             prune_gallery(reader.gallery, self.retention)
         except GalleryBusyError as error:
             logger.info("gallery '%s' is not compacted now: %s", name, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,8 +13,8 @@ from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_job import Rebuild
-from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress
+from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.sources import read_source
 from vicinal.models.errors import BundleError
@@ -34,8 +34,6 @@ __all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
 logger = logging.getLogger(__name__)
 REINDEX = "reindex"
 _SHOWN_FAILURES = 20
-# A worker that dies loses at most this much of its work.
-_SECONDS_PER_COMMIT = 30.0
 
 
 class ReindexRequest(BaseModel):
@@ -99,7 +97,7 @@ class ReindexJob:
         self.bundles = bundles
         self.settings = bundles.settings
         self.sources = JobSources(bundles.settings.sources_dir)
-        self.options = options or RunOptions(seconds_per_commit=_SECONDS_PER_COMMIT)
+        self.options = options or RunOptions()
         self._on_change = on_change
 
     def check(self, gallery: str, request: ReindexRequest) -> None:
@@ -125,24 +123,24 @@ class ReindexJob:
     def run(self, context: JobContext) -> dict[str, Any]:
         """Make the new version, compare it with the active one, and activate it when that was asked for."""
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        rebuild = self._rebuild(context, request)
-        gallery = rebuild.gallery
+        index_job = self._index_job(context, request)
+        gallery = index_job.gallery
         try:
-            result, compared = rebuild.run(), {}
+            result, compared = index_job.run(), {}
             # The first version of a gallery has nothing to be compared with.
-            if not rebuild.plan.activate and gallery.active_version is not None:
+            if not index_job.plan.activate and gallery.active_version is not None:
                 plan = ComparisonPlan(gallery, self.bundles, request.comparison, request.activate_if)
                 made = run_comparison(context, plan, result.version, self.sources)
                 compared = comparison_fields(made)
                 if made.decision is not None:
                     compared["decision"] = made.decision.model_dump(mode="json")
-                    result = rebuild.put_in_force(result.version) if made.decision.activate else result
+                    result = index_job.put_in_force(result.version) if made.decision.activate else result
         except GalleryBusyError as error:
             # The worker before this one is not dead yet; when it is, another attempt is made.
             raise JobStoppedError("overtaken") from error
         self._on_change(job.gallery)
         self._prune(gallery)
-        return {**asdict(result), **compared}
+        return {**result.summary(), **compared}
 
     def clean(self, job: Job) -> None:
         """Remove the staged rows."""
@@ -155,33 +153,34 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
-    def _rebuild(self, context: JobContext, request: ReindexRequest) -> Rebuild:
+    def _index_job(self, context: JobContext, request: ReindexRequest) -> IndexJob:
         served = self.bundles.named(request.bundle)
         gallery = Gallery(self.settings.galleries_path / context.job.gallery, refinement=served.refinement)
-        plan = RebuildPlan(
+        plan = IndexPlan(
             items=None if request.source is None else read_source(self.sources.path(request.source)),
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
             options=replace(self.options, max_failures=request.max_failures),
             refuse=self.sources.refusal,
+            job=context.job.id,
         )
-        return Rebuild(
-            gallery,
-            served.embedder,
-            plan,
-            Staging(gallery, context.job.id),
-            lambda progress: context.report(_as_progress(progress)),
-        )
+        staging = Staging(gallery, context.job.id)
+
+        def report(stage: str, done: int, total: int) -> None:
+            context.report(_progress_of(index_job, stage, done, total))
+
+        index_job = IndexJob(gallery, served.embedder, plan, staging, report)
+        return index_job
 
 
-def _as_progress(progress: RebuildProgress) -> JobProgress:
+def _progress_of(index_job: IndexJob, stage: str, done: int, total: int) -> JobProgress:
     return JobProgress(
-        stage=progress.stage,
-        stage_done=progress.stage_done,
-        stage_total=progress.stage_total,
-        total=progress.total,
-        done=progress.done,
-        failed=len(progress.failures),
-        skipped=progress.skipped,
-        failures=tuple(JobFailure.model_validate(one) for one in progress.failures[:_SHOWN_FAILURES]),
+        stage=stage,
+        stage_done=done,
+        stage_total=total,
+        total=index_job.n_items,
+        done=index_job.n_done,
+        failed=len(index_job.failures),
+        skipped=index_job.n_skipped,
+        failures=tuple(JobFailure.model_validate(one) for one in index_job.failures[:_SHOWN_FAILURES]),
     )

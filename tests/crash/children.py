@@ -29,8 +29,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes, staging
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
-from vicinal.indexer.jobs.index_job import Rebuild
-from vicinal.indexer.jobs.index_plan import RebuildPlan
+from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import item_table
@@ -165,6 +165,6 @@ class _Writer:
     def do_reindex(self, step: Step, _pictures: object) -> None:
         gallery = self.reader.gallery
         staged = staging.Staging(gallery, _STAGED)
-        plan = RebuildPlan(None, activate=not step.option)
-        Rebuild(gallery, self.embedder, plan, staged, lambda _progress: None).run()
+        plan = IndexPlan(None, activate=not step.option)
+        IndexJob(gallery, self.embedder, plan, staged).run()
         staged.remove()

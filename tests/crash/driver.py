@@ -27,7 +27,7 @@ from tests.crash.children import RETENTION, metadata_of, run_command, run_writer
 from tests.crash.pictures import Pictures
 from tests.crash.steps import Held, State, Step, draw_step
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.creation import create_gallery
+from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot

@@ -23,7 +23,7 @@ from tests.service.redis_server import RedisServer
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
@@ -115,7 +115,7 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Path:
     """Data folder with the gallery `shoes`, not calibrated; not to be changed."""
     root = tmp_path_factory.mktemp("base")
-    build_gallery(Gallery(root / "galleries" / GALLERY), read_source(catalog), embedder, workers=1)
+    index_items(Gallery(root / "galleries" / GALLERY), read_source(catalog), embedder, workers=1)
     return root
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from vicinal.indexer.errors import BundleMismatchError, IndexerError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
-from vicinal.indexer.jobs.creation import create_gallery
+from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.service.comparisons.version_store import summary_of
 from vicinal.service.errors import CalibrationRecordError, RequestError

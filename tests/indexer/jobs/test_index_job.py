@@ -1,4 +1,4 @@
-"""Rebuilds: attempts go on where the last one was, live changes are kept, and nothing is doubled or lost."""
+"""Index job: attempts go on where the last one was, live changes are kept, and nothing is doubled or lost."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from PIL import Image
 
 from tests.conftest import write_tiny_bundle
-from vicinal.indexer import Gallery, SourceItem, build_gallery
+from vicinal.indexer import Gallery, SourceItem, index_items
 from vicinal.indexer.errors import BuildError, GalleryBusyError, GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_job import Rebuild
-from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildProgress, RebuildResult
+from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.preparation import as_rows, prepare_item
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.staging import Staging
@@ -27,10 +27,10 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress, no_progress
 
 N = 20
 OPTIONS = RunOptions(workers=1, rows_per_commit=4)
-OnProgress = Callable[[RebuildProgress], None]
 
 
 class DiedError(Exception):
@@ -66,31 +66,31 @@ def items(pictures: Path) -> list[SourceItem]:
 def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
     """A gallery of the items, which is searched."""
     made = Gallery(tmp_path / "galleries" / "shoes")
-    build_gallery(made, items, embedder, workers=1)
+    index_items(made, items, embedder, workers=1)
     return made
 
 
 @pytest.fixture
-def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., RebuildResult]:
+def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., IndexResult]:
     """Makes an attempt at job `job`."""
 
     def run(
         items: list[SourceItem] | None,
-        on_progress: OnProgress = lambda _: None,
+        on_progress: OnProgress = no_progress,
         *,
         job: str = "job",
         with_embedder: Embedder | None = None,
         **plan: object,
-    ) -> RebuildResult:
-        chosen = RebuildPlan(items, options=plan.pop("options", OPTIONS), **plan)
-        return Rebuild(gallery, with_embedder or embedder, chosen, Staging(gallery, job), on_progress).run()
+    ) -> IndexResult:
+        chosen = IndexPlan(items, options=plan.pop("options", OPTIONS), job=job, **plan)
+        return IndexJob(gallery, with_embedder or embedder, chosen, Staging(gallery, job), on_progress).run()
 
     return run
 
 
 def die_at(stage: str, done: int = 0) -> OnProgress:
-    def on_progress(progress: RebuildProgress) -> None:
-        if progress.stage == stage and progress.stage_done >= done:
+    def on_progress(at: str, n_done: int, _total: int) -> None:
+        if at == stage and n_done >= done:
             raise DiedError
 
     return on_progress
@@ -100,8 +100,8 @@ def once(change: Callable[[], object], stage: str) -> OnProgress:
     """Makes a live change when a stage is first heard of."""
     made = []
 
-    def on_progress(progress: RebuildProgress) -> None:
-        if progress.stage == stage and not made:
+    def on_progress(at: str, _done: int, _total: int) -> None:
+        if at == stage and not made:
             made.append(change())
 
     return on_progress
@@ -116,7 +116,7 @@ def labels(gallery: Gallery) -> dict[str, str | None]:
 
 
 def test_a_rebuild_makes_what_an_index_job_makes(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     before = gallery.snapshot()
     result = rebuild(items)
@@ -131,20 +131,19 @@ def test_a_rebuild_makes_what_an_index_job_makes(
 
 
 def test_the_next_attempt_embeds_only_what_is_missing(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
-    seen: list[RebuildProgress] = []
+    seen: list[tuple[str, int, int]] = []
     with pytest.raises(DiedError):
         rebuild(items, die_at("embed", done=8))
-    result = rebuild(items, seen.append)
-    last = [one for one in seen if one.stage == "embed"][-1]
-    assert (last.skipped, last.done, last.total) == (8, 12, N)
+    result = rebuild(items, lambda *one: seen.append(one))
+    assert [one for one in seen if one[0] == "embed"] == [("embed", n, N) for n in (12, 16, 20, 20)]
     assert (result.n_items, labels(gallery)) == (N, {item.id: item.label for item in items})
 
 
 @pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
 def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attempt_succeeds(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], stage: str
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], stage: str
 ) -> None:
     before = gallery.active_version
     for _ in range(2):
@@ -156,7 +155,7 @@ def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attem
 
 
 def test_an_attempt_after_the_last_step_gives_the_same_version(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     """The worker died after the activation, before it could say so."""
     first = rebuild(items)
@@ -165,7 +164,7 @@ def test_an_attempt_after_the_last_step_gives_the_same_version(
 
 def test_rows_of_another_bundle_are_not_gone_on_with(
     gallery: Gallery,
-    rebuild: Callable[..., RebuildResult],
+    rebuild: Callable[..., IndexResult],
     items: list[SourceItem],
     other_embedder: Embedder,
 ) -> None:
@@ -177,14 +176,14 @@ def test_rows_of_another_bundle_are_not_gone_on_with(
 
 
 def test_two_processes_do_not_build_the_same_job(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     with Staging(gallery, "job").held(), pytest.raises(GalleryBusyError, match="another process"):
         rebuild(items)
 
 
 def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], pictures: Path, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, rebuild: Callable[..., IndexResult], pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same bundle nothing has to be decoded."""
     monkeypatch.setattr("vicinal.indexer.jobs.embedding_run.prepare_item", None)
@@ -198,18 +197,18 @@ def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
 
 
 def test_copying_the_gallery_s_own_items_goes_on_too(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)
-    seen: list[RebuildProgress] = []
+    seen: list[tuple[str, int, int]] = []
     with pytest.raises(DiedError):
         rebuild(None, die_at("embed", done=12))
-    rebuild(None, seen.append)
-    assert (seen[0].skipped, len(labels(gallery))) == (12, N)
+    rebuild(None, lambda *one: seen.append(one))
+    assert (seen[0], len(labels(gallery))) == (("embed", 18, N), N)
 
 
 def test_another_bundle_embeds_the_gallery_s_own_files_again(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], other_embedder: Embedder
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], other_embedder: Embedder
 ) -> None:
     before = labels(gallery)
     rebuild(None, with_embedder=other_embedder)
@@ -219,7 +218,7 @@ def test_another_bundle_embeds_the_gallery_s_own_files_again(
 
 
 def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     before = gallery.active_version
     result = rebuild(items[:7], activate=False)
@@ -233,7 +232,7 @@ def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
 @pytest.mark.parametrize("bundle", ["same", "other"])
 def test_live_changes_that_come_meanwhile_are_kept(
     gallery: Gallery,
-    rebuild: Callable[..., RebuildResult],
+    rebuild: Callable[..., IndexResult],
     items: list[SourceItem],
     pictures: Path,
     embedder: Embedder,
@@ -274,7 +273,7 @@ def test_live_changes_that_come_meanwhile_are_kept(
 @pytest.mark.parametrize("own", [False, True])
 def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
     gallery: Gallery,
-    rebuild: Callable[..., RebuildResult],
+    rebuild: Callable[..., IndexResult],
     items: list[SourceItem],
     pictures: Path,
     embedder: Embedder,
@@ -303,7 +302,7 @@ def test_an_item_removed_meanwhile_stays_out_in_the_next_attempt_too(
 
 
 def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     elsewhere = [replace(item, id=f"new {item.id}") for item in items]
     with pytest.raises(DiedError):
@@ -313,10 +312,10 @@ def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
 
 
 def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], embedder: Embedder
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], embedder: Embedder
 ) -> None:
     def change() -> int:
-        return build_gallery(gallery, items[:3], embedder, workers=1).version
+        return index_items(gallery, items[:3], embedder, workers=1).version
 
     result = rebuild(items, once(change, "neighbors"))
     assert (result.is_active, "activate it" in str(result.remark)) == (False, True)
@@ -327,12 +326,12 @@ def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
 
 def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> None:
     new = Gallery(tmp_path / "galleries" / "boots")
-    result = Rebuild(new, embedder, RebuildPlan(items), Staging(new, "job"), lambda _: None).run()
+    result = IndexJob(new, embedder, IndexPlan(items), Staging(new, "job")).run()
     assert (result.is_active, set(labels(new))) == (True, {item.id for item in items})
 
 
 def test_files_that_must_not_be_read_are_left_out_with_the_reason(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     result = rebuild(items, refuse=lambda path: "it lies elsewhere" if path.stem in ("1", "2") else None)
     failures = gallery.reports.of(result.version)["failures"]
@@ -344,7 +343,7 @@ def test_files_that_must_not_be_read_are_left_out_with_the_reason(
 
 
 def test_damaged_files_count_as_failures_in_every_attempt(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], tmp_path: Path
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], tmp_path: Path
 ) -> None:
     (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
     broken = [SourceItem("broken", tmp_path / "text.png"), *items]
@@ -355,7 +354,7 @@ def test_damaged_files_count_as_failures_in_every_attempt(
 
 
 def test_too_many_failures_end_the_job(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem], tmp_path: Path
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], tmp_path: Path
 ) -> None:
     missing = [SourceItem(f"gone {i}", tmp_path / f"{i}.png") for i in range(3)]
     before = gallery.active_version
@@ -366,17 +365,17 @@ def test_too_many_failures_end_the_job(
 
 @pytest.mark.parametrize("items_of", ["source", "own"])
 def test_nothing_to_index_is_an_error(
-    tmp_path: Path, embedder: Embedder, items_of: str, rebuild: Callable[..., RebuildResult]
+    tmp_path: Path, embedder: Embedder, items_of: str, rebuild: Callable[..., IndexResult]
 ) -> None:
     empty = Gallery(tmp_path / "galleries" / "empty")
     missing = [SourceItem("gone", tmp_path / "gone.png")]
-    plan = RebuildPlan(missing if items_of == "source" else None)
+    plan = IndexPlan(missing if items_of == "source" else None)
     with pytest.raises(BuildError, match="no"):
-        Rebuild(empty, embedder, plan, Staging(empty, "job"), lambda _: None).run()
+        IndexJob(empty, embedder, plan, Staging(empty, "job")).run()
 
 
 def test_what_an_abandoned_job_left_is_removed_by_the_next(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     with pytest.raises(DiedError):
         rebuild(items, die_at("embed", done=8), job="abandoned")
@@ -387,7 +386,7 @@ def test_what_an_abandoned_job_left_is_removed_by_the_next(
 
 
 def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     with pytest.raises(GalleryError):
         rebuild(items, once(gallery.delete, "embed"))
@@ -395,12 +394,12 @@ def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
 
 
 def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     asked = []
 
-    def stop_at_the_third(progress: RebuildProgress) -> None:
-        if progress.stage == "publish":
+    def stop_at_the_third(stage: str, _done: int, _total: int) -> None:
+        if stage == "publish":
             asked.append(1)
             if len(asked) == 3:
                 raise DiedError
@@ -412,7 +411,7 @@ def test_another_writer_is_waited_for_but_not_beyond_a_request_to_stop(
 
 
 def test_a_compaction_meanwhile_is_no_obstacle(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], items: list[SourceItem]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
     def change() -> None:
         reader = GalleryReader(gallery)
@@ -427,7 +426,7 @@ def test_a_compaction_meanwhile_is_no_obstacle(
 
 def test_a_version_that_lacks_the_last_change_is_made_again(
     gallery: Gallery,
-    rebuild: Callable[..., RebuildResult],
+    rebuild: Callable[..., IndexResult],
     items: list[SourceItem],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -457,10 +456,10 @@ def test_items_of_a_gallery_that_was_made_anew_are_not_taken_for_live_changes(
     new = Gallery(tmp_path / "galleries" / "boots")
 
     def index_meanwhile() -> None:
-        build_gallery(new, items[10:], embedder, workers=1)
+        index_items(new, items[10:], embedder, workers=1)
 
-    plan = RebuildPlan(items[:10])
-    result = Rebuild(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
+    plan = IndexPlan(items[:10])
+    result = IndexJob(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
     assert not result.is_active
     assert set(labels(new)) == {item.id for item in items[10:]}
 
@@ -479,7 +478,7 @@ def rolled_back(gallery: Gallery) -> Callable[[], object]:
 
 
 def test_an_attempt_after_a_roll_back_mixes_nothing(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], rolled_back: Callable[[], object]
+    gallery: Gallery, rebuild: Callable[..., IndexResult], rolled_back: Callable[[], object]
 ) -> None:
     with pytest.raises(DiedError):
         rebuild(None, die_at("neighbors"))
@@ -491,7 +490,7 @@ def test_an_attempt_after_a_roll_back_mixes_nothing(
 
 
 def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult]
+    gallery: Gallery, rebuild: Callable[..., IndexResult]
 ) -> None:
     reader = GalleryReader(gallery)
     remove_items(reader, ["item 1"])
@@ -503,7 +502,7 @@ def test_a_patch_that_is_taken_back_meanwhile_does_not_return(
 
 
 def test_a_first_commit_that_was_cut_short_is_made_again(
-    gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., RebuildResult]
+    gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., IndexResult]
 ) -> None:
     """Lance writes rows before the version that holds them."""
     data = gallery.path / "staging" / "job" / "rows.lance" / "data"
@@ -513,7 +512,7 @@ def test_a_first_commit_that_was_cut_short_is_made_again(
 
 
 def test_rows_that_a_job_is_reading_are_not_cleaned_up(
-    gallery: Gallery, rebuild: Callable[..., RebuildResult], monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large gallery takes longer to read than old revisions are left to readers."""
     monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)

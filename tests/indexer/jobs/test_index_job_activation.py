@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.indexer import Gallery, SourceItem, build_gallery
+from vicinal.indexer import Gallery, SourceItem, index_items
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_job import Rebuild
-from vicinal.indexer.jobs.index_plan import RebuildPlan, RebuildResult
+from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
@@ -42,22 +42,22 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 @pytest.fixture
 def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
     made = Gallery(tmp_path / "galleries" / "shoes")
-    build_gallery(made, items, embedder, workers=1)
+    index_items(made, items, embedder, workers=1)
     return made
 
 
 @pytest.fixture(params=["own items", "a source"])
 def rebuild(
     request: pytest.FixtureRequest, gallery: Gallery, embedder: Embedder, items: list[SourceItem]
-) -> Callable[[], Rebuild]:
+) -> Callable[[], IndexJob]:
     """Makes an attempt at a version that waits, of the gallery's items or of a source."""
     source = items if request.param == "a source" else None
-    plan = RebuildPlan(source, activate=False, options=RunOptions(workers=1))
-    return lambda: Rebuild(gallery, embedder, plan, Staging(gallery, "job"), lambda _: None)
+    plan = IndexPlan(source, activate=False, options=RunOptions(workers=1), job="job")
+    return lambda: IndexJob(gallery, embedder, plan, Staging(gallery, "job"))
 
 
 @pytest.fixture
-def waiting(rebuild: Callable[[], Rebuild]) -> RebuildResult:
+def waiting(rebuild: Callable[[], IndexJob]) -> IndexResult:
     return rebuild().run()
 
 
@@ -67,7 +67,7 @@ def ids(gallery: Gallery) -> set[str]:
 
 
 def test_a_version_is_put_in_force_with_its_own_calibrations(
-    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+    gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
     before = gallery.active_version
     done = rebuild().put_in_force(waiting.version)
@@ -78,7 +78,7 @@ def test_a_version_is_put_in_force_with_its_own_calibrations(
 
 
 def test_changes_that_came_meanwhile_make_it_another_version(
-    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+    gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
     reader = GalleryReader(gallery)
     remove_items(reader, ["item 3"])
@@ -93,7 +93,7 @@ def test_changes_that_came_meanwhile_make_it_another_version(
 
 
 def test_a_compaction_meanwhile_loses_nothing(
-    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+    gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
     reader = GalleryReader(gallery)
     remove_items(reader, ["item 3"])
@@ -103,7 +103,7 @@ def test_a_compaction_meanwhile_loses_nothing(
 
 
 def test_an_attempt_after_a_death_finds_it_done(
-    gallery: Gallery, rebuild: Callable[[], Rebuild], waiting: RebuildResult
+    gallery: Gallery, rebuild: Callable[[], IndexJob], waiting: IndexResult
 ) -> None:
     first = rebuild().put_in_force(waiting.version)
     versions = gallery.versions()
@@ -113,12 +113,12 @@ def test_an_attempt_after_a_death_finds_it_done(
 
 def test_what_somebody_else_activated_meanwhile_stays(
     gallery: Gallery,
-    rebuild: Callable[[], Rebuild],
-    waiting: RebuildResult,
+    rebuild: Callable[[], IndexJob],
+    waiting: IndexResult,
     items: list[SourceItem],
     embedder: Embedder,
 ) -> None:
-    build_gallery(gallery, items[:5], embedder, workers=1)
+    index_items(gallery, items[:5], embedder, workers=1)
     theirs, versions = gallery.active_version, gallery.versions()
     done = rebuild().put_in_force(waiting.version)
     assert (done.is_active, gallery.active_version) == (False, theirs)

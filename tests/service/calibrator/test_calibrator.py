@@ -10,7 +10,7 @@ import pytest
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, NotEnoughTrialsError, Target
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
@@ -288,7 +288,7 @@ def test_the_threshold_keeps_its_rate_on_the_matcher(
     answered = 0
     for label in sorted({item.label for item in items}):
         gallery = Gallery(tmp_path / "galleries" / "without")
-        build_gallery(gallery, [item for item in items if item.label != label], embedder, workers=1)
+        index_items(gallery, [item for item in items if item.label != label], embedder, workers=1)
         absent = [item.path for item in items if item.label == label]
         answers = Matcher(gallery, embedder).search(images=absent, threshold=record.threshold)
         answered += sum(not answer.no_match for answer in answers)

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import Result
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -30,7 +30,7 @@ def other(
     """A bundle below `bundles_dir` that embedded the gallery's active version."""
     bundle = write_bundle(tmp_path / "bundles" / "other", seed=1)
     monkeypatch.setenv("VICINAL_BUNDLES_DIR", str(tmp_path / "bundles"))
-    build_gallery(gallery, read_source(catalog), Embedder(bundle, device="cpu", threads=1), workers=1)
+    index_items(gallery, read_source(catalog), Embedder(bundle, device="cpu", threads=1), workers=1)
     return bundle
 
 

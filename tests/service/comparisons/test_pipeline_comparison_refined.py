@@ -9,7 +9,7 @@ import pytest
 
 from vicinal.calibration import NotEnoughTrialsError, Target
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -35,7 +35,7 @@ def matcher(tmp_path_factory: pytest.TempPathFactory, catalog: Path, refiner_bun
     plan = refinement_plan(pipeline, refiner_bundle)
     embedder = Embedder(refiner_bundle, device="cpu", threads=1)
     gallery = Gallery(settings.galleries_path / "shoes", refinement=plan)
-    build_gallery(gallery, read_source(catalog), embedder, workers=1)
+    index_items(gallery, read_source(catalog), embedder, workers=1)
     return Matcher(gallery, embedder, pipeline)
 
 

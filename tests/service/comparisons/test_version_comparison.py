@@ -15,8 +15,8 @@ import pytest
 from tests.service.types import Calibrate, MakeSettings, Run
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
 from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.bundle import ModelBundle
@@ -51,7 +51,7 @@ def make_candidate(gallery: Gallery, catalog: Path) -> Callable[..., int]:
 
     def make(embedder: Embedder, items: list[SourceItem] | None = None) -> int:
         before = gallery.active_version
-        build_gallery(gallery, items or read_source(catalog), embedder, workers=1)
+        index_items(gallery, items or read_source(catalog), embedder, workers=1)
         made = gallery.active_version
         gallery.pointer.activate(before)
         return made

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
@@ -49,7 +49,7 @@ def other(bundles_dir: Path) -> Embedder:
 def switched(gallery: Gallery, catalog: Path, other: Embedder) -> tuple[int, int]:
     """The version before, and the active one, which the other bundle embedded."""
     before = gallery.active_version
-    build_gallery(gallery, read_source(catalog), other, workers=1)
+    index_items(gallery, read_source(catalog), other, workers=1)
     return before, gallery.active_version
 
 
@@ -82,7 +82,7 @@ def test_searches_go_on_through_switch_and_roll_back(
     client = TestClient(create_app(settings))
     before = search(client, picture)
     first = gallery.active_version
-    build_gallery(gallery, read_source(catalog), other, workers=1)
+    index_items(gallery, read_source(catalog), other, workers=1)
     assert search(client, picture)["bundle"] == other.bundle.fingerprint
     assert client.post(f"{SHOES}/versions/{first}/activate").status_code == 200
     after = search(client, picture)

@@ -12,7 +12,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
@@ -144,7 +144,7 @@ def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
     client = TestClient(app)
     before = client.get("/v1/galleries/shoes").json()["version"]
     with state_of(app).running():
-        built = build_gallery(
+        built = index_items(
             Gallery(data_dir / "galleries" / "shoes"), read_source(catalog), embedder, workers=1
         )
         wait_until(lambda: client.get("/v1/galleries/shoes").json()["version"] == built.version)

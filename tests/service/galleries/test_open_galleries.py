@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -93,7 +93,7 @@ def test_a_new_version_is_searched_from_the_next_request_on(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     before = galleries.matcher("shoes")
-    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     after = galleries.matcher("shoes")
     assert (len(before.snapshot), len(after.snapshot)) == (60, 30)
 
@@ -103,7 +103,7 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
 ) -> None:
     held = galleries.matcher("shoes")
     expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
-    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
 
 
@@ -111,7 +111,7 @@ def test_an_earlier_version_can_be_activated_again(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     first = gallery.active_version
-    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     assert len(galleries.matcher("shoes").snapshot) == 30
     gallery.pointer.activate(first)
     assert len(galleries.matcher("shoes").snapshot) == 60
@@ -148,7 +148,7 @@ def test_a_damaged_gallery_does_not_hide_the_others(
     galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
 ) -> None:
     broken = Gallery(data_dir / "galleries" / "broken")
-    build_gallery(broken, read_source(catalog)[:5], embedder, workers=1)
+    index_items(broken, read_source(catalog)[:5], embedder, workers=1)
     (broken.path / "versions" / str(broken.active_version) / "snapshot.json").unlink()
     for file in (broken.path / "items.lance").rglob("*.manifest"):
         file.unlink()
@@ -161,7 +161,7 @@ def test_a_damaged_pointer_to_the_version_is_a_problem_of_its_gallery(
     galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
 ) -> None:
     broken = Gallery(data_dir / "galleries" / "broken")
-    build_gallery(broken, read_source(catalog)[:5], embedder, workers=1)
+    index_items(broken, read_source(catalog)[:5], embedder, workers=1)
     (broken.path / "active.json").write_text("{", encoding="utf-8")
     states = {state.name: state.problem for state in galleries.states()}
     assert states["shoes"] is None
@@ -190,7 +190,7 @@ def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
 ) -> None:
     old = galleries.matcher("shoes")
     gallery.delete()
-    build_gallery(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
     new = galleries.matcher("shoes")
     assert new.snapshot.manifest.version == old.snapshot.manifest.version
     assert (len(old.snapshot), len(new.snapshot)) == (60, 30)

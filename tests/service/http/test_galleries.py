@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.service.types import MakeSettings, View
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import SourceItem
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -122,7 +122,7 @@ def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
     view(0, 0).save(tmp_path / "a.png")
     ids = ["image", "a/image/b", "items", "100%", "q?x=1#y", "back\\slash"]
     items = [SourceItem(one, tmp_path / "a.png", metadata={"shelf": 3}) for one in ids]
-    build_gallery(Gallery(tmp_path / "data" / "galleries" / "shoes"), items, embedder, workers=1)
+    index_items(Gallery(tmp_path / "data" / "galleries" / "shoes"), items, embedder, workers=1)
     client = TestClient(create_app(make_settings(tmp_path / "data")))
     found = [client.get(f"{SHOES}/items/{quote(one, safe='')}").json().get("id") for one in ids]
     assert found == ids

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, Run, View
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -36,7 +36,7 @@ def settings(
     )
     plan = refinement_plan(made.pipeline_for(refiner_bundle), refiner_bundle)
     gallery = Gallery(made.galleries_path / GALLERY, refinement=plan)
-    build_gallery(gallery, read_source(catalog), Embedder(refiner_bundle, device="cpu", threads=1), workers=1)
+    index_items(gallery, read_source(catalog), Embedder(refiner_bundle, device="cpu", threads=1), workers=1)
     return made
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -148,7 +148,7 @@ def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
         path = tmp_path / f"{number}.png"
         view(50 + number, 0).save(path)
         items[number] = items[number].__class__(items[number].id, path, items[number].label)
-    build_gallery(matcher.gallery, items, matcher.embedder, workers=1)
+    index_items(matcher.gallery, items, matcher.embedder, workers=1)
     threshold = search_item(Matcher(matcher.gallery, matcher.embedder)).threshold
     assert threshold.state == state
     assert (threshold.reason is None) == (state == "current")
@@ -286,7 +286,7 @@ def test_a_gallery_of_another_bundle_is_refused_with_both_fingerprints(
 def test_a_gallery_of_one_item_answers(embedder: Embedder, view: View, tmp_path: Path) -> None:
     view(1, 1).save(tmp_path / "one.png")
     gallery = Gallery(tmp_path / "galleries" / "single")
-    build_gallery(gallery, read_source(tmp_path)[:1], embedder, workers=1)
+    index_items(gallery, read_source(tmp_path)[:1], embedder, workers=1)
     matcher = Matcher(gallery, embedder)
     assert len(matcher.search(images=[view(1, 2)])[0].candidates) == 1
     assert matcher.search(item_ids=["one.png"], threshold=0.5)[0].no_match is True

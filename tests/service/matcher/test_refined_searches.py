@@ -17,7 +17,7 @@ from tests.conftest import add_refiner
 from tests.service.types import Encode, Fail, MakeSettings, Run, View
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.indexer.views.refined_view import RefinedSpace
@@ -44,7 +44,7 @@ def refined_base(
     """Data folder with the gallery `shoes`, refined as the bundle's validation decided."""
     root = tmp_path_factory.mktemp("refined")
     settings = Settings(data_dir=root, bundle=refiner_bundle.path)
-    build_gallery(open_of(settings, new=True), read_source(catalog), embedder_of(settings), workers=1)
+    index_items(open_of(settings, new=True), read_source(catalog), embedder_of(settings), workers=1)
     return root
 
 
@@ -221,7 +221,7 @@ def test_a_bundle_whose_validation_decided_against_it_refines_nothing(
 ) -> None:
     changes = {"bundle": with_refiner(sides="off").path, "data_dir": tmp_path / "idle"}
     idle = settings.model_copy(update=changes)
-    made = build_gallery(open_of(idle, new=True), read_source(catalog), embedder_of(idle), workers=1)
+    made = index_items(open_of(idle, new=True), read_source(catalog), embedder_of(idle), workers=1)
     assert refinements(open_of(idle).snapshot_path(made.version)) == []
     assert matcher_of(idle).search(item_ids=[ITEM])[0].pipeline == "rerank=off"
 

@@ -14,7 +14,7 @@ from tests.service.conftest import LABELS, make_view
 from tests.service.types import Fail, MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.build import build_gallery
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
@@ -41,7 +41,7 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
             folder.mkdir(parents=True, exist_ok=True)
             make_view(0 if name == "copies" else number, 0).save(folder / f"{number}.png")
         gallery = Gallery(root / "data" / "galleries" / name)
-        build_gallery(gallery, read_source(root / "sources" / name), embedder, workers=1)
+        index_items(gallery, read_source(root / "sources" / name), embedder, workers=1)
     return root / "data"
 
 

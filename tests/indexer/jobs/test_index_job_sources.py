@@ -1,4 +1,4 @@
-"""Index job: from files to a searchable version, whatever some of the files are."""
+"""Index job over a source: from files to a searchable version, whatever some of the files are."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ import pytest
 from onnx import numpy_helper
 from PIL import Image
 
-from vicinal.indexer import BuildProgress, Gallery, SourceItem, build_gallery, read_source
+from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.preparation import THUMBNAIL_SIDE, make_thumbnail
+from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray
 
 BATCH_SIZE = 4
@@ -91,9 +95,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(folder: Path, embedder: Embedder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One job over the whole folder: its result, its gallery and what it reported on the way."""
     gallery = Gallery(tmp_path_factory.mktemp("galleries") / "shoes")
-    seen: list[BuildProgress] = []
+    seen: list[tuple[str, int, int]] = []
     items = read_source(folder)
-    result = build_gallery(gallery, items, embedder, on_progress=seen.append)
+    result = index_items(gallery, items, embedder, on_progress=lambda *one: seen.append(one))
     return {"result": result, "gallery": gallery, "progress": seen, "items": items}
 
 
@@ -148,14 +152,14 @@ def test_table_keeps_the_digest_of_each_file(built: dict[str, Any]) -> None:
 
 
 def test_stages_come_in_order_and_end_at_their_total(built: dict[str, Any]) -> None:
-    stages = [one.stage for one in built["progress"]]
+    stages = [stage for stage, _, _ in built["progress"]]
     assert list(dict.fromkeys(stages)) == ["embed", "neighbors", "publish"]
-    last = {one.stage: (one.done, one.total) for one in built["progress"]}
+    last = {stage: (done, total) for stage, done, total in built["progress"]}
     assert last == {"embed": (25, 25), "neighbors": (25, 25), "publish": (1, 1)}
 
 
 def test_progress_of_a_stage_never_goes_back(built: dict[str, Any]) -> None:
-    embedded = [one.done for one in built["progress"] if one.stage == "embed"]
+    embedded = [done for stage, done, _ in built["progress"] if stage == "embed"]
     assert embedded == sorted(set(embedded))
     assert len(embedded) == 7
 
@@ -168,11 +172,11 @@ def test_progress_ends_at_the_total_wherever_images_fail(
         SourceItem(str(i), (_text if i in bad else _image)(tmp_path / "source" / f"{i}.png"))
         for i in range(9)
     ]
-    seen: list[BuildProgress] = []
-    build_gallery(gallery, items, embedder, on_progress=seen.append)
-    embedded = [(one.done, one.failed) for one in seen if one.stage == "embed"]
+    seen: list[tuple[str, int, int]] = []
+    index_items(gallery, items, embedder, on_progress=lambda *one: seen.append(one))
+    embedded = [done for stage, done, _ in seen if stage == "embed"]
     assert embedded == sorted(embedded)
-    assert embedded[-1] == (9, len(bad))
+    assert embedded[-1] == 9
 
 
 def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
@@ -183,7 +187,7 @@ def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
     items.insert(4, SourceItem("broken", _truncated(tmp_path / "broken.jpg")))
     items.insert(5, SourceItem("absent", tmp_path / "absent.jpg"))
     items.insert(6, SourceItem("small", _image(tmp_path / "small.png", size=(4, 4))))
-    result = build_gallery(gallery, items, embedder)
+    result = index_items(gallery, items, embedder)
     reasons = {failure.id: failure.reason for failure in result.failures}
     assert list(reasons) == ["text", "broken", "absent", "small"]
     assert "the bytes are no image" in reasons["text"]
@@ -199,7 +203,7 @@ def test_missing_file_of_a_manifest_is_a_failure(
     _image(tmp_path / "1.png")
     manifest = tmp_path / "items.csv"
     manifest.write_text("path,id,label,price\n1.png,one,boots,12.5\n2.png,two,boots,7\n", encoding="utf-8")
-    result = build_gallery(gallery, read_source(manifest), embedder)
+    result = index_items(gallery, read_source(manifest), embedder)
     assert [(failure.id, failure.path) for failure in result.failures] == [("two", str(tmp_path / "2.png"))]
     assert gallery.snapshot().items([0])[0]["metadata"] == {"price": 12.5}
 
@@ -210,7 +214,7 @@ def test_file_name_that_is_not_utf8_is_a_failure(
     """Linux keeps any bytes as a file name; neither the table nor a JSON answer can."""
     source = _image(tmp_path / "source" / "a.png").parent
     (source / os.fsdecode(b"caf\xe9.png")).write_bytes((source / "a.png").read_bytes())
-    result = build_gallery(gallery, read_source(source), embedder)
+    result = index_items(gallery, read_source(source), embedder)
     assert [(failure.id, failure.reason) for failure in result.failures] == [
         ("caf?.png", "its file name is not UTF-8: rename it")
     ]
@@ -222,7 +226,7 @@ def test_of_two_items_with_one_id_the_first_is_kept(
 ) -> None:
     items = _images(tmp_path / "source", 3)
     repeated = SourceItem("item 0", _image(tmp_path / "other.png", seed=9), "another label")
-    result = build_gallery(gallery, [*items, repeated], embedder)
+    result = index_items(gallery, [*items, repeated], embedder)
     assert [(failure.id, failure.path) for failure in result.failures] == [("item 0", str(repeated.path))]
     assert "used before" in result.failures[0].reason
     assert [row["uri"] for row in gallery.snapshot().items(range(3))] == [str(item.path) for item in items]
@@ -231,10 +235,10 @@ def test_of_two_items_with_one_id_the_first_is_kept(
 def test_too_many_failures_stop_the_job_and_the_active_version_stays(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
-    first = build_gallery(gallery, _images(tmp_path / "source", 5), embedder).version
+    first = index_items(gallery, _images(tmp_path / "source", 5), embedder).version
     items = [*_images(tmp_path / "other", 6), *(SourceItem(f"{i}", tmp_path / f"{i}.png") for i in range(3))]
     with pytest.raises(BuildError, match="3 images could not be used, at most 2 were allowed"):
-        build_gallery(gallery, items, embedder, max_failures=2)
+        index_items(gallery, items, embedder, max_failures=2)
     assert (gallery.versions(), gallery.active_version, len(gallery.snapshot())) == ([first], first, 5)
 
 
@@ -242,14 +246,14 @@ def test_as_many_failures_as_allowed_do_not_stop_the_job(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
     items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
-    result = build_gallery(gallery, items, embedder, max_failures=1)
+    result = index_items(gallery, items, embedder, max_failures=1)
     assert (result.n_items, len(result.failures)) == (3, 1)
 
 
 def test_no_failure_is_allowed_at_zero(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
     items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
     with pytest.raises(BuildError, match=r"absent\.png': No such file"):
-        build_gallery(gallery, items, embedder, max_failures=0)
+        index_items(gallery, items, embedder, max_failures=0)
     assert gallery.active_version is None
 
 
@@ -260,21 +264,21 @@ def test_source_of_unusable_files_is_refused_with_the_first_reason(
     with pytest.raises(
         BuildError, match="none of 5 images could be used, the first because the bytes are no"
     ):
-        build_gallery(gallery, items, embedder)
+        index_items(gallery, items, embedder)
     assert gallery.active_version is None
 
 
 def test_empty_source_is_refused(gallery: Gallery, embedder: Embedder) -> None:
     with pytest.raises(BuildError, match="none of 0 images"):
-        build_gallery(gallery, [], embedder)
+        index_items(gallery, [], embedder)
 
 
 def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
     items = _images(tmp_path / "source", 9)
-    first = build_gallery(gallery, items[:5], embedder)
-    second = build_gallery(gallery, items[3:], embedder)
+    first = index_items(gallery, items[:5], embedder)
+    second = index_items(gallery, items[3:], embedder)
     assert gallery.versions() == [first.version, second.version]
     assert gallery.active_version == second.version
     kept = gallery.snapshot(first.version)
@@ -286,14 +290,14 @@ def test_next_job_may_use_a_bundle_of_another_dimension(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
     items = _images(tmp_path / "source", 3)
-    first = build_gallery(gallery, items, embedder).version
+    first = index_items(gallery, items, embedder).version
     narrow = _narrow_bundle(tiny_bundle, tmp_path / "narrow")
-    build_gallery(gallery, items, Embedder(narrow, device="cpu", threads=1))
+    index_items(gallery, items, Embedder(narrow, device="cpu", threads=1))
     assert (gallery.snapshot(first).manifest.dim, gallery.snapshot().manifest.dim) == (24, 8)
 
 
 def test_single_image_makes_a_gallery(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    result = build_gallery(gallery, _images(tmp_path / "source", 1), embedder)
+    result = index_items(gallery, _images(tmp_path / "source", 1), embedder)
     assert (result.n_items, len(gallery.snapshot())) == (1, 1)
 
 
@@ -302,7 +306,7 @@ def test_single_image_makes_a_gallery(gallery: Gallery, embedder: Embedder, tmp_
 def test_every_item_is_kept_around_the_batch_size(
     gallery: Gallery, embedder: Embedder, tmp_path: Path, n: int, workers: int
 ) -> None:
-    build_gallery(gallery, _images(tmp_path / "source", n), embedder, workers=workers)
+    index_items(gallery, _images(tmp_path / "source", n), embedder, workers=workers)
     rows = gallery.snapshot().items(range(n))
     assert [row["id"] for row in rows] == [f"item {i}" for i in range(n)]
 
@@ -312,14 +316,14 @@ def test_items_keep_their_order_over_several_commits(
 ) -> None:
     monkeypatch.setattr("vicinal.indexer.jobs.embedding_run._ROWS_PER_COMMIT", 5)
     items = _images(tmp_path / "source", 19)
-    build_gallery(gallery, items, embedder)
+    index_items(gallery, items, embedder)
     snapshot = gallery.snapshot()
     assert [row["id"] for row in snapshot.items(range(19))] == [item.id for item in items]
     assert snapshot.embeddings == pytest.approx(embedder.embed([item.path for item in items]), abs=1e-6)
 
 
 def test_chosen_index_is_built(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    result = build_gallery(gallery, _images(tmp_path / "source", 8), embedder, index="IVF2,Flat")
+    result = index_items(gallery, _images(tmp_path / "source", 8), embedder, index="IVF2,Flat")
     assert (result.index, gallery.snapshot().index.spec) == ("IVF2,Flat", "IVF2,Flat")
 
 
@@ -327,22 +331,91 @@ def test_unknown_index_leaves_the_active_version(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
     items = _images(tmp_path / "source", 3)
-    first = build_gallery(gallery, items, embedder).version
+    first = index_items(gallery, items, embedder).version
     with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
-        build_gallery(gallery, items, embedder, index="nonsense")
+        index_items(gallery, items, embedder, index="nonsense")
     assert (gallery.versions(), gallery.active_version) == ([first], first)
 
 
-def test_job_on_a_gallery_that_is_being_written_is_refused(
+def test_live_changes_are_made_and_kept_while_a_source_is_embedded(
     gallery: Gallery, embedder: Embedder, tmp_path: Path
 ) -> None:
-    with gallery.writing(), pytest.raises(GalleryError, match="another job"):
-        build_gallery(Gallery(gallery.path), _images(tmp_path / "source", 2), embedder)
+    items = _images(tmp_path / "source", 6)
+    index_items(gallery, items, embedder)
+    removed = []
+
+    def remove_one(stage: str, _done: int, _total: int) -> None:
+        if stage == "embed" and not removed:
+            removed.append(remove_items(GalleryReader(gallery), ["item 0"]))
+
+    result = index_items(gallery, items, embedder, on_progress=remove_one)
+    assert (result.is_active, gallery.active_version) == (True, result.version)
+    assert [row["id"] for row in gallery.snapshot().items(range(5))] == [f"item {i}" for i in range(1, 6)]
+
+
+class _StopError(Exception):
+    """The run is stopped here."""
+
+
+def _stop_at(n_done: int) -> OnProgress:
+    def on_progress(stage: str, done: int, _total: int) -> None:
+        if stage == "embed" and done >= n_done:
+            raise _StopError
+
+    return on_progress
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 12)
+    with pytest.raises(_StopError):
+        index_items(gallery, items, embedder, on_progress=_stop_at(8))
+    seen: list[tuple[str, int, int]] = []
+    result = index_items(gallery, items, embedder, on_progress=lambda *one: seen.append(one))
+    assert seen[0] == ("embed", 12, 12)
+    assert (result.n_items, result.is_active) == (12, True)
+    assert not list((gallery.path / "staging").iterdir())
+
+
+def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
+    """What was staged of the file as it was then is not what the source holds now."""
+    items = _images(tmp_path / "source", 12)
+    with pytest.raises(_StopError):
+        index_items(gallery, items, embedder, on_progress=_stop_at(8))
+    _image(items[0].path, seed=99)
+    index_items(gallery, items, embedder)
+    assert gallery.snapshot().embeddings[:1] == pytest.approx(embedder.embed([items[0].path]), abs=1e-6)
+
+
+def test_a_stopped_run_is_put_in_force_whatever_was_activated_since(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    items = _images(tmp_path / "source", 12)
+    first = index_items(gallery, items[:3], embedder).version
+    with pytest.raises(_StopError):
+        index_items(gallery, items, embedder, on_progress=_stop_at(8))
+    gallery.pointer.activate(first, as_built=True)
+    assert index_items(gallery, items, embedder).is_active
+
+
+def test_what_another_job_or_process_is_staging_is_left_alone(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    job, run = Staging(gallery, "20261121-182954-a3aecaa8"), Staging(gallery, "index-other")
+    with job.held():
+        job.begin(embedder.bundle.fingerprint)
+    with run.held():
+        run.begin(embedder.bundle.fingerprint)
+        index_items(gallery, _images(tmp_path / "source", 3), embedder)
+        assert (job.path.is_dir(), run.path.is_dir()) == (True, True)
+    index_items(gallery, _images(tmp_path / "source", 3), embedder)
+    assert (job.path.is_dir(), run.path.exists()) == (True, False)
 
 
 def test_report_file_holds_the_result(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
     items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
-    result = build_gallery(gallery, items, embedder)
+    result = index_items(gallery, items, embedder)
     file = gallery.path / "reports" / f"{result.version}.json"
     report = json.loads(file.read_text(encoding="utf-8"))
     assert report == gallery.reports.of(result.version)
@@ -359,7 +432,7 @@ def test_duplicates_among_the_files_are_reported(
     (original.parent / "2.png").write_bytes(original.read_bytes())
     _image(tmp_path / "source" / "hats" / "1.jpg", seed=1)
     _image(tmp_path / "source" / "hats" / "2.png", seed=2)
-    hygiene = build_gallery(gallery, read_source(tmp_path / "source"), embedder).hygiene
+    hygiene = index_items(gallery, read_source(tmp_path / "source"), embedder).hygiene
     assert hygiene.exact_duplicates == [("boots/1.png", "boots/2.png")]
     assert hygiene.near_duplicates == [("boots/1.png", "hats/1.jpg"), ("boots/2.png", "hats/1.jpg")]
     assert hygiene.conflicting_labels == hygiene.near_duplicates
@@ -386,7 +459,7 @@ def test_thumbnail_leaves_the_image_as_it_was() -> None:
 def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
     unreadable = [SourceItem("a", Path("nowhere.jpg"))]
     with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
-        build_gallery(gallery, unreadable, embedder, index="nonsense")
+        index_items(gallery, unreadable, embedder, index="nonsense")
 
 
 class _BlindToOne(Embedder):
@@ -402,6 +475,6 @@ def test_an_image_without_direction_fails_alone(
     gallery: Gallery, tiny_bundle: ModelBundle, tmp_path: Path
 ) -> None:
     blind = _BlindToOne(tiny_bundle, device="cpu", threads=1, batch_size=BATCH_SIZE)
-    result = build_gallery(gallery, _images(tmp_path / "source", 3), blind)
+    result = index_items(gallery, _images(tmp_path / "source", 3), blind)
     assert result.n_items == 2
     assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]
