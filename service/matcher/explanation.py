@@ -93,15 +93,22 @@ class Explainer:
         self.n_steps = n_steps
         self.is_used = is_used
 
-    def explain(self, query: FloatArray, best: int, excluded: Positions, item: int | None) -> Explanation:
-        """Explain one query.
+    def explain_all(
+        self, queries: FloatArray, found: Positions, items: Positions | None
+    ) -> list[Explanation]:
+        """Explain each query of a search.
 
         Args:
-            query: (d,) initial embedding.
-            best: Position of the best candidate, -1 without any.
-            excluded: Positions that count as not in the gallery.
-            item: Position of the query where it is an item.
+            queries: (B, d) initial embeddings.
+            found: (B, n) positions of their candidates, best first; -1 for none.
+            items: (B,) positions of queries that are items, which count as not in the gallery.
         """
+        best = found[:, 0].tolist() if found.shape[1] else [-1] * len(queries)
+        own = [None] * len(queries) if items is None else items.tolist()
+        return [self._explain(*one) for one in zip(queries, best, own, strict=True)]
+
+    def _explain(self, query: FloatArray, best: int, item: int | None) -> Explanation:
+        excluded = np.array([] if item is None else [item], dtype=np.int64)
         context = query_context(self.view, query, self.refiner.n_neighbors, excluded, item)
         vectors = self.view.vectors(context)
         refinement = self.refiner.attend(query[None], vectors[None], context[None] >= 0, n_steps=self.n_steps)

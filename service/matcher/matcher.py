@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache, cachedmethod
 
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
@@ -40,9 +43,8 @@ from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["Matcher"]
 
-# Filters whose selections are kept while the view lasts.
+# Filters whose selections are kept.
 _MOST_SELECTIONS = 8
-_NOBODY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Matcher:
         self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
         self.thresholds = GalleryThresholds(gallery, self.view)
-        self._selections: dict[str, Selection] = {}
+        self._selections: LRUCache[Any, Selection] = LRUCache(_MOST_SELECTIONS)
+        self._lock = threading.Lock()
         expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
         if expected != actual:
             raise BundleMismatchError(gallery.name, expected, actual)
@@ -231,11 +234,12 @@ class Matcher:
         )
         answers = [self._answer(scored, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
-        if explainer is not None:
-            started = time.perf_counter()
-            answers = _explained(answers, explainer, scored, queries, items)
-            milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
-        return answers
+        if explainer is None:
+            return answers
+        started = time.perf_counter()
+        explanations = explainer.explain_all(queries, scored.positions, items)
+        milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
+        return [replace(one, explanation=why) for one, why in zip(answers, explanations, strict=True)]
 
     def _explainer(self, scorer: Scorer) -> Explainer:
         refiner, refine = self.refiner, scorer.pipeline.refine
@@ -269,14 +273,14 @@ class Matcher:
         if expression is None:
             return None
         started = time.perf_counter()
-        selection = self._selections.get(expression)
-        if selection is None:
-            sequences = self.gallery.table.matching(self.view.revision, expression)
-            selection = self.view.select(sequences)
-            if len(self._selections) < _MOST_SELECTIONS:
-                self._selections[expression] = selection
+        selection = self._selection(expression)
         milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         return selection
+
+    # While the view lasts, a filter selects the same items.
+    @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
+    def _selection(self, expression: str) -> Selection:
+        return self.view.select(self.gallery.table.matching(self.view.revision, expression))
 
     def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
         """What a search without further options is decided by.
@@ -336,24 +340,6 @@ class Matcher:
             )
             for column, item in zip(columns, items, strict=True)
         ]
-
-
-def _explained(
-    answers: Sequence[Answer],
-    explainer: Explainer,
-    scored: ScoredCandidates,
-    queries: FloatArray,
-    items: npt.NDArray[np.int64] | None,
-) -> list[Answer]:
-    """The answers with what became of their queries."""
-    explained = []
-    for row, answer in enumerate(answers):
-        best = int(scored.positions[row, 0]) if scored.positions.shape[1] else -1
-        excluded = _NOBODY if items is None else items[row : row + 1]
-        item = None if items is None else int(items[row])
-        explanation = explainer.explain(queries[row], best, excluded, item)
-        explained.append(replace(answer, explanation=explanation))
-    return explained
 
 
 def _check_options(limit: int, threshold: float | None, kinds: Sequence[object]) -> None:

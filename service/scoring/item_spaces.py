@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from cachetools import LRUCache
 
 from vicinal.indexer.views.refined_view import RefinedView
 from vicinal.indexer.views.selection import Selection
@@ -112,7 +113,7 @@ class RefinedItemSpace:
 
     def __init__(self, view: RefinedView) -> None:
         self.view = view
-        self._remembered: dict[bytes, RefinedView] = {}
+        self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED)
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
@@ -158,11 +159,10 @@ class RefinedItemSpace:
         if not len(positions):
             return self.view
         key = positions.tobytes()
-        if key not in self._remembered:
-            if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = self.view.without(positions)
-        return self._remembered[key]
+        view = self._remembered.get(key)
+        if view is None:
+            view = self._remembered[key] = self.view.without(positions)
+        return view
 
 
 def _products(queries: FloatArray, items: FloatArray) -> Floats:
