@@ -121,21 +121,6 @@ class ContextRefiner:
             bundle.path / REFINER_WEIGHTS_FILE, manifest.architecture
         )
 
-    def refine(
-        self,
-        queries: npt.ArrayLike,
-        contexts: npt.ArrayLike,
-        mask: npt.ArrayLike | None = None,
-        *,
-        n_steps: int | None = None,
-    ) -> FloatArray:
-        """Refine embeddings with their neighbors; see `attend`.
-
-        Returns:
-            (n, t, d) float32, L2-normalized, the embedding after each step.
-        """
-        return self.attend(queries, contexts, mask, n_steps=n_steps).steps
-
     def attend(
         self,
         queries: npt.ArrayLike,

@@ -209,13 +209,13 @@ class RefinedSpace:
         """(m, d) items refined with (m, k) contexts."""
         if not len(positions):
             return np.empty((0, self.refiner.architecture.dim), np.float32)
-        steps = self.refiner.refine(
+        refinement = self.refiner.attend(
             view.vectors(positions),
             view.vectors(contexts),
             contexts >= 0,
             n_steps=self.stored.manifest.n_steps,
         )
-        return steps[:, -1]
+        return refinement.embeddings
 
     def as_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The version with the refined vectors, lists and index in place of its own."""

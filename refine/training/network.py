@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from vicinal.models.refiner_manifest import RefinerArchitecture
 from vicinal.models.similarity import FloatArray
-from vicinal.refine.errors import RefinementError
 from vicinal.refine.step import log_lengths, moved_rows
 from vicinal.refine.training.config import RefinerConfig
 from vicinal.refine.weights import parameter_shapes
@@ -100,31 +99,16 @@ class ContextRefinerNetwork(nn.Module):
         steps = torch.where(seen.any(dim=1)[:, None, None], refined, query[:, None])
         if radii is None or not self.architecture.level:
             return steps, attention
-        return steps, attention, self.log_lengths(steps, attention, query, context, seen, radii).exp()
+        logs = self._log_lengths(steps, attention, query, context, seen, radii)
+        return steps, attention, logs.masked_fill(~seen.any(dim=1, keepdim=True), 0.0).exp()
 
-    def log_lengths(
+    def _log_lengths(
         self, steps: Tensor, attention: Tensor, query: Tensor, context: Tensor, mask: Tensor, radii: Tensor
     ) -> Tensor:
-        """Logarithms of the lengths, for what `forward` made of the same batch.
+        """(B, T) logarithms of the lengths, without meaning for a row without neighbors.
 
         No gradient goes back to the direction: a level must not be bought with a worse ranking.
-
-        Args:
-            steps: (B, T, d) embeddings after each step.
-            attention: (B, T, k) of each step.
-            query: (B, d) initial embeddings, L2-normalized.
-            context: (B, k, d) initial embeddings of their neighbors, any values where there is none.
-            mask: (B, k) of bool, where there is a neighbor.
-            radii: (B, k, 3) of the neighbors; see `refine.neighbor_features.level_features`.
-
-        Returns:
-            (B, T), at most 0, and 0 for a row without neighbors.
-
-        Raises:
-            RefinementError: The refiner has no level.
         """
-        if not self.architecture.level:
-            raise RefinementError("this refiner has no level: set refiner.level")
         near, far = (one.masked_fill(~mask[..., None], 0.0) for one in (context, radii))
         refined, shares, present = steps.detach(), attention.detach(), mask.to(query.dtype)
         logs = [
@@ -133,7 +117,7 @@ class ContextRefinerNetwork(nn.Module):
             )
             for n, arrays in enumerate(self._arrays())
         ]
-        return torch.stack(logs, dim=1).masked_fill(~mask.any(dim=1, keepdim=True), 0.0)
+        return torch.stack(logs, dim=1)
 
     def _run(self, query: Tensor, context: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         initial, present = query[:, None], mask.to(query.dtype)

@@ -28,19 +28,13 @@ def search_loss(network: ContextRefinerNetwork, batch: SearchBatch, config: Sear
         A scalar.
     """
     queries, items = batch.queries, batch.items
-    steps, attention, *_ = network(queries.rows, queries.context, queries.mask)
+    steps, _, *lengths = network(queries.rows, queries.context, queries.mask, queries.radii)
     refined_items = network(items.rows, items.context, items.mask)[0][:, -1]
     similarities = torch.matmul(refined_items[batch.candidates], steps[:, -1, :, None])[..., 0]
     ranks = rank_loss(similarities, batch.is_mate, batch.is_other, config.rank_sharpness)
-    scores = similarities.detach().clamp(min=SMALLEST_SIMILARITY).log()
-    if network.architecture.level:
-        lengths = network.log_lengths(
-            steps, attention, queries.rows, queries.context, queries.mask, queries.radii
-        )
-        scores = scores + lengths[:, -1:]
-    else:
-        # Without a level the direction alone can tell queries apart.
-        scores = similarities.clamp(min=SMALLEST_SIMILARITY).log()
+    # Without a level the direction alone can tell queries apart.
+    scores = (similarities.detach() if lengths else similarities).clamp(min=SMALLEST_SIMILARITY).log()
+    scores = scores + lengths[0][:, -1:].log() if lengths else scores
     return ranks + mate_loss(scores, batch, config)
 
 

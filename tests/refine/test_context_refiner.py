@@ -103,7 +103,7 @@ def test_an_item_refines_alike_as_a_query_and_in_a_gallery(
 ) -> None:
     embeddings, ids = gallery
     nearest = ids[:, : refiner.n_neighbors]
-    online = refiner.refine(embeddings, embeddings[nearest], nearest >= 0)[:, -1]
+    online = refiner.attend(embeddings, embeddings[nearest], nearest >= 0).steps[:, -1]
     np.testing.assert_allclose(refiner.refine_gallery(embeddings, ids), online, rtol=0, atol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_a_query_without_neighbors_stays_as_it_is(refiner: ContextRefiner, make_
 
 def test_an_empty_gallery_leaves_a_query_as_it_is(refiner: ContextRefiner, make_contexts: Contexts) -> None:
     queries, _, _ = make_contexts(2)
-    steps = refiner.refine(queries, np.empty((2, 0, 24), np.float32))
+    steps = refiner.attend(queries, np.empty((2, 0, 24), np.float32)).steps
     np.testing.assert_array_equal(steps, np.repeat(queries[:, None], 2, axis=1))
 
 
@@ -163,7 +163,7 @@ def test_what_stands_where_there_is_no_neighbor_does_not_matter(
     queries, contexts, mask = make_contexts(6)
     filled = np.where(mask[..., None], contexts, np.float32(filling))
     np.testing.assert_array_equal(
-        refiner.refine(queries, filled, mask), refiner.refine(queries, contexts, mask)
+        refiner.attend(queries, filled, mask).steps, refiner.attend(queries, contexts, mask).steps
     )
 
 
@@ -172,8 +172,8 @@ def test_hidden_neighbors_count_as_if_they_were_not_there(
 ) -> None:
     queries, contexts, _ = make_contexts(6)
     mask = np.arange(5) < 3
-    hidden = refiner.refine(queries, contexts, np.broadcast_to(mask, (6, 5)))
-    np.testing.assert_allclose(hidden, refiner.refine(queries, contexts[:, :3]), rtol=0, atol=1e-6)
+    hidden = refiner.attend(queries, contexts, np.broadcast_to(mask, (6, 5))).steps
+    np.testing.assert_allclose(hidden, refiner.attend(queries, contexts[:, :3]).steps, rtol=0, atol=1e-6)
 
 
 def test_neighbors_filled_with_zeros_would_take_weight(
@@ -182,7 +182,7 @@ def test_neighbors_filled_with_zeros_would_take_weight(
     """Negative control of the two tests above."""
     queries, contexts, mask = make_contexts(6)
     filled = np.where(mask[..., None], contexts, np.float32(0.0))
-    difference = refiner.refine(queries, filled) - refiner.refine(queries, filled, mask)
+    difference = refiner.attend(queries, filled).steps - refiner.attend(queries, filled, mask).steps
     assert np.abs(difference).max() > 1e-3
 
 
@@ -210,10 +210,10 @@ def test_an_early_exit_gives_the_first_steps(
     refiner: ContextRefiner, make_contexts: Contexts, gallery: tuple[np.ndarray, np.ndarray], n_steps: int
 ) -> None:
     queries, contexts, mask = make_contexts(6)
-    early = refiner.refine(queries, contexts, mask, n_steps=n_steps)
-    np.testing.assert_array_equal(early, refiner.refine(queries, contexts, mask)[:, :n_steps])
+    early = refiner.attend(queries, contexts, mask, n_steps=n_steps).steps
+    np.testing.assert_array_equal(early, refiner.attend(queries, contexts, mask).steps[:, :n_steps])
     embeddings, ids = gallery
-    online = refiner.refine(embeddings, embeddings[ids[:, :5]], ids[:, :5] >= 0, n_steps=n_steps)
+    online = refiner.attend(embeddings, embeddings[ids[:, :5]], ids[:, :5] >= 0, n_steps=n_steps).steps
     refined = refiner.refine_gallery(embeddings, ids, n_steps=n_steps)
     np.testing.assert_allclose(refined, online[:, -1], rtol=0, atol=1e-6)
 
@@ -223,7 +223,7 @@ def test_a_number_of_steps_that_is_not_there_is_refused(
     refiner: ContextRefiner, make_contexts: Contexts, n_steps: int
 ) -> None:
     with pytest.raises(RefinementError, match=rf"has 2 steps, got n_steps {n_steps}: use 1 to 2"):
-        refiner.refine(*make_contexts(2), n_steps=n_steps)
+        refiner.attend(*make_contexts(2), n_steps=n_steps)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_shapes_that_do_not_fit_are_refused(
     refiner: ContextRefiner, queries: Any, contexts: Any, mask: Any, named: str
 ) -> None:
     with pytest.raises(RefinementError, match=named):
-        refiner.refine(np.zeros(queries), np.zeros(contexts), np.full(mask, True))
+        refiner.attend(np.zeros(queries), np.zeros(contexts), np.full(mask, True))
 
 
 @pytest.mark.parametrize(("ids", "rows"), [([[70]], [0]), ([[1]], [70]), ([[1]], [-1])])

@@ -61,7 +61,7 @@ def refined_by_loop(view: GalleryView, plan: RefinementPlan, position: int) -> F
     before = [i for i in range(position) if not view.is_dead(np.array([i]))[0]]
     similarities = exact_similarities(own, view.vectors(np.array(before)))
     nearest = np.array(before)[np.argsort(-similarities, kind="stable")[: plan.refiner.n_neighbors]]
-    return plan.refiner.refine(own[None], view.vectors(nearest)[None])[0, -1]
+    return plan.refiner.attend(own[None], view.vectors(nearest)[None]).steps[0, -1]
 
 
 def lists_by_loop(refined: RefinedView, position: int) -> tuple[list[int], list[float]]:

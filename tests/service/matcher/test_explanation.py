@@ -67,7 +67,7 @@ def test_cosines_are_those_of_each_step_to_the_first(matcher: Matcher) -> None:
     position = matcher.view.positions([ITEM])
     context = matcher.view.neighbor_positions(position)[:, :4]
     query = matcher.view.vectors(position)
-    steps = matcher.refiner.refine(query, matcher.view.vectors(context))[0]
+    steps = matcher.refiner.attend(query, matcher.view.vectors(context)).steps[0]
     expected = [1.0, *exact_similarities(query[0], steps).tolist()]
     assert explain(matcher).cosines == pytest.approx(expected, abs=1e-6)
 
