@@ -1,4 +1,4 @@
-"""docs/*.md: the blocks of a page do what the page says, in order, on pictures in files."""
+"""README.md and docs/*.md: the blocks of a page do what the page says, in order, on pictures in files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (photos / label).rename(photos / "shoe")
     (queries / label).rename(queries / "shoe")
     shutil.copytree(folder / "catalog" / "absent", queries, dirs_exist_ok=True)
+    shutil.copy(min((folder / "catalog" / "absent").glob("*/*.jpg")), folder / "stranger.jpg")
     shutil.rmtree(folder / "catalog")
     shutil.copytree(queries / "shoe", folder / "more-photos" / "boot")
     shutil.copytree(queries / "shoe", folder / "yesterday")
