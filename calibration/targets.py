@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.calibration.consistency.opis import class_utilities
 from vicinal.calibration.errors import CalibrationError, NotEnoughTrialsError, UnreachableTargetError
-from vicinal.calibration.negative_pairs import LowPairs
-from vicinal.calibration.trials import Trials
+from vicinal.calibration.trials import LowPairs, Trials
 
 __all__ = [
     "Target",

@@ -25,8 +25,7 @@ from vicinal.service.calibrator.evidence import (
 )
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
-from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
@@ -315,7 +314,7 @@ def picture_comparison(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positi
     """
 
     def compare(first: Positions, second: Positions) -> Bools:
-        column = gallery.columns(snapshot.manifest.version, ["signature"])["signature"]
+        column = gallery.table.columns(snapshot.manifest.version, ["signature"])["signature"]
         pixels = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
         signatures = pixels.reshape(len(snapshot), -1)
         return are_same_pictures(signatures[first], signatures[second])

@@ -25,7 +25,7 @@ from vicinal.calibration import (
     ratio_interval,
 )
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
-from vicinal.calibration.consistency.pair_opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.trials import Impostors, Measurement
@@ -137,8 +137,8 @@ class OpisEvidence(_Frozen):
     Attributes:
         opis: Mean over the calibration range of the variance of the utility across classes, in [0, 0.25].
         epsilon_opis: Mean squared gap between the best and the worst 10 % of classes, in [0, 1].
-        floor: Mean OPIS of equal classes on the same pairs (see
-            `calibration.consistency.pair_opis_floor`); None where it cannot be told.
+        floor: Mean OPIS of equal classes on the same pairs (see `pair_opis_floor`); None where it cannot be
+            told.
         floor_spread: Standard deviation of that.
         epsilon_floor: The same of epsilon-OPIS.
         epsilon_floor_spread: Standard deviation of that.

@@ -5,7 +5,7 @@ a query with itself and with photos of its group. A pair that a search would fet
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
 so that its score follows from its similarity alone; that is computed in blocks of items, as one float64
 product a block, and rounded to float32 like the similarities of candidates. Never more than one block is
-held: mates are listed, of the negative pairs the highest are (`calibration.negative_pairs`).
+held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.negative_pairs import ListedPairs, NegativePairs
+from vicinal.calibration.trials import ListedPairs, NegativePairs
 from vicinal.models.similarity import FloatArray
 from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score

@@ -1,18 +1,39 @@
-"""Calibration record: one threshold, what it was measured on, and what it holds for."""
+"""What is kept of a calibration: its record, and the scores that it was made from, to try others on.
+
+A record is one threshold, what it was measured on, and what it holds for. Of the scores every one of a search
+is kept. Of pairs, which grow with the gallery, and of candidates at most a million each: those next to the
+decision. Counts at thresholds beyond the last kept one are not exact, and not given.
+"""
 
 from __future__ import annotations
 
+import io
 import secrets
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal, Self, get_args
+from zipfile import BadZipFile
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from vicinal.calibration import Target
+from vicinal.calibration import (
+    CalibrationError,
+    LabelCounts,
+    OperatingCurve,
+    Target,
+    TrialLabels,
+    Trials,
+    choose_threshold,
+)
+from vicinal.calibration.rates.label_counts import RateName
+from vicinal.calibration.trials import Codes, rate_at_or_above
 from vicinal.service.calibrator.evidence import Evidence
+from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
 
-__all__ = ["CalibrationRecord", "Rates", "new_calibration_id"]
+__all__ = ["CalibrationRecord", "KeptTrials", "Rates", "StoredScores", "new_calibration_id"]
 
 
 class Rates(BaseModel):
@@ -88,3 +109,202 @@ class CalibrationRecord(BaseModel):
 def new_calibration_id() -> str:
     """An id that sorts by time and cannot collide by accident."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+_RATES: tuple[RateName, ...] = get_args(RateName)
+# Rates whose event is a score below the threshold: of these the lowest scores are kept.
+_REJECTIONS = ("frr", "fnir")
+_MOST_KEPT = 1_000_000
+
+
+@dataclass(frozen=True)
+class KeptTrials:
+    """Trials of one rate.
+
+    Attributes:
+        scores: (n,) kept scores.
+        codes: (1 or 2, n) number of the label, or of both labels, of each.
+        totals: (L,) all trials by label, those that were not kept too.
+        is_mate: (n,) whether each is a mate; for a precision only, else empty.
+    """
+
+    scores: Floats
+    codes: Codes
+    totals: Counts
+    is_mate: Flags
+
+    @property
+    def n(self) -> int:
+        """All trials."""
+        return int(self.totals.sum()) // len(self.codes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every trial was kept."""
+        return len(self.scores) == self.n
+
+    @classmethod
+    def of(
+        cls, scores: Floats, *codes: Codes, lowest: bool = False, is_mate: Flags | None = None, n_labels: int
+    ) -> Self:
+        """Keep the highest scores, or the lowest, of the trials with these labels."""
+        totals = sum(np.bincount(one, minlength=n_labels) for one in codes)
+        kept = np.arange(len(scores))
+        if len(scores) > _MOST_KEPT:
+            kept = np.sort(np.argpartition(scores if lowest else -scores, _MOST_KEPT)[:_MOST_KEPT])
+        flags = np.empty(0, np.bool_) if is_mate is None else is_mate[kept]
+        return cls(scores[kept], np.stack([one[kept] for one in codes]), np.asarray(totals), flags)
+
+
+@dataclass(frozen=True)
+class StoredScores:
+    """Scores of one calibration; see `calibration.Trials`.
+
+    Attributes:
+        names: (L,) labels.
+        top_scores: (Q,) best score of each query, its own label in the gallery where it has one.
+        trials: By rate: negative pairs (`far`), positive ones (`frr`), queries without a mate (`fpir`) and
+            with one (`fnir`), and candidates (`precision`).
+    """
+
+    names: npt.NDArray[np.str_]
+    top_scores: Floats
+    trials: dict[RateName, KeptTrials]
+
+    @classmethod
+    def of(cls, trials: Trials, top_scores: Floats) -> Self:
+        """Keep what a calibration was made from.
+
+        Raises:
+            CalibrationError: The trials carry no labels.
+        """
+        labels = trials.labels
+        if labels is None:
+            raise CalibrationError("scores are stored with labels, these trials carry none")
+        n = len(labels.names)
+        kept: dict[RateName, KeptTrials] = {
+            "far": KeptTrials.of(
+                trials.non_mate_scores, labels.non_mate_queries, labels.non_mate_items, n_labels=n
+            ),
+            "frr": KeptTrials.of(trials.mate_scores, labels.mates, lowest=True, n_labels=n),
+            "fpir": KeptTrials.of(trials.best_scores_without_mate, labels.without_mate, n_labels=n),
+            "fnir": KeptTrials.of(trials.best_mate_scores, labels.best_mates, lowest=True, n_labels=n),
+            "precision": KeptTrials.of(
+                trials.answer_scores, labels.answers, is_mate=trials.answer_is_mate, n_labels=n
+            ),
+        }
+        if trials.low_pairs is not None:
+            far = kept["far"]
+            kept["far"] = replace(far, totals=far.totals + trials.low_pairs.by_label)
+        return cls(labels.names.astype(np.str_), np.asarray(top_scores, np.float64), kept)
+
+    def covers(self, rate: RateName, threshold: float) -> bool:
+        """Whether the kept scores count a rate exactly at a threshold."""
+        kept = self.trials[rate]
+        if kept.is_whole:
+            return True
+        if rate in _REJECTIONS:
+            return threshold <= float(kept.scores.max())
+        return threshold > float(kept.scores.min())
+
+    def counts(self, rate: RateName, threshold: float) -> LabelCounts | None:
+        """What a rate at a threshold rests on; None without trials, or where too few scores were kept."""
+        kept = self.trials[rate]
+        if not self.covers(rate, threshold):
+            return None
+        if rate == "precision":
+            returned = kept.scores >= threshold
+            return LabelCounts.of(kept.is_mate[returned], kept.codes[0][returned])
+        is_event = kept.scores < threshold if rate in _REJECTIONS else kept.scores >= threshold
+        n = len(kept.totals)
+        events = np.stack([np.bincount(one[is_event], minlength=n) for one in kept.codes]).sum(axis=0)
+        present = kept.totals > 0
+        if not present.any():
+            return None
+        return LabelCounts(events[present], kept.totals[present], 2 if len(kept.codes) == 2 else 1)
+
+    def choose_threshold(self, target: Target) -> float:
+        """The threshold that a calibration for another target would have chosen on these scores.
+
+        Raises:
+            CalibrationError: It cannot be reached, has too few trials, or needs scores that were not kept.
+        """
+        needed: tuple[RateName, ...] = ("far", "frr") if target.rate == "utility" else (target.rate,)
+        for rate in needed:
+            kept = self.trials[rate]
+            if not kept.is_whole:
+                raise CalibrationError(
+                    f"{target} needs all {kept.n:,} scores, the record keeps {len(kept.scores):,} of them: "
+                    "calibrate for it without activating it"
+                )
+        return choose_threshold(self._as_trials(), target)
+
+    def curve(self, thresholds: Floats) -> OperatingCurve:
+        """Rates over thresholds; NaN without trials, or where too few scores were kept.
+
+        Args:
+            thresholds: (n,) rising.
+        """
+        rates = {rate: self._rates(rate, thresholds) for rate in _RATES if rate != "precision"}
+        return OperatingCurve(thresholds=thresholds, **rates)
+
+    def to_bytes(self) -> bytes:
+        """As a compressed `.npz` archive, which holds numbers and texts only."""
+        arrays: dict[str, npt.NDArray[Any]] = {"names": self.names, "top_scores": self.top_scores}
+        for rate, kept in self.trials.items():
+            arrays |= {f"{rate}_{name}": value for name, value in vars(kept).items()}
+        stream = io.BytesIO()
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CalibrationRecordError: It is no such archive.
+        """
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+                trials = {
+                    rate: KeptTrials(
+                        **{name: arrays[f"{rate}_{name}"] for name in KeptTrials.__dataclass_fields__}
+                    )
+                    for rate in _RATES
+                }
+                return cls(arrays["names"], arrays["top_scores"], trials)
+        except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
+            raise CalibrationRecordError(f"these are no stored scores: {error}") from error
+
+    def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
+        kept = self.trials[rate]
+        reached = rate_at_or_above(kept.scores, thresholds) * len(kept.scores)
+        n_events = len(kept.scores) - reached if rate in _REJECTIONS else reached
+        if not kept.n:
+            return np.full(len(thresholds), np.nan)
+        is_exact = np.array([self.covers(rate, float(one)) for one in thresholds], dtype=bool)
+        return np.where(is_exact, n_events / kept.n, np.nan)
+
+    def _as_trials(self) -> Trials:
+        codes = {rate: kept.codes for rate, kept in self.trials.items()}
+        return Trials(
+            mate_scores=self.trials["frr"].scores,
+            non_mate_scores=self.trials["far"].scores,
+            best_mate_scores=self.trials["fnir"].scores,
+            best_scores_without_mate=self.trials["fpir"].scores,
+            answer_scores=self.trials["precision"].scores,
+            answer_is_mate=self.trials["precision"].is_mate,
+            labels=TrialLabels(
+                names=self.names.astype(np.object_),
+                mates=codes["frr"][0],
+                non_mate_queries=codes["far"][0],
+                non_mate_items=codes["far"][1],
+                best_mates=codes["fnir"][0],
+                without_mate=codes["fpir"][0],
+                answers=codes["precision"][0],
+            ),
+        )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
-from vicinal.calibration.negative_pairs import ListedPairs
+from vicinal.calibration.trials import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.pairs import (

@@ -22,8 +22,7 @@ from vicinal.service.calibrator.curves import CalibrationCurves, Utilities
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
 from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading
-from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.calibrator.trials import Measurement
 from vicinal.service.comparisons.pipeline_record import (
     FigureDifference,

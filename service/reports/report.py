@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.calibrator.curves import CalibrationCurves
-from vicinal.service.calibrator.record import CalibrationRecord, Rates
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.text import describe_verdict
 from vicinal.service.thresholds.activations import ActivationEvent

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.calibration import Target
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.calibrator.evidence import RateEvidence, rate_evidence
-from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.errors import RequestError
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.decision import GalleryThresholds

@@ -1,7 +1,7 @@
 """Calibration records of a gallery: immutable files, and which one is active for which pipeline.
 
 <gallery>/calibrations/<id>.json         one record each, never changed
-<gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.calibrator.stored_scores`)
+<gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.calibrator.record`)
 <gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`service.calibrator.curves`)
 <gallery>/calibrations/active.json       what is in force (`service.thresholds.activations`)
 """
@@ -17,8 +17,7 @@ from pydantic import ValidationError
 
 from vicinal.indexer.storage.files import write_atomically
 from vicinal.service.calibrator.curves import CalibrationCurves
-from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.activations import ACTIVATION_FILES, Activation, Activations

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, label_counts, operating_curve
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.negative_pairs import NegativePairs
+from vicinal.calibration.trials import NegativePairs
 
 N_LABELS, N_QUERIES = 6, 40
 NONE = np.empty(0)

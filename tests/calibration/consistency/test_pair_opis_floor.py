@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.calibration import CalibrationError, TrialLabels, Trials, opis, opis_floor
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.consistency.pair_opis_floor import PairImages, _unordered_pairs, pair_opis_floor
+from vicinal.calibration.consistency.opis_floor import PairImages, _unordered_pairs, pair_opis_floor
 
 floor_module = importlib.import_module("vicinal.calibration.consistency.opis_floor")
 NONE = np.empty(0)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import CalibrationError, Target, TrialLabels, Trials, choose_threshold, label_counts
-from vicinal.calibration.negative_pairs import NegativePairs
 from vicinal.calibration.rates.label_counts import LabelCounts
-from vicinal.service.calibrator import stored_scores
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.calibration.trials import NegativePairs
+from vicinal.service.calibrator import record as record_module
+from vicinal.service.calibrator.record import StoredScores
 from vicinal.service.errors import CalibrationRecordError
 
 RATES = ("far", "frr", "fpir", "fnir", "precision")
@@ -63,7 +63,7 @@ def stored(trials: Trials) -> StoredScores:
 @pytest.fixture
 def cut(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> StoredScores:
     """What is kept when no more than 50 scores of a kind may be."""
-    monkeypatch.setattr(stored_scores, "_MOST_KEPT", 50)
+    monkeypatch.setattr(record_module, "_MOST_KEPT", 50)
     return StoredScores.of(trials, trials.best_mate_scores)
 
 

@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from vicinal.calibration import Target, TrialLabels, Trials
-from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.calibrator.stored_scores import StoredScores
+from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
