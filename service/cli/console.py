@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -20,8 +20,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["Update", "console", "errors", "print_json", "progress_bar", "say"]
+from vicinal.indexer.jobs.embedding_run import Failure
 
+__all__ = ["Update", "console", "errors", "print_failures", "print_json", "progress_bar", "say"]
+
+_SHOWN_FAILURES = 10
 console = Console()
 errors = Console(stderr=True)
 
@@ -71,6 +74,14 @@ def progress_bar() -> Iterator[Update]:
 def say(line: str, *, to: Console = console) -> None:
     """One line for people, as it is: neither wrapped nor read as markup."""
     to.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_failures(failures: Sequence[Failure], whole_list: str) -> None:
+    """The first images that were left out, and where the others are listed."""
+    for failure in failures[:_SHOWN_FAILURES]:
+        say(f"  left out {failure.path}: {failure.reason}")
+    if len(failures) > _SHOWN_FAILURES:
+        say(f"  and {len(failures) - _SHOWN_FAILURES:,} more; the whole list is in {whole_list}")
 
 
 def print_json(value: Any) -> None:

@@ -20,8 +20,9 @@ from vicinal.models.evaluation.report import EvaluationSettings, Part
 from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
 from vicinal.models.progress import OnProgress
 from vicinal.service.cli.console import console, print_json, progress_bar
-from vicinal.service.cli.options import JsonOption, load_embedder, load_settings
+from vicinal.service.cli.options import JsonOption, load_settings
 from vicinal.service.errors import RequestError
+from vicinal.service.matcher.query_embedder import CachingEmbedder
 
 __all__ = ["evaluate"]
 
@@ -123,7 +124,8 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
 def _measure_bundle(
     bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
 ) -> _Run:
-    embedder = load_embedder(load_settings(bundle=bundle))
+    chosen = load_settings(bundle=bundle)
+    embedder = CachingEmbedder(ModelBundle.open(chosen.bundle), chosen)
     measured = []
     with progress_bar() as update:
         for test in tests:

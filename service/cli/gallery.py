@@ -16,7 +16,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.decoding import IMAGE_SUFFIXES
 from vicinal.service.cli import gallery_versions
-from vicinal.service.cli.console import console, errors, print_json, progress_bar
+from vicinal.service.cli.console import console, errors, print_failures, print_json, progress_bar, say
 from vicinal.service.cli.gallery_compare import compare
 from vicinal.service.cli.options import (
     BundleOption,
@@ -106,7 +106,7 @@ def add(
             gallery_versions.compact_now(reader, settings)
         except GalleryBusyError as error:
             # The items are there all the same; whoever is at it, or the next change, compacts them.
-            errors.print(f"Not compacted now: {error}", markup=False, soft_wrap=True)
+            say(f"Not compacted now: {error}", to=errors)
     if json_output:
         print_json({**asdict(done), "n_items": len(reader.view())})
     else:
@@ -149,10 +149,7 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
     console.print(
         f"Added {done.n_added:,} items and replaced {done.n_replaced:,}, gallery {name} holds {n_items:,}"
     )
-    for failure in done.failures[:10]:
-        console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
-    if len(done.failures) > 10:
-        console.print(f"  and {len(done.failures) - 10:,} more; the whole list is in --json")
+    print_failures(done.failures, "--json")
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:

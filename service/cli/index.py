@@ -13,7 +13,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.sources import read_source
-from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.console import console, print_failures, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -71,13 +71,10 @@ def print_build(gallery: str, result: IndexResult) -> None:
         f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} images/s on {result.provider}"
     )
     if result.remark:
-        console.print(f"  {result.remark}", markup=False, soft_wrap=True)
-    for failure in result.failures[:10]:
-        console.print(f"  left out {failure.path}: {failure.reason}", markup=False, soft_wrap=True)
-    if len(result.failures) > 10:
-        console.print(f"  and {len(result.failures) - 10:,} more; the whole list is in --json and the report")
+        say(f"  {result.remark}")
+    print_failures(result.failures, "--json and the report")
     for line in _hygiene_lines(result):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        say(f"  {line}")
 
 
 def _hygiene_lines(result: IndexResult) -> list[str]:

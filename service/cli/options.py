@@ -10,8 +10,6 @@ import typer
 from pydantic_settings import SettingsError
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
@@ -23,7 +21,6 @@ __all__ = [
     "GalleryOption",
     "JsonOption",
     "NameArgument",
-    "load_embedder",
     "load_settings",
     "open_gallery",
     "open_matcher",
@@ -52,16 +49,6 @@ def load_settings(**given: Any) -> Settings:
         raise RequestError(f"settings cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"'vicinal.toml' is not TOML: {error}") from error
-
-
-def load_embedder(settings: Settings) -> Embedder:
-    """Embedder of the bundle in the settings."""
-    return Embedder(
-        ModelBundle.open(settings.bundle),
-        device=settings.device,
-        threads=settings.threads,
-        limits=settings.decode_limits,
-    )
 
 
 def open_gallery(settings: Settings, name: str) -> Gallery:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import uvicorn
@@ -59,15 +59,9 @@ def serve_until_stopped(app: FastAPI, listener: socket.socket) -> None:
         return
 
 
-@contextmanager
-def serving(settings: Settings) -> Iterator[str]:
-    """Serve on a free loopback port while the context lasts.
-
-    Yields:
-        The server's base URL.
-    """
-    with serving_app(create_app(settings)) as url:
-        yield url
+def serving(settings: Settings) -> AbstractContextManager[str]:
+    """Serve an application of these settings; see `serving_app`."""
+    return serving_app(create_app(settings))
 
 
 @contextmanager
