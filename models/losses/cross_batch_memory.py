@@ -1,17 +1,18 @@
-"""Cross-batch memory: pairs with the embeddings of earlier batches."""
+"""Cross-batch memory: pairs with the embeddings of earlier batches; sums of losses, which may share it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytorch_metric_learning import losses
-from torch import Tensor
+from torch import Tensor, nn
 
 from vicinal.models.errors import ConfigError
 from vicinal.models.losses.base import Memory, MetricLoss
 from vicinal.models.losses.published import PublishedLoss
 
-__all__ = ["CrossBatchMemory"]
+__all__ = ["CrossBatchMemory", "WeightedSum"]
 
 
 class CrossBatchMemory(MetricLoss):
@@ -71,3 +72,29 @@ class CrossBatchMemory(MetricLoss):
         """Go on where another memory of the same size was."""
         self._memory.queue_idx = state["next"]
         self._memory.has_been_filled = state["is_full"]
+
+
+class WeightedSum(MetricLoss):
+    """A base loss plus weighted additions; with a cross-batch memory as base, they see its memory too.
+
+    Args:
+        base: The loss.
+        additions: Weights and losses.
+    """
+
+    def __init__(self, base: MetricLoss, additions: Sequence[tuple[float, MetricLoss]]) -> None:
+        super().__init__()
+        self.base = base
+        self.additions = tuple(additions)
+        # Proxies of an added loss are parameters too.
+        self._modules_added = nn.ModuleList([loss for _, loss in additions])
+
+    def compute(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The base first: it puts the batch into the memory."""
+        total: Tensor = self.base(embeddings, labels)
+        for weight, loss in self.additions:
+            if isinstance(self.base, CrossBatchMemory):
+                total = total + weight * loss.against(embeddings, labels, self.base.memory)
+            else:
+                total = total + weight * loss(embeddings, labels)
+        return total

@@ -10,10 +10,16 @@ from torch import Tensor
 from vicinal.models.errors import ConfigError
 from vicinal.models.losses.base import MetricLoss
 from vicinal.models.losses.pairs import cosine_similarities, mean_where
-from vicinal.models.losses.simix import mix_positives, with_virtual
-from vicinal.models.losses.soft_ranks import classmates, largest_class, soft_ranks, within_limit
+from vicinal.models.losses.soft_ranks import (
+    Classmates,
+    VirtualExamples,
+    classmates,
+    largest_class,
+    soft_ranks,
+    within_limit,
+)
 
-__all__ = ["RecallAtKLoss", "soft_recall"]
+__all__ = ["RecallAtKLoss", "mix_positives", "soft_recall", "with_virtual"]
 
 
 class RecallAtKLoss(MetricLoss):
@@ -89,3 +95,39 @@ def soft_recall(ranks: Tensor, exist: Tensor, ks: Sequence[int], temperature: fl
         reached = torch.where(exist, torch.sigmoid((k - 1 - ranks) / temperature), 0.0)
         recalls.append(reached.sum(dim=1).clamp_max(k) / n_positives.clamp(1, k))
     return torch.stack(recalls).mean(dim=0)
+
+
+def mix_positives(mates: Classmates, dtype: torch.dtype) -> VirtualExamples:
+    """One mixture of every positive pair, with a share drawn from U(0, 1).
+
+    SiMix, eq. 9 and 10 of the paper: virtual examples between two items of a class, of which only
+    similarities are made.
+
+    Args:
+        mates: Classmates of the n items of a batch.
+        dtype: Type of the shares.
+
+    Returns:
+        n * floor(m / 2) examples, m the size of the largest class; padding included.
+    """
+    n_items, width = mates.indices.shape
+    steps = torch.arange(1, (width + 1) // 2 + 1, device=mates.indices.device)
+    twice, sizes = 2 * steps, mates.sizes[:, None]
+    # In a circle of even size, both ends of a diameter see each other at the same step: one of them counts.
+    once = (twice < sizes) | ((twice == sizes) & (mates.positions[:, None] < steps))
+    first = torch.arange(n_items, device=steps.device)[:, None].expand_as(once)
+    return VirtualExamples(
+        first.reshape(-1),
+        mates.indices[:, : len(steps)].reshape(-1),
+        torch.rand(once.numel(), dtype=dtype, device=steps.device),
+        once.reshape(-1),
+    )
+
+
+def with_virtual(mates: Classmates, virtual: VirtualExamples) -> Classmates:
+    """Classmates of the n items and the v virtual examples; padding has none and is none's."""
+    n_items, width = mates.indices.shape
+    padding = n_items + torch.arange(len(virtual.exist), device=virtual.exist.device)
+    own: Tensor = torch.where(virtual.exist, mates.class_ids[virtual.first], padding)
+    most = width + 1
+    return classmates(torch.cat([mates.class_ids, own]), most * (most + 1) // 2)

@@ -15,11 +15,10 @@ from vicinal.models.losses import published
 from vicinal.models.losses.balanced_contrastive import BalancedContrastiveLoss, GroupBatch, RandomPairs
 from vicinal.models.losses.base import MetricLoss
 from vicinal.models.losses.contextual import ContextualLoss
-from vicinal.models.losses.cross_batch_memory import CrossBatchMemory
+from vicinal.models.losses.cross_batch_memory import CrossBatchMemory, WeightedSum
 from vicinal.models.losses.recall_at_k import RecallAtKLoss
 from vicinal.models.losses.smooth_ap import SmoothAPLoss
 from vicinal.models.losses.threshold_consistent_margin import ThresholdConsistentMargin
-from vicinal.models.losses.weighted_sum import WeightedSum
 
 __all__ = ["Loss", "available_losses", "build_loss", "loss_arguments"]
 

@@ -83,12 +83,9 @@ class AugmentedImages(Dataset[tuple[Tensor, int]]):
         step, place, position = draw
         image = torch.from_numpy(self.pixels[position]).permute(2, 0, 1)
         # The transforms know the global generator only; the network's dropout must not notice.
-        before = torch.get_rng_state()
-        torch.default_generator.manual_seed(_seed_of(self.seed, step, place))
-        try:
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(_seed_of(self.seed, step, place))
             return self.transform(image), int(self.class_ids[position])
-        finally:
-            torch.set_rng_state(before)
 
 
 def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn.Module:

@@ -8,11 +8,13 @@ chunk again with a graph and sends that gradient through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
+
+from vicinal.models.training.random_states import random_states, set_random_states
 
 __all__ = ["multistage_backward"]
 
@@ -62,7 +64,7 @@ def multistage_backward(
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(_random_state(device))
+            states.append(random_states(device))
             with autocast():
                 parts.append(network(chunk.to(device, non_blocking=True)).float())
     embeddings = torch.cat(parts).requires_grad_()
@@ -74,31 +76,11 @@ def multistage_backward(
     with torch.no_grad():
         for buffer, before in zip(network.buffers(), buffers, strict=True):
             buffer.copy_(before)
-    with _restored_afterwards(device):
+    # Afterwards the next batch draws as pass 1 and the loss left it.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         for chunk, state, part in zip(chunks, states, gradient.split(chunk_size), strict=True):
-            _set_random_state(device, state)
+            set_random_states(state, device)
             with autocast():
                 again = network(chunk.to(device, non_blocking=True)).float()
             again.backward(part)
     return loss.detach()
-
-
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
-
-
-@contextmanager
-def _restored_afterwards(device: torch.device) -> Iterator[None]:
-    """Leave the random state as pass 1 and the loss left it, so that the next batch draws anew."""
-    state = _random_state(device)
-    try:
-        yield
-    finally:
-        _set_random_state(device, state)

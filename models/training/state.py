@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from vicinal.models.backbone import EmbeddingNetwork
 from vicinal.models.training.observer import StepRecord
 from vicinal.models.training.optimization import clip_gradients
+from vicinal.models.training.random_states import random_states, set_random_states
 
 __all__ = ["TrainingState"]
 
@@ -96,7 +97,7 @@ class TrainingState:
             "records": [asdict(record) for record in self.records],
             "best": asdict(self.best),
             "best_weights": self.best_weights,
-            "random": _random_states(self.device),
+            "random": random_states(self.device),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -115,7 +116,7 @@ class TrainingState:
         self.records = [StepRecord(**record) for record in state["records"]]
         self.best = StepRecord(**state["best"])
         self.best_weights = state["best_weights"]
-        _set_random_states(state["random"], self.device)
+        set_random_states(state["random"], self.device)
 
     def _parts(self) -> dict[str, Any]:
         return {
@@ -126,16 +127,3 @@ class TrainingState:
             "schedule": self.schedule,
             "scaler": self.scaler,
         }
-
-
-def _random_states(device: torch.device) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -16,7 +16,7 @@ from vicinal.models.evaluation.config import RetrievalTest, load_tests, parse_te
 from vicinal.models.evaluation.embedding import read_embeddings
 from vicinal.models.evaluation.measurement import measure_test
 from vicinal.models.evaluation.metrics import scikit_metrics
-from vicinal.models.evaluation.report import EvaluationSettings, Part
+from vicinal.models.evaluation.report import EvaluationSettings
 from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
 from vicinal.models.progress import OnProgress
 from vicinal.service.cli.console import console, print_json, progress_bar
@@ -63,7 +63,8 @@ def evaluate(
     scikit_metrics()
     settings = EvaluationSettings(
         ks=tuple(sorted(set(ranks or EvaluationSettings.ks))),
-        parts=tuple(part for part, wanted in _wanted(nmi, opis) if wanted),
+        nmi=nmi,
+        opis=opis,
         seed=seed,
     )
     if (embeddings is not None) == bool(data or config):
@@ -80,10 +81,6 @@ def evaluate(
         print_json(run.as_json())
     else:
         _print(run)
-
-
-def _wanted(nmi: bool, opis: bool) -> tuple[tuple[Part, bool], ...]:
-    return (("nmi", nmi), ("opis", opis))
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
 """Protocol folders: `protocol.csv` beside zip archives of images.
 
-The CSV has the columns `path,label,split,role`. An image lies in the archive named by its split, or in
-the one named by the first folder of its path; its name inside is the path.
+The CSV is a manifest with the columns `path,label,split,role`. An image lies in the archive named by its
+split, or in the one named by the first folder of its path; its name inside is the path.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
-from vicinal.models.datasets.layouts.annotations import read_csv
+from vicinal.models.datasets.layouts.manifest import ManifestConfig
 from vicinal.models.errors import DatasetError
 
 __all__ = ["ProtocolConfig"]
 
-_COLUMNS = ["path", "label", "split", "role"]
+_FILE = Path("protocol.csv")
 
 
 class ProtocolConfig(ImageFolder):
@@ -30,26 +33,17 @@ class ProtocolConfig(ImageFolder):
         Raises:
             DatasetError: There is no protocol, a row is malformed, none is wanted, or an archive is missing.
         """
-        path = self.root / "protocol.csv"
-        if not path.is_file():
-            raise DatasetError(f"'{self.root}' is no protocol folder: it has no protocol.csv")
-        lines = read_csv(path, _COLUMNS)
-        chosen = [line for line in lines if line["split"] == self.split and line["role"] in self.roles]
-        if not chosen:
-            roles = " or ".join(self.roles)
-            raise DatasetError(f"'{path}' has no images of split '{self.split}' with role {roles}")
-        archives: dict[str, str] = {}
-        rows = []
-        for line in chosen:
-            folder = line["path"].partition("/")[0]
-            if folder not in archives:
-                archives[folder] = self._archive_of(line["path"], folder)
-            rows.append(LabelledFile(line["path"], line["label"], line["role"], archive=archives[folder]))
-        return rows
+        if not (self.root / _FILE).is_file():
+            raise DatasetError(f"'{self.root}' is no protocol folder: it has no {_FILE}")
+        listed = ManifestConfig(
+            kind="manifest", root=self.root, file=_FILE, split=self.split, roles=self.roles
+        ).rows()
+        archive_of = cache(self._archive_of)
+        return [replace(row, archive=archive_of(row.path.partition("/")[0])) for row in listed]
 
-    def _archive_of(self, path: str, folder: str) -> str:
+    def _archive_of(self, folder: str) -> str:
         names = [f"{self.split}.zip", f"{folder}.zip"]
         for name in names:
             if (self.root / name).is_file():
                 return name
-        raise DatasetError(f"'{path}' is in neither {names[0]} nor {names[1]} of '{self.root}'")
+        raise DatasetError(f"images of '{folder}' are in neither {names[0]} nor {names[1]} of '{self.root}'")

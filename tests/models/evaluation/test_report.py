@@ -96,7 +96,7 @@ def test_images_without_a_part_change_nothing() -> None:
 
 
 def test_what_is_not_asked_for_is_not_measured() -> None:
-    figures = evaluate(*_sample(), settings=EvaluationSettings(parts=())).figures
+    figures = evaluate(*_sample(), settings=EvaluationSettings(nmi=False, opis=False)).figures
     assert [name for name in figures if "opis" in name or name == "nmi"] == []
 
 
@@ -110,16 +110,17 @@ def test_an_opis_that_cannot_be_is_noted() -> None:
     )
 
 
-@pytest.mark.parametrize("parts", [(), ("nmi",), ("opis",), ("nmi", "opis")])
-def test_progress_rises_to_the_last_step(parts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("nmi", [False, True])
+@pytest.mark.parametrize("opis", [False, True])
+def test_progress_rises_to_the_last_step(nmi: bool, opis: bool) -> None:
     seen: list[tuple[str, int, int]] = []
     evaluate(
         *_sample(),
-        settings=EvaluationSettings(parts=parts, n_repetitions=2),
+        settings=EvaluationSettings(nmi=nmi, opis=opis, n_repetitions=2),
         on_progress=lambda *step: seen.append(step),
     )
     assert seen == sorted(seen)
-    assert seen[-1] == ("measure", 2 + len(parts), 2 + len(parts))
+    assert seen[-1] == ("measure", 2 + nmi + opis, 2 + nmi + opis)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.losses import RecallAtKLoss, recall_at_k  # noqa: E402
-from vicinal.models.losses.simix import mix_positives  # noqa: E402
+from vicinal.models.losses.recall_at_k import mix_positives  # noqa: E402
 from vicinal.models.losses.soft_ranks import VirtualExamples, classmates, soft_ranks  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]

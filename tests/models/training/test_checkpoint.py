@@ -182,7 +182,7 @@ def test_each_part_of_a_checkpoint_is_needed(
         return {name: part for name, part in parts(state).items() if name != lost}
 
     if lost == "random":
-        monkeypatch.setattr(training_state, "_set_random_states", lambda *_: None)
+        monkeypatch.setattr(training_state, "set_random_states", lambda *_: None)
     else:
         monkeypatch.setattr(TrainingState, "_parts", without)
     _resume(make_run(name), tmp_path / "run")
