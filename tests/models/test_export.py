@@ -27,6 +27,8 @@ from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
 from vicinal.models.export import PARITY_TOLERANCE, export_backbone, export_network  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FIELDS: dict[str, Any] = {
     "name": "tiny-net",
     "backbone": "resnet18",

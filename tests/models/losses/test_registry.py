@@ -285,6 +285,7 @@ def test_every_loss_is_a_metric_loss() -> None:
     assert all(isinstance(_build(name), MetricLoss) for name in available_losses())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [

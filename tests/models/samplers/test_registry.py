@@ -137,6 +137,7 @@ def _mean_loss(fields: dict[str, Any], drawn_by: dict[str, Any]) -> tuple[float,
     return float(np.mean(values)), _slow_full_loss(embeddings, images.class_ids, 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{"kind": "group", "m": 4, "n": 3}, {"kind": "random_pairs", "n_pairs": 12, "p": 0.3}]
 )
@@ -145,6 +146,7 @@ def test_balanced_contrastive_loss_is_unbiased_for_the_batches_of_its_sampler(fi
     assert mean == pytest.approx(full, rel=0.02)
 
 
+@pytest.mark.slow
 def test_loss_of_pairs_drawn_with_another_share_is_biased() -> None:
     """Negative control."""
     pairs = {"kind": "random_pairs", "n_pairs": 12, "p": 0.3}

@@ -27,6 +27,8 @@ from vicinal.models.training.state import TrainingState  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 
 MakeConfig = Callable[..., TrainingConfig]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+
 SIMIX = {"name": "recall_at_k", "arguments": {"simix": True, "ks": [1, 2, 4]}, "add": ["tcm"]}
 MEMORY = {
     "name": "cross_batch_memory",

@@ -24,12 +24,12 @@ def _rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def _write(folder: Path, records: list[StepRecord]) -> None:
+def _write(folder: Path, records: list[StepRecord]) -> TrainingLog:
     """The log of a run that has these records one after the other."""
     log = TrainingLog(folder)
     for n_records in range(1, len(records) + 1):
         log.write(records[:n_records])
-    log.finish(records, records[-1])
+    return log
 
 
 def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -63,7 +63,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_curves_are_a_picture_with_three_lines(tmp_path: Path) -> None:
-    _write(tmp_path, RECORDS)
+    _write(tmp_path, RECORDS).finish(RECORDS, RECORDS[-1])
     pixels = np.asarray(Image.open(tmp_path / "training.png").convert("RGB")).astype(int)
     blue = (pixels[..., 2] - pixels[..., 0]) > 100
     thirds = np.array_split(blue.any(axis=0), 3)
@@ -73,5 +73,5 @@ def test_curves_are_a_picture_with_three_lines(tmp_path: Path) -> None:
 
 def test_curves_without_held_out_classes_say_so(tmp_path: Path) -> None:
     records = [StepRecord(10, 2.0, math.nan, math.nan, 1.0)]
-    _write(tmp_path, records)
+    _write(tmp_path, records).finish(records, records[0])
     assert (tmp_path / "training.png").stat().st_size > 0

@@ -91,6 +91,7 @@ def _without_gradient(model, images, labels, loss, **_):
         return loss(model(images).float(), labels)
 
 
+@pytest.mark.slow
 def test_training_with_augmentation_and_dropout_equals_plain_backpropagation(
     make_training_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:

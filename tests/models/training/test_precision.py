@@ -58,6 +58,7 @@ def _change_of_one_step(config: TrainingConfig) -> torch.Tensor:
     return torch.cat([(moved - start).detach().flatten() for moved, start in zip(*ends, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ["bfloat16", "float16"])
 @pytest.mark.parametrize("chunk_size", [None, 8])
 def test_shorter_floats_give_about_the_gradient_of_float32(
@@ -72,6 +73,7 @@ def test_shorter_floats_give_about_the_gradient_of_float32(
     assert (short - full).norm() < 0.25 * full.norm()
 
 
+@pytest.mark.slow
 def test_a_float16_step_that_overflows_is_skipped_with_its_schedule(
     make_training_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:

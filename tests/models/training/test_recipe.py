@@ -14,6 +14,8 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import ConfigError
 from vicinal.models.training.recipe import Recipe, run_recipe
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 name = "tiny"
 licence = "Apache-2.0"

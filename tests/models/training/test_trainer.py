@@ -31,6 +31,8 @@ from vicinal.models.training.observer import (  # noqa: E402
 from vicinal.models.training.trainer import Trainer, TrainingResult  # noqa: E402
 from vicinal.models.training.validation import embed_images  # noqa: E402
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
+
 MakeConfig = Callable[..., TrainingConfig]
 SQUASHED = Preprocessing(input_size=32, fit="squash")
 
