@@ -1,4 +1,4 @@
-"""Refinement: the context refiner and re-ranking; the refiner's training in modules of its own."""
+"""Refinement: the context refiner and re-ranking; its training, with torch, in `refine.training`."""
 
 from vicinal.refine.context_refiner import ContextRefiner, Refinement
 from vicinal.refine.reranking import contextual_scores, dense_contextual_scores
