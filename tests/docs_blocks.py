@@ -3,7 +3,7 @@
 An indented block is shell. A fenced one says what it is; `text` is not run. A comment above a block:
 
     <!-- not run: needs a network -->     leaves it out; the reason is needed
-    <!-- printed, shortened -->           JSON whose every name was printed by the last command
+    <!-- printed, shortened -->           JSON with names and truths that the last command printed
 
 Commands run as `python -m vicinal` in the page's folder and ask a server of the test's in place of the
 one at port 8321. What a user reads off an answer is a variable: `$ID` is the id that was printed last,
@@ -178,13 +178,15 @@ def _evaluator(folder: PageFolder) -> object:
 
 
 def _compare(shown: object, printed: object, where: str) -> None:
-    """Check that every name that is shown was printed at its place; a list has its first entry's names."""
+    """Check that what is shown was printed at its place: names, and what is true or false."""
     if isinstance(shown, dict):
         assert isinstance(printed, dict), f"{where} is {printed!r}, the page shows {shown!r}"
         unknown = sorted(set(shown) - set(printed))
         assert not unknown, f"{where} has no {', '.join(unknown)}, but {', '.join(printed)}"
         for name, value in shown.items():
             _compare(value, printed[name], name)
+    elif isinstance(shown, bool):
+        assert shown is printed, f"{where} is {printed!r}, the page shows {shown!r}"
     elif isinstance(shown, list) and isinstance(printed, list) and printed:
         for value in shown:
             _compare(value, printed[0], where)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.docs_blocks import PageFolder, run_page
 from vicinal.models.bundle import ModelBundle
@@ -29,14 +30,18 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     label = min(one.name for one in photos.iterdir())
     (photos / label).rename(photos / "shoe")
     (queries / label).rename(queries / "shoe")
-    shutil.copytree(folder / "catalog" / "absent", queries, dirs_exist_ok=True)
+    absent = folder / "catalog" / "absent"
+    shutil.copy(min(absent.glob("*/*.jpg")), folder / "stranger.jpg")
+    shutil.copytree(absent, queries, dirs_exist_ok=True)
     shutil.copy(min((folder / "catalog" / "absent").glob("*/*.jpg")), folder / "stranger.jpg")
     shutil.rmtree(folder / "catalog")
     shutil.copytree(queries / "shoe", folder / "more-photos" / "boot")
     shutil.copytree(queries / "shoe", folder / "yesterday")
-    some = sorted(queries.glob("*/*.jpg"))
-    for name, picture in zip(("query", "photo", "new", "a", "b"), some[::7], strict=False):
+    for name, picture in zip(("photo", "new", "a", "b"), sorted(queries.glob("*/*.jpg"))[::7], strict=False):
         shutil.copy(picture, folder / f"{name}.jpg")
+    # Nearly the picture that the gallery has, so that it is found whatever the threshold.
+    with Image.open(photos / "shoe" / "1.jpg") as found:
+        found.save(folder / "query.jpg", quality=70)
     return folder
 
 
@@ -75,6 +80,10 @@ def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
             '    echo \'{"a": [{"b": 1}]}\'\n\n'
             '<!-- printed, shortened -->\n\n```json\n{"a": [{"c": 1}]}\n```\n',
             "a has no c, but b",
+        ),
+        (
+            '    echo \'{"a": true}\'\n\n<!-- printed, shortened -->\n\n```json\n{"a": false}\n```\n',
+            "a is True, the page shows False",
         ),
         ("```\nsomething\n```\n", "cannot be run"),
     ],
