@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,41 +15,13 @@ from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["FLAT_LIMIT", "FaissIndex", "VectorIndex", "check_factory", "choose_factory", "import_faiss"]
+__all__ = ["FLAT_LIMIT", "FaissIndex", "check_factory", "choose_factory", "import_faiss"]
 
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
 FLAT_LIMIT = 10_000
-
-
-class VectorIndex(Protocol):
-    """Nearest neighbors by inner product, over positions 0..n-1."""
-
-    @property
-    def spec(self) -> str:
-        """What kind of index this is, for people."""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the nearest items are found for certain, up to rounding."""
-
-    @property
-    def can_select(self) -> bool:
-        """Whether a search can be restricted to some of the items."""
-
-    def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
-        """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
-
-        Args:
-            queries: (B, d) float32, L2-normalized.
-            n: Number of items, at least 1.
-            among: (n_items,) whether an item may be found; all when None.
-        """
-
-    def save(self, path: Path) -> None:
-        """Write the index to one file."""
 
 
 def choose_factory(n_items: int, dim: int) -> str:
@@ -67,7 +39,7 @@ def choose_factory(n_items: int, dim: int) -> str:
 
 
 class FaissIndex:
-    """A Faiss index that is never changed after it was built.
+    """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built.
 
     Args:
         index: The Faiss index, trained and filled.

@@ -279,7 +279,7 @@ class IndexJob:
         sequences = contents["sequence"].to_numpy()[is_new]
         self.n_items, self.n_skipped, self.n_done = len(contents), len(contents) - len(sequences), 0
         for rows in self._rows_of(active, sequences):
-            self._append(rows)
+            self.staging.append(rows)
             self.n_done += len(rows)
             self._report("embed", self.n_skipped + self.n_done, len(contents))
 
@@ -293,10 +293,8 @@ class IndexJob:
         for start in range(0, len(places), _BATCH):
             rows = table.take(places[start : start + _BATCH].tolist(), columns=list(_COPIED))
             metadata = rows["metadata"].cast(pa.string())
-            yield rows.set_column(rows.schema.get_field_index("metadata"), "metadata", metadata)
-
-    def _append(self, rows: pa.Table) -> None:
-        self.staging.append(rows.replace_schema_metadata(None))
+            rows = rows.set_column(rows.schema.get_field_index("metadata"), "metadata", metadata)
+            yield rows.replace_schema_metadata(None)
 
     def _graph(self) -> NeighborGraph:
         graph = build_neighbor_graph(self.staging.embeddings(), on_progress=self._report)
@@ -361,23 +359,20 @@ class IndexJob:
         return self._changes(base, active, contents_of(self.gallery, active)) is not None
 
     def _changes(self, base: Base, active: Activation, now: pa.Table) -> LiveDiff | None:
-        return None if self._is_indexed_anew(base, active) else live_diff(base, now)
+        """Live changes since the noted state; None when more than they and their compaction came."""
+        made_by = self.gallery.reports.of(active.version).get("kind")
+        anew = active.token != base.token and made_by != "compaction"
+        return None if anew else live_diff(base, now)
 
     def _strangers(self, now: pa.Table) -> set[str]:
         """Staged items of earlier attempts that neither the source nor the gallery has any more."""
         source = {item.id for item in self.plan.items or ()}
         return set(self.staging.ids()) - source - set(now["id"].to_pylist())
 
-    def _is_indexed_anew(self, base: Base, active: Activation) -> bool:
-        """Whether something else than live changes and their compaction came since the noted state."""
-        return (
-            active.token != base.token and self.gallery.reports.of(active.version).get("kind") != "compaction"
-        )
-
     def _take_over(self, active: Activation, sequences: Sequences) -> None:
         if self._is_own_bundle(active):
             for rows in self._rows_of(active, sequences):
-                self._append(rows)
+                self.staging.append(rows)
         elif len(sequences):
             self._embed(self._own_items(active, sequences), staged=set())
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import FaissIndex, VectorIndex
+from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.indexer.storage.files import storing, sync_path
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray
@@ -85,7 +85,7 @@ class DerivedFiles(Generic[Manifest]):
         """Memory maps of a neighbor graph."""
         return NeighborGraph(*(self.array(name) for name in _GRAPH))
 
-    def index(self, name: str) -> VectorIndex:
+    def index(self, name: str) -> FaissIndex:
         """The vector index in a file.
 
         Raises:

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.graph.vector_index import VectorIndex
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
@@ -124,7 +123,7 @@ class RefinedSnapshot:
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
-        self.index: VectorIndex = files.index(_INDEX)
+        self.index = files.index(_INDEX)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod

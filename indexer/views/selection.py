@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.storage.arrays import places_of
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Selection", "nearest_among"]
@@ -40,10 +41,7 @@ class Selection:
 
     def holds(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Whether positions are selected; -1 is not."""
-        if not len(self.positions):
-            return np.zeros(positions.shape, dtype=bool)
-        places = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
-        return np.asarray(self.positions[places] == positions)
+        return places_of(self.positions, positions) >= 0
 
 
 def nearest_among(

@@ -34,7 +34,6 @@ import pyarrow.compute as pc
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import VectorIndex
 from vicinal.indexer.storage.seals import FileSeal, is_checked_since_boot, note_checked
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
@@ -127,7 +126,7 @@ class Snapshot:
         self.neighbor_ids: npt.NDArray[np.int32] = graph.ids
         self.neighbor_similarities: FloatArray = graph.similarities
         self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
-        self.index: VectorIndex = files.index(_INDEX)
+        self.index = files.index(_INDEX)
         self.item_table = files.table(_ITEMS)
         self._files = files
 

@@ -144,10 +144,7 @@ class GalleryView:
 
     def is_dead(self, positions: Positions) -> Bools:
         """Whether rows were removed or replaced."""
-        if not len(self.dead):
-            return np.zeros(np.shape(positions), dtype=bool)
-        places = np.minimum(np.searchsorted(self.dead, positions), len(self.dead) - 1)
-        return np.asarray(self.dead[places] == positions)
+        return places_of(self.dead, positions) >= 0
 
     def vectors(self, positions: Positions) -> FloatArray:
         """(..., d) embeddings at (...) positions; any values at -1."""

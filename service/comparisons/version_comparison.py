@@ -308,7 +308,8 @@ class _Comparison:
         names = sorted({label for label in labels if label is not None})
         scoring = TrialScoring(side.snapshot, side.scorer(), names, groups=groups)
         stage = "pairs old" if side is self.old else "pairs new"
-        return measure_opis(scoring.measure(queries, partial(self.plan.on_stage, stage))).get("final")
+        measured = scoring.measure(queries, lambda _, done, total: self.plan.on_stage(stage, done, total))
+        return measure_opis(measured).get("final")
 
     def _query_flips(self) -> FlippedDecisions | None:
         thresholds = None if self.plan.queries is None else self._thresholds(("query_flips",))
