@@ -26,8 +26,7 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.comparisons.version_store import summary_of
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.maintenance import check_version, prune_gallery
-from vicinal.service.galleries.versions import activate_version
+from vicinal.service.galleries.versions import activate_version, check_version, prune_gallery
 from vicinal.service.settings import Settings
 
 __all__ = ["activate", "check", "compact_gallery", "compact_now", "refine", "versions"]

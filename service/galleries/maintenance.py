@@ -1,4 +1,4 @@
-"""Upkeep: what galleries need in the background: compactions, checks of files, removal of old versions."""
+"""Maintenance: what galleries need in the background: compactions, and checks of their files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vicinal.indexer.errors import GalleryBusyError, GalleryError, IndexerError
-from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.errors import GalleryBusyError, IndexerError
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
-from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
+from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.refined_snapshot import check_refined
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.errors import ServiceError
-from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.galleries.versions import check_version, prune_gallery
 
-__all__ = ["CompactionState", "Upkeep", "check_version", "prune_gallery"]
+__all__ = ["CompactionState", "Maintenance"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class CompactionState:
     problem: Annotated[str | None, Field(description="Why its last attempt failed.")]
 
 
-class Upkeep:
+class Maintenance:
     """Compactions and checks of one process, one of each a gallery at a time.
 
     Args:
@@ -144,44 +142,3 @@ class Upkeep:
             if done is not None:
                 self._made[name] = done.version
                 logger.info("gallery '%s' was compacted into version %d", name, done.version)
-
-
-def check_version(gallery: Gallery, version: int) -> str | None:
-    """Read the files of a version in full, and make derived ones again when one is damaged.
-
-    Returns:
-        What was damaged and is whole again; None when nothing was.
-
-    Raises:
-        GalleryError: They cannot be made again, or the table is damaged.
-    """
-    damage = _check_derived(gallery, version)
-    gallery.table.check(version)
-    return damage
-
-
-def _check_derived(gallery: Gallery, version: int) -> str | None:
-    path = gallery.snapshot_path(version)
-    try:
-        Snapshot.open(path).check()
-        check_refined(path)
-    except GalleryError as error:
-        logger.warning("%s: it is made again", error)
-        gallery.repair(version)
-        return str(error)
-    return None
-
-
-def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
-    """Remove versions that a policy does not keep; calibrations in use keep what they are compared with.
-
-    Raises:
-        GalleryBusyError: Another job is writing or compacting.
-        CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
-    """
-    store = CalibrationStore(gallery.calibrations_path)
-    active = gallery.activation
-    # A version that is made of another one by live changes can still be calibrated as that one.
-    calibrated_as = set() if active is None else {active.calibrated_as, *active.calibrated.values()}
-    in_use = store.in_use({*gallery.versions(), *calibrated_as} - {0})
-    return prune(gallery, policy, protected=[record.version for record in in_use])

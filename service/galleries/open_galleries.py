@@ -17,7 +17,7 @@ from vicinal.indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.maintenance import Upkeep
+from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.thresholds.decision import CalibrationState
@@ -68,7 +68,7 @@ class OpenGalleries:
         self.own = bundles.own
         self.path = bundles.settings.galleries_path
         self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
-        self.upkeep = Upkeep(bundles.settings.compaction, bundles.settings.retention)
+        self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
         self._lock = threading.Lock()
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
@@ -128,7 +128,7 @@ class OpenGalleries:
             elif matcher.view is not view:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
-        self.upkeep.check(reader, view.snapshot)
+        self.maintenance.check(reader, view.snapshot)
         return matcher
 
     def changed(self, name: str) -> None:
@@ -136,7 +136,7 @@ class OpenGalleries:
         # Searches tell those who ask; the change itself was made.
         with suppress(GalleryNotRefinedError):
             self.matcher(name).prepare()
-        self.upkeep.consider(self.reader(name))
+        self.maintenance.consider(self.reader(name))
 
     def close(self, name: str) -> None:
         """Let go of a gallery: the files of a deleted one stay on the disk for as long as they are open."""

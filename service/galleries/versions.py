@@ -1,14 +1,20 @@
-"""Version activation: another version is searched, with its bundle open and its calibrations in force."""
+"""Versions of a gallery: which is searched, whether its files are whole, and which are kept."""
 
 from __future__ import annotations
 
+import logging
+
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.views.snapshot import snapshot_manifest
+from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
+from vicinal.indexer.views.refined_snapshot import check_refined
+from vicinal.indexer.views.snapshot import Snapshot, snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["activate_version", "bundle_of"]
+__all__ = ["activate_version", "bundle_of", "check_version", "prune_gallery"]
+
+logger = logging.getLogger(__name__)
 
 
 def activate_version(
@@ -43,3 +49,44 @@ def bundle_of(gallery: Gallery, version: int) -> str:
     except GalleryError:
         # It is missing or damaged: the version is made again, or there is none.
         return gallery.snapshot(version).manifest.bundle
+
+
+def check_version(gallery: Gallery, version: int) -> str | None:
+    """Read the files of a version in full, and make derived ones again when one is damaged.
+
+    Returns:
+        What was damaged and is whole again; None when nothing was.
+
+    Raises:
+        GalleryError: They cannot be made again, or the table is damaged.
+    """
+    damage = _check_derived(gallery, version)
+    gallery.table.check(version)
+    return damage
+
+
+def _check_derived(gallery: Gallery, version: int) -> str | None:
+    path = gallery.snapshot_path(version)
+    try:
+        Snapshot.open(path).check()
+        check_refined(path)
+    except GalleryError as error:
+        logger.warning("%s: it is made again", error)
+        gallery.repair(version)
+        return str(error)
+    return None
+
+
+def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
+    """Remove versions that a policy does not keep; calibrations in use keep what they are compared with.
+
+    Raises:
+        GalleryBusyError: Another job is writing or compacting.
+        CalibrationRecordError: A calibration is damaged, so that nobody knows what it needs.
+    """
+    store = CalibrationStore(gallery.calibrations_path)
+    active = gallery.activation
+    # A version that is made of another one by live changes can still be calibrated as that one.
+    calibrated_as = set() if active is None else {active.calibrated_as, *active.calibrated.values()}
+    in_use = store.in_use({*gallery.versions(), *calibrated_as} - {0})
+    return prune(gallery, policy, protected=[record.version for record in in_use])

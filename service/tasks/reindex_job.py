@@ -23,7 +23,7 @@ from vicinal.service.comparisons.version_comparison import ComparisonPlan
 from vicinal.service.comparisons.version_record import ActivationConditions, ComparisonOptions
 from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.maintenance import prune_gallery
+from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.tasks.readable_sources import JobSources

@@ -37,8 +37,8 @@ from vicinal.indexer.storage import item_table
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.cli.main import main
-from vicinal.service.galleries.maintenance import check_version
 from vicinal.service.galleries.uploads import Upload, add_uploads
+from vicinal.service.galleries.versions import check_version
 
 __all__ = ["RETENTION", "metadata_of", "run_command", "run_writer"]
 

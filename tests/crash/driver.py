@@ -34,7 +34,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries.maintenance import check_version
+from vicinal.service.galleries.versions import check_version
 from vicinal.service.http.server import listen
 from vicinal.service.matcher.matcher import Matcher
 

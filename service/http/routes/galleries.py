@@ -63,13 +63,13 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
 @router.get("/{gallery}/compaction")
 def get_compaction(gallery: str, state: StateDependency) -> CompactionState:
     """Whether live changes are being made a new version, and what became of the last time."""
-    return state.galleries.upkeep.compaction_state(state.galleries.reader(gallery))
+    return state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
 
 
 @admin_router.post("/{gallery}/compaction", status_code=202)
 def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
-    state.galleries.upkeep.begin(state.galleries.reader(gallery))
+    state.galleries.maintenance.begin(state.galleries.reader(gallery))
     return get_compaction(gallery, state)
 
 

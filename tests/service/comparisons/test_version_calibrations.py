@@ -16,7 +16,7 @@ from vicinal.indexer.storage.active_pointer import version_tag
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.maintenance import prune_gallery
+from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.thresholds.store import CalibrationStore
 

@@ -1,4 +1,4 @@
-"""Upkeep: compactions in the background, and versions that calibrations still need."""
+"""Maintenance: compactions in the background, and versions that calibrations still need."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage import seals
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries import maintenance as upkeep_module
+from vicinal.service.galleries import maintenance as maintenance_module
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.maintenance import Upkeep, prune_gallery
+from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.matcher.matcher import Matcher
 
 SOON = CompactionPolicy(least=2, share=0.001)
@@ -39,12 +40,12 @@ def remove(reader: GalleryReader, *numbers: int) -> Change:
 
 
 def test_a_gallery_is_compacted_when_it_is_due(reader: GalleryReader) -> None:
-    upkeep = Upkeep(SOON, RetentionPolicy())
+    maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0)
-    assert not upkeep.consider(reader)
+    assert not maintenance.consider(reader)
     remove(reader, 1)
-    assert upkeep.consider(reader)
-    upkeep.wait()
+    assert maintenance.consider(reader)
+    maintenance.wait()
     assert (reader.view().n_changes, len(reader.view())) == (0, 58)
 
 
@@ -52,12 +53,12 @@ def test_one_compaction_of_a_gallery_runs_at_a_time(
     reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on = threading.Event()
-    monkeypatch.setattr(upkeep_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
-    upkeep = Upkeep(SOON, RetentionPolicy())
+    monkeypatch.setattr(maintenance_module, "compact", lambda _reader, **_: going_on.wait(30) and None)
+    maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0, 1)
-    started = [upkeep.consider(reader), upkeep.consider(reader)]
+    started = [maintenance.consider(reader), maintenance.consider(reader)]
     going_on.set()
-    upkeep.wait()
+    maintenance.wait()
     assert started == [True, False]
 
 
@@ -67,12 +68,12 @@ def test_a_failure_is_logged_and_the_gallery_goes_on(
     def fail(_reader: GalleryReader, **_options: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(upkeep_module, "compact", fail)
-    upkeep = Upkeep(SOON, RetentionPolicy())
+    monkeypatch.setattr(maintenance_module, "compact", fail)
+    maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0, 1)
     with caplog.at_level(logging.ERROR):
-        upkeep.consider(reader)
-        upkeep.wait()
+        maintenance.consider(reader)
+        maintenance.wait()
     assert "disk full" in caplog.text
     assert len(reader.view()) == 58
 
@@ -80,14 +81,14 @@ def test_a_failure_is_logged_and_the_gallery_goes_on(
 def test_a_gallery_that_is_busy_is_left_for_later(
     reader: GalleryReader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    upkeep = Upkeep(SOON, RetentionPolicy())
+    maintenance = Maintenance(SOON, RetentionPolicy())
     remove(reader, 0, 1)
     with caplog.at_level(logging.INFO), Gallery(reader.gallery.path).compacting():
-        upkeep.consider(reader)
-        upkeep.wait()
+        maintenance.consider(reader)
+        maintenance.wait()
     assert "is not compacted now" in caplog.text
-    assert upkeep.consider(reader)
-    upkeep.wait()
+    assert maintenance.consider(reader)
+    maintenance.wait()
     assert reader.view().n_changes == 0
 
 
@@ -100,12 +101,12 @@ def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
     monkeypatch.setattr(retention, "READER_GRACE", timedelta(0))
     gallery = reader.gallery
     calibrate(gallery)
-    upkeep = Upkeep(SOON, NOTHING_OLD)
+    maintenance = Maintenance(SOON, NOTHING_OLD)
     first = gallery.active_version
     for numbers in ((0, 1), (2, 3)):
         remove(reader, *numbers)
-        upkeep.consider(reader)
-        upkeep.wait()
+        maintenance.consider(reader)
+        maintenance.wait()
     assert first not in gallery.versions()
     answer = Matcher(gallery, embedder).search(item_ids=["x_y/view 0.png"])[0]
     assert (answer.threshold.state, answer.version) == ("current", gallery.active_version)
@@ -132,10 +133,10 @@ def test_versions_of_a_damaged_calibration_are_left_alone(
     (reader.gallery.calibrations_path / f"{record}.json").write_text("{")
     with pytest.raises(ValueError, match="calibration"):
         prune_gallery(reader.gallery, NOTHING_OLD)
-    upkeep = Upkeep(SOON, NOTHING_OLD)
+    maintenance = Maintenance(SOON, NOTHING_OLD)
     remove(reader, 0, 1)
-    upkeep.consider(reader)
-    upkeep.wait()
+    maintenance.consider(reader)
+    maintenance.wait()
     assert len(reader.gallery.versions()) == 2
     assert "could not be compacted" in caplog.text
 
@@ -160,9 +161,9 @@ def test_files_are_read_in_full_once_after_the_start_of_the_machine(
 ) -> None:
     galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
     matcher = galleries.matcher("shoes")
-    galleries.upkeep.wait()
+    galleries.maintenance.wait()
     assert matcher.snapshot.is_checked
-    assert not galleries.upkeep.check(galleries.reader("shoes"), matcher.snapshot)
+    assert not galleries.maintenance.check(galleries.reader("shoes"), matcher.snapshot)
 
 
 def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
@@ -178,6 +179,6 @@ def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
     galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
     with caplog.at_level(logging.WARNING):
         assert not np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
-        galleries.upkeep.wait()
+        galleries.maintenance.wait()
     assert "embeddings.npy' is missing or damaged: it is made again" in caplog.text
     assert np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)

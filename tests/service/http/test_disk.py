@@ -74,15 +74,15 @@ def test_a_read_only_disk_refuses_changes_and_answers_searches(
 
 def test_a_compaction_that_finds_no_room_says_so(client: TestClient, disk: Path) -> None:
     client.delete(f"{SHOES}/items/plain/view 1.png")
-    upkeep = state_of(client.app).galleries.upkeep
+    maintenance = state_of(client.app).galleries.maintenance
     with full(disk, 0):
         assert client.post(f"{SHOES}/compaction").status_code == 202
-        upkeep.wait()
+        maintenance.wait()
         state = client.get(f"{SHOES}/compaction").json()
     assert (state["state"], state["n_changes"], state["version"]) == ("idle", 1, None)
     assert "No space left" in state["problem"]
     client.post(f"{SHOES}/compaction")
-    upkeep.wait()
+    maintenance.wait()
     state = client.get(f"{SHOES}/compaction").json()
     assert (state["n_changes"], state["problem"]) == (0, None)
     assert state["version"] == client.get(SHOES).json()["version"]

@@ -27,7 +27,7 @@ def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     app = create_app(make_settings(data_dir, max_image_bytes=300_000, max_batch=4))
     with TestClient(app) as opened:
         yield opened
-    state_of(app).galleries.upkeep.wait()
+    state_of(app).galleries.maintenance.wait()
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_enough_changes_are_compacted_in_the_background(
     before = client.get(SHOES).json()
     answers = [add(client, picture(50 + i), id=f"new {i}").status_code for i in range(4)]
     assert answers == [200] * 4
-    state_of(app).galleries.upkeep.wait()
+    state_of(app).galleries.maintenance.wait()
     after = client.get(SHOES).json()
     assert after["version"] > before["version"]
     assert after["n_items"] == 64

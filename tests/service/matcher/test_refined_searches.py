@@ -27,7 +27,7 @@ from vicinal.models.similarity import exact_similarities
 from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.galleries.maintenance import check_version
+from vicinal.service.galleries.versions import check_version
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.opened_refiner import refinement_plan
