@@ -5,8 +5,8 @@
   items.seals             what its files must look like
   versions/<v>/           snapshots derived from version v of it
   reports/<v>.json        what the index job found, or what was compacted
-  reports/<v>.comparisons/  what versions were compared with before they were activated
   calibrations/           kept by the calibrator
+  comparisons/            what variants were compared, kept by the service
   active.json             which version and which live changes of it are searched
   active.lock             held for the moment in which that is replaced
   writer.lock             held while the table is written

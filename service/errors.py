@@ -6,7 +6,7 @@ ServiceError
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
-├── ComparisonNotFoundError (LookupError)  a version was never compared with another
+├── ComparisonNotFoundError (LookupError)  there is no such comparison
 ├── ComparisonRecordError (ValueError)  a stored comparison is damaged
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
@@ -72,12 +72,12 @@ class CalibrationNotFoundError(ServiceError, LookupError):
 
 
 class ComparisonNotFoundError(ServiceError, LookupError):
-    """A version was never compared with another."""
+    """A gallery has no such comparison."""
 
-    def __init__(self, gallery: str, version: int) -> None:
-        super().__init__(
-            f"version {version} of gallery '{gallery}' was never compared with another: compare it first"
-        )
+    def __init__(self, gallery: str, comparison: str) -> None:
+        super().__init__(f"gallery '{gallery}' has no comparison '{comparison}'")
+        self.gallery = gallery
+        self.comparison = comparison
 
 
 class ComparisonRecordError(ServiceError, ValueError):

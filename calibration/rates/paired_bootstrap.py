@@ -1,139 +1,258 @@
-"""Paired bootstrap: how far the difference of two figures on the same queries can be trusted.
+"""Paired bootstrap: figures of several variants on the same queries, and how far a difference can be trusted.
 
-Both figures are measured on the same queries, so that what makes a query hard is in both and cancels.
-Labels are drawn with replacement, each with all of its queries, because the queries of one label are alike
-(Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8). The interval runs between
-the percentiles of the drawn differences. Labels in which both agree widen nothing, and with few labels a
-percentile interval is too short: `n_labels` says how many there were.
+A *figure* is a function of how often each label counts: called with ones it gives the figure as it was
+measured, with labels drawn with replacement what it could have been. Each label is drawn with all of its
+queries, because the queries of one label are alike (Davison and Hinkley, "Bootstrap Methods and their
+Application", 1997, section 3.8), and every figure sees the same draws, so that what makes a query hard is in
+both sides of a difference and cancels. Labels whose queries all have a mate, all have none, or both, are
+drawn apart, so that no draw lacks a kind. Labels in which two variants agree widen nothing, and with few
+labels the interval between percentiles is too short.
+
+Whoever takes the best of many variants takes their luck too. How much, shows a split: the best on one half of
+the labels is measured on the other half. Both halves are alike in the mean, so that a variant that was named
+beforehand loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
-from vicinal.calibration.trials import Codes
 
-__all__ = ["N_DRAWS", "PairedDifference", "paired_difference", "paired_variance_difference"]
+__all__ = [
+    "Figure",
+    "LabelDraws",
+    "Searches",
+    "SelectionSplit",
+    "mean_figure",
+    "paired_interval",
+    "variance_figure",
+]
 
-Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+Figure = Callable[[Floats], Floats]
 
-N_DRAWS = 2000
-# Drawn numbers of labels held at a time.
+# Drawn numbers of queries held at a time.
 _MOST_HELD = 2**22
 
 
-@dataclass(frozen=True)
-class PairedDifference:
-    """Two figures on the same queries.
-
-    Attributes:
-        old: The first figure.
-        new: The second.
-        low: Lower end of the interval of new - old.
-        high: Upper end.
-        n_labels: Labels that were drawn from.
-    """
-
-    old: float
-    new: float
-    low: float
-    high: float
-    n_labels: int
-
-    @property
-    def difference(self) -> float:
-        """What the second figure has more than the first."""
-        return self.new - self.old
-
-
-def paired_difference(
-    old: Floats,
-    new: Floats,
-    labels: Codes,
-    *,
-    n_draws: int = N_DRAWS,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> PairedDifference:
-    """Difference of two means over the same queries.
+def mean_figure(values: Floats, labels: Numbers) -> Figure:
+    """Mean over queries, such as a rate.
 
     Args:
-        old: (n,) figure of each query before, such as 1 for a hit.
-        new: (n,) the same after.
-        labels: (n,) number of each query's label.
-        n_draws: Draws of all labels.
-        seed: Seed of the draws.
-        confidence: Share of the drawn differences between the ends, in (0, 1).
-
-    Raises:
-        CalibrationError: There are no queries, their numbers differ, or the confidence is out of range.
+        values: (n,) value of each query, such as 1 for a hit.
+        labels: (n,) number of its label.
     """
-    if not len(labels) or not len(old) == len(new) == len(labels):
-        raise CalibrationError(
-            f"{len(old)} and {len(new)} figures for {len(labels)} labels: expected one of each a query"
-        )
-    _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    change = np.bincount(codes, weights=np.asarray(new, np.float64) - old)
-    drawn = np.concatenate(
-        [(times @ change) / (times @ counts) for times in _draws(len(counts), n_draws, seed)]
-    )
-    low, high = np.quantile(drawn, _tails(confidence))
-    return PairedDifference(float(np.mean(old)), float(np.mean(new)), float(low), float(high), len(counts))
+
+    def figure(times: Floats) -> Floats:
+        n_labels = times.shape[1]
+        sums = np.bincount(labels, weights=values, minlength=n_labels)
+        return np.asarray((times @ sums) / (times @ np.bincount(labels, minlength=n_labels)))
+
+    return figure
 
 
-def paired_variance_difference(
-    old: Floats, new: Floats, *, n_draws: int = N_DRAWS, seed: int = 0, confidence: float = 0.95
-) -> PairedDifference:
-    """Difference of two variances across the same labels, averaged over thresholds, as OPIS is.
-
-    Labels drawn twice make a drawn variance too small by (T - 1) / T in the mean; that is given back.
+def variance_figure(utilities: Floats, labels: Numbers) -> Figure:
+    """Variance across labels, averaged over thresholds, as OPIS is.
 
     Args:
-        old: (T, N) utility of each label at each threshold before.
-        new: (T, N) the same after; its thresholds may be others.
-        n_draws: Draws of all labels.
-        seed: Seed of the draws.
-        confidence: Share of the drawn differences between the ends, in (0, 1).
-
-    Raises:
-        CalibrationError: There are fewer than two labels, their numbers differ, or the confidence is out of
-            range.
+        utilities: (N, T) utility of each label at each threshold.
+        labels: (N,) number of each label.
     """
-    n = len(old)
-    if n < 2 or len(new) != n:
-        raise CalibrationError(f"utilities of {n} and {len(new)} labels: expected two or more, in both")
-    drawn = np.concatenate(
-        [_drawn_variance(times, new) - _drawn_variance(times, old) for times in _draws(n, n_draws, seed)]
-    )
-    low, high = np.quantile(drawn * (n / (n - 1)), _tails(confidence))
-    before, after = (float(one.var(axis=0).mean()) for one in (old, new))
-    return PairedDifference(before, after, float(low), float(high), n)
-
-
-def _drawn_variance(times: Counts, utilities: Floats) -> Floats:
-    """(B,) variance over drawn labels, averaged over thresholds."""
     # Around the mean of all labels, so that squares are small and nothing is lost in their difference.
     centered = utilities - utilities.mean(axis=0)
-    mean = times @ centered / len(utilities)
-    return np.asarray((times @ centered**2 / len(utilities) - mean**2).mean(axis=1))
+
+    def figure(times: Floats) -> Floats:
+        drawn = times[:, labels]
+        total = np.maximum(drawn.sum(axis=1, keepdims=True), 1.0)
+        return np.asarray((drawn @ centered**2 / total - (drawn @ centered / total) ** 2).mean(axis=1))
+
+    return figure
 
 
-def _draws(n_labels: int, n_draws: int, seed: int) -> Iterator[Counts]:
-    """How often each label is drawn, some draws at a time, (B, n_labels)."""
-    rng = np.random.default_rng(seed)
-    at_once = max(1, _MOST_HELD // n_labels)
-    for start in range(0, n_draws, at_once):
-        n = min(at_once, n_draws - start)
-        yield rng.multinomial(n_labels, np.full(n_labels, 1.0 / n_labels), size=n)
+@dataclass(frozen=True)
+class Searches:
+    """Scores of the searches of one variant; those to compare have the same queries in the same order.
+
+    Attributes:
+        mates: (M,) best score with a mate, of each query with one.
+        mate_labels: (M,) number of its label.
+        others: (W,) best score of each query without a mate.
+        other_labels: (W,) number of its label.
+    """
+
+    mates: Floats
+    mate_labels: Numbers
+    others: Floats
+    other_labels: Numbers
+
+    def fnir(self, threshold: float) -> Figure:
+        """Share of the queries with a mate of which none reaches a threshold."""
+        return mean_figure((self.mates < threshold).astype(np.float64), self.mate_labels)
+
+    def fpir(self, threshold: float) -> Figure:
+        """Share of the queries without a mate that get any match at a threshold."""
+        return mean_figure((self.others >= threshold).astype(np.float64), self.other_labels)
+
+    def error_when_held(self, held: Literal["fpir", "fnir"], limit: float) -> Figure:
+        """FNIR while an FPIR is held, or the other way round, with a threshold that is chosen in each draw.
+
+        Args:
+            held: The error that the target holds.
+            limit: Its highest rate, in [0, 1).
+        """
+
+        def figure(times: Floats) -> Floats:
+            mates, others = times[:, self.mate_labels], times[:, self.other_labels]
+            if held == "fpir":
+                return _error_when_held((self.others, others), (self.mates, mates), limit)
+            return _error_when_held((-self.mates, mates), (-self.others, others), limit)
+
+        return figure
+
+    def auroc(self, times: Floats) -> Floats:
+        """(B,) how often a query with a mate scores above one without, ties half, for drawn labels.
+
+        Args:
+            times: (B, L) how often each label counts.
+        """
+        mates, others = times[:, self.mate_labels], times[:, self.other_labels]
+        order = np.argsort(self.others, kind="stable")
+        below = np.concatenate([np.zeros((len(times), 1)), others[:, order].cumsum(axis=1)], axis=1)
+        ranked = self.others[order]
+        wins = below[:, np.searchsorted(ranked, self.mates, "left")]
+        wins = wins + below[:, np.searchsorted(ranked, self.mates, "right")]
+        return np.asarray((mates * wins).sum(axis=1) / (2 * mates.sum(axis=1) * others.sum(axis=1)))
 
 
-def _tails(confidence: float) -> list[float]:
-    if not 0.0 < confidence < 1.0:
-        raise CalibrationError(f"confidence is {confidence}, expected a share between 0 and 1")
-    return [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0]
+@dataclass(frozen=True)
+class SelectionSplit:
+    """What choosing the best of several variants promises too much.
+
+    Attributes:
+        promised: Error of the best on the labels that it was chosen on, mean over the splits.
+        shown: Its error on the other labels.
+        n_splits: Splits.
+    """
+
+    promised: float
+    shown: float
+    n_splits: int
+
+
+class LabelDraws:
+    """Labels drawn for figures of the same queries.
+
+    Args:
+        mate_labels: (M,) number of the label of each query with a mate.
+        other_labels: (W,) number of the label of each query without one.
+        seed: Seed of draws and splits.
+
+    Raises:
+        CalibrationError: There are no queries.
+    """
+
+    def __init__(self, mate_labels: Numbers, other_labels: Numbers, seed: int) -> None:
+        counted = np.concatenate([mate_labels, other_labels])
+        if not len(counted):
+            raise CalibrationError("there are no queries to compare by: give at least one with a label")
+        self.n_labels = int(counted.max()) + 1
+        has_mate, has_none = (
+            np.bincount(labels, minlength=self.n_labels) > 0 for labels in (mate_labels, other_labels)
+        )
+        kinds = (has_mate & has_none, has_mate & ~has_none, ~has_mate & has_none)
+        self._kinds = [np.flatnonzero(kind) for kind in kinds if kind.any()]
+        self._at_once = max(1, _MOST_HELD // max(len(counted), self.n_labels))
+        self._seed = seed
+
+    def measured(self, figures: Sequence[Figure]) -> Floats:
+        """(F,) the figures as they were measured."""
+        return self._values(figures, iter([np.ones((1, self.n_labels))]))[:, 0]
+
+    def drawn(self, figures: Sequence[Figure], n_draws: int = 2000) -> Floats:
+        """(F, B) the figures on labels drawn with replacement, the same for all.
+
+        Args:
+            figures: Of the same queries.
+            n_draws: Draws of all labels.
+        """
+        return self._values(figures, self._draws(n_draws))
+
+    def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
+        """What choosing the lowest of several errors promises too much; None with too few labels to split.
+
+        Args:
+            errors: One a variant; the first of equals is chosen.
+            n_splits: Random splits of the labels into halves.
+        """
+        if any(len(labels) < 2 for labels in self._kinds):
+            return None
+        first, second = (self._values(errors, self._halves(n_splits, half)) for half in (0, 1))
+        splits, chosen = np.arange(n_splits), first.argmin(axis=0)
+        return SelectionSplit(
+            float(first[chosen, splits].mean()), float(second[chosen, splits].mean()), n_splits
+        )
+
+    def _values(self, figures: Sequence[Figure], parts: Iterator[Floats]) -> Floats:
+        return np.concatenate([np.stack([figure(times) for figure in figures]) for times in parts], axis=1)
+
+    def _draws(self, n_draws: int) -> Iterator[Floats]:
+        rng = np.random.default_rng(self._seed)
+        for start in range(0, n_draws, self._at_once):
+            times = np.zeros((min(self._at_once, n_draws - start), self.n_labels))
+            for labels in self._kinds:
+                shares = np.full(len(labels), 1.0 / len(labels))
+                times[:, labels] = rng.multinomial(len(labels), shares, size=len(times))
+            yield times
+
+    def _halves(self, n_splits: int, half: int) -> Iterator[Floats]:
+        """One half of each split, some splits at a time: 1 for its labels, 0 for the others."""
+        rng = np.random.default_rng(self._seed)
+        for start in range(0, n_splits, self._at_once):
+            times = np.zeros((min(self._at_once, n_splits - start), self.n_labels))
+            for row in times:
+                for labels in self._kinds:
+                    # The odd label goes to either side.
+                    middle = (len(labels) + int(rng.integers(2))) // 2
+                    row[np.split(rng.permutation(labels), [middle])[half]] = 1.0
+            yield times
+
+
+def paired_interval(present: Floats, other: Floats) -> tuple[float, float]:
+    """95 % interval of other - present.
+
+    Args:
+        present: (B,) a figure of one variant on drawn labels.
+        other: (B,) the same of another on the same draws.
+    """
+    low, high = np.quantile(other - present, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _error_when_held(held: tuple[Floats, Floats], asked: tuple[Floats, Floats], limit: float) -> Floats:
+    """(B,) share of the asked that the lowest bar rejects which at most a share of the held passes.
+
+    A score passes when it is higher than the bar, which is one of the held scores.
+
+    Args:
+        held: (n,) scores and (B, n) weights.
+        asked: (m,) scores and (B, m) weights.
+        limit: Highest share of the held that may pass, in [0, 1).
+    """
+    distinct, inverse = np.unique(-held[0], return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(len(distinct)))
+    passing = np.add.reduceat(held[1][:, order], starts, axis=1).cumsum(axis=1)
+    # Weights are whole numbers, their shares of a total are not.
+    allowed = limit * passing[:, -1:] * (1 + 1e-12)
+    bars = -distinct[(passing > allowed).argmax(axis=1)]
+    ranked = np.argsort(asked[0], kind="stable")
+    rejected = np.concatenate([np.zeros((len(bars), 1)), asked[1][:, ranked].cumsum(axis=1)], axis=1)
+    places = np.searchsorted(asked[0][ranked], bars, side="right")
+    return np.asarray(rejected[np.arange(len(bars)), places] / rejected[:, -1])

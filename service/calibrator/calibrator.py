@@ -31,7 +31,7 @@ from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
 
-__all__ = ["Calibration", "Calibrator", "picture_comparison"]
+__all__ = ["Calibration", "Calibrator", "same_pictures_of"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -129,7 +129,7 @@ class Calibrator:
             seed=seed,
             refinement=refinement,
             groups=PhotoGroups.of(snapshot, group_by) if group_by else None,
-            same_pictures=picture_comparison(gallery, snapshot),
+            same_pictures=same_pictures_of(gallery, snapshot),
         )
 
     def leave_one_out(self) -> LabelledQueries:
@@ -303,7 +303,7 @@ class _Progress:
             self._before += n_queries
 
 
-def picture_comparison(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positions, Positions], Bools]:
+def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Positions, Positions], Bools]:
     """A function that tells which items at pairs of positions are almost the same picture.
 
     The stored thumbnails of 16 x 16 pixels are read when it is called: 768 bytes an item.

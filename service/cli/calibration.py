@@ -18,7 +18,6 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.cli.pipelines import compare_pipelines_of, use_pipeline
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import render_report
@@ -36,9 +35,6 @@ __all__ = ["app"]
 app = typer.Typer(
     help="List, show, report, try, activate and set the thresholds of a gallery.", no_args_is_help=True
 )
-
-app.command("compare-pipelines")(compare_pipelines_of)
-app.command("use-pipeline")(use_pipeline)
 
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]

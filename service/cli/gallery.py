@@ -17,7 +17,6 @@ from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.decoding import IMAGE_SUFFIXES
 from vicinal.service.cli import gallery_versions
 from vicinal.service.cli.console import console, errors, print_failures, print_json, progress_bar, say
-from vicinal.service.cli.gallery_compare import compare
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -36,7 +35,6 @@ app = typer.Typer(help="List, show, change, roll back and delete galleries.", no
 app.command("compact")(gallery_versions.compact_gallery)
 app.command("refine")(gallery_versions.refine)
 app.command("versions")(gallery_versions.versions)
-app.command("compare")(compare)
 app.command("activate")(gallery_versions.activate)
 app.command("check")(gallery_versions.check)
 

@@ -24,7 +24,7 @@ from vicinal.service.cli.options import (
     open_gallery,
     open_matcher,
 )
-from vicinal.service.comparisons.version_store import summary_of
+from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version, check_version, prune_gallery
 from vicinal.service.settings import Settings
@@ -87,9 +87,9 @@ def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: Js
     """Versions of a gallery, newest first, with what each takes on the disk."""
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     described = describe_versions(gallery)
-    summaries = {one.version: summary_of(gallery, one.version) for one in described}
+    summaries = ComparisonStore(gallery).summaries()
     if json_output:
-        print_json([{**asdict(one), "comparison": summaries[one.version]} for one in described])
+        print_json([{**asdict(one), "comparison": summaries.get(one.version)} for one in described])
         return
     table = Table("", "version", "made", "by", "items", "index", "files", "own rows", "comparison", box=None)
     for one in described:
@@ -102,7 +102,7 @@ def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: Js
             one.index or "",
             _size(one.derived_bytes),
             _size(one.own_table_bytes),
-            summaries[one.version] or "",
+            summaries.get(one.version, ""),
         )
     console.print(table)
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from vicinal.service.cli import (
     calibrate,
     calibration,
+    compare,
     demo,
     evaluate,
     gallery,
@@ -36,6 +37,8 @@ app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("explain")(search.explain)
 app.command("calibrate")(calibrate.calibrate)
+app.command("compare")(compare.compare)
+app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
 app.command("worker")(server.worker)

@@ -10,9 +10,8 @@ from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.jobs import JobKind
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
-from vicinal.service.tasks.pipeline_comparison_job import COMPARE_PIPELINES, PipelineComparisonJob
+from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
-from vicinal.service.tasks.version_comparison_job import COMPARE, CompareJob
 
 __all__ = ["JobKinds"]
 
@@ -22,8 +21,7 @@ class JobKinds:
     """One of each kind, over the same bundles."""
 
     calibrate: CalibrationJob
-    compare: CompareJob
-    compare_pipelines: PipelineComparisonJob
+    compare: ComparisonJob
     reindex: ReindexJob
 
     @classmethod
@@ -37,8 +35,7 @@ class JobKinds:
         announce = partial(announce_change, link)
         return cls(
             calibrate=CalibrationJob(bundles, announce),
-            compare=CompareJob(bundles),
-            compare_pipelines=PipelineComparisonJob(bundles, announce),
+            compare=ComparisonJob(bundles),
             reindex=ReindexJob(bundles, announce),
         )
 
@@ -47,6 +44,5 @@ class JobKinds:
         return {
             CALIBRATE: self.calibrate,
             COMPARE: self.compare,
-            COMPARE_PIPELINES: self.compare_pipelines,
             REINDEX: self.reindex,
         }

@@ -16,6 +16,7 @@ from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.calibrator.queries import (
     QueryReading,
+    Refuse,
     read_queries,
     require_labels,
 )
@@ -146,6 +147,19 @@ class QueryUploads:
                 (folder / name).write_bytes(image)
                 rows.writerow([name, label])
 
+    def source(self, job: Job, request: QueryRequest) -> tuple[Path, Refuse | None] | None:
+        """Where the queries of a job are, and what of them must not be read; None where there are none.
+
+        Raises:
+            RequestError: They lie elsewhere.
+        """
+        if request.is_upload:
+            folder = self._folder(job)
+            return next((path for path in folder.glob("queries.*")), folder), None
+        if request.queries is None:
+            return None
+        return self.sources.path(request.queries), self.sources.refusal
+
     def read(
         self,
         job: Job,
@@ -161,14 +175,10 @@ class QueryUploads:
             CalibrationError: A query has no label.
             SourceError: The source is gone.
         """
-        refuse = None
-        if request.is_upload:
-            folder = self._folder(job)
-            source = next((path for path in folder.glob("queries.*")), folder)
-        elif request.queries is not None:
-            source, refuse = self.sources.path(request.queries), self.sources.refusal
-        else:
+        found = self.source(job, request)
+        if found is None:
             return None
+        source, refuse = found
         return read_queries(
             source,
             matcher.embedder,

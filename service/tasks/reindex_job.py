@@ -19,15 +19,15 @@ from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.sources import read_source
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
-from vicinal.service.comparisons.version_comparison import ComparisonPlan
-from vicinal.service.comparisons.version_record import ActivationConditions, ComparisonOptions
+from vicinal.service.comparisons.comparison import ComparisonPlan
+from vicinal.service.comparisons.record import ActivationConditions, ComparisonOptions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
+from vicinal.service.tasks.comparison_job import check_sources, comparison_fields, run_comparison
 from vicinal.service.tasks.readable_sources import JobSources
-from vicinal.service.tasks.version_comparison_job import comparison_fields, run_comparison
 
 __all__ = ["REINDEX", "ReindexJob", "ReindexRequest"]
 
@@ -113,8 +113,7 @@ class ReindexJob:
             Gallery.open(self.settings.galleries_path / gallery)
         if request.source is not None:
             self.sources.check(request.source)
-        if request.comparison.queries is not None:
-            self.sources.check(request.comparison.queries)
+        check_sources(self.sources, request.comparison)
         try:
             check_factory(request.index, self.bundles.named(request.bundle).bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
@@ -129,8 +128,9 @@ class ReindexJob:
             result, compared = index_job.run(), {}
             # The first version of a gallery has nothing to be compared with.
             if not index_job.plan.activate and gallery.active_version is not None:
-                plan = ComparisonPlan(gallery, self.bundles, request.comparison, request.activate_if)
-                made = run_comparison(context, plan, result.version, self.sources)
+                asked = ComparisonRequest(**request.comparison.model_dump(), versions=(result.version,))
+                plan = ComparisonPlan(gallery, self.bundles, asked, request.activate_if)
+                made = run_comparison(context, plan, self.sources)
                 compared = comparison_fields(made)
                 if made.decision is not None:
                     compared["decision"] = made.decision.model_dump(mode="json")

@@ -22,7 +22,6 @@ from vicinal.service.http.request_bodies import (
     json_body,
     validated,
 )
-from vicinal.service.http.routes.pipelines import router as pipelines_router
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
@@ -44,8 +43,6 @@ from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"])
-# Before the routes of single calibrations, whose ids are free.
-router.include_router(pipelines_router)
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000

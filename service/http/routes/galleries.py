@@ -11,7 +11,7 @@ from vicinal.indexer.errors import BundleMismatchError, IndexerError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
-from vicinal.service.comparisons.version_store import summary_of
+from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
@@ -55,8 +55,9 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     opened = state.galleries.gallery(gallery)
     bodies = [VersionBody.model_validate(one) for one in describe_versions(opened)]
+    lines = ComparisonStore(opened).summaries()
     return VersionListBody(
-        versions=[one.model_copy(update={"comparison": summary_of(opened, one.version)}) for one in bodies]
+        versions=[one.model_copy(update={"comparison": lines.get(one.version)}) for one in bodies]
     )
 
 

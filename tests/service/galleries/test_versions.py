@@ -34,7 +34,7 @@ def old(matcher: Matcher) -> CalibrationRecord:
 
 
 @pytest.fixture
-def candidate(gallery: Gallery, old: CalibrationRecord) -> int:
+def waiting(gallery: Gallery, old: CalibrationRecord) -> int:
     """Another version with the same rows, which waits."""
     graph = gallery.snapshot()
     rows = gallery.table.columns(gallery.activation.revision, ["id"])
@@ -48,12 +48,12 @@ def candidate(gallery: Gallery, old: CalibrationRecord) -> int:
 
 
 @pytest.fixture
-def prepared(gallery: Gallery, candidate: int, old: CalibrationRecord) -> CalibrationRecord:
-    """A record that is the candidate's own."""
+def prepared(gallery: Gallery, waiting: int, old: CalibrationRecord) -> CalibrationRecord:
+    """A record that is the waiting version's own."""
     store = CalibrationStore(gallery.calibrations_path)
-    record = old.model_copy(update={"id": "own", "threshold": 0.75, "version": candidate})
+    record = old.model_copy(update={"id": "own", "threshold": 0.75, "version": waiting})
     kept = store.add(record, activate=False)
-    store.prepare(kept, candidate)
+    store.prepare(kept, waiting)
     return kept
 
 
@@ -64,31 +64,31 @@ def test_what_is_prepared_decides_nothing_yet(
 
 
 def test_a_version_and_its_calibration_come_into_force_together(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
     before = open_matcher()
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     assert open_matcher().threshold().value == 0.75
     # A request that began before keeps the old version with the old threshold.
     assert before.threshold().value == 0.5
 
 
 def test_a_roll_back_brings_back_version_and_calibration(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
     old_version = gallery.active_version
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     gallery.pointer.activate(old_version)
     assert open_matcher().threshold().value == 0.5
-    gallery.pointer.activate(candidate)
+    gallery.pointer.activate(waiting)
     assert open_matcher().threshold().value == 0.75
 
 
 def test_a_threshold_set_meanwhile_belongs_to_the_version(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
     old_version = gallery.active_version
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     matcher = open_matcher()
     matcher.thresholds.set_by_hand(matcher.pipeline, 0.9)
     assert open_matcher().threshold().value == 0.9
@@ -98,9 +98,9 @@ def test_a_threshold_set_meanwhile_belongs_to_the_version(
 
 
 def test_live_changes_and_compactions_keep_the_calibration(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     reader = GalleryReader(gallery)
     remove_items(reader, ["plain/view 1.png"])
     assert open_matcher().threshold().value == 0.75
@@ -110,23 +110,23 @@ def test_live_changes_and_compactions_keep_the_calibration(
 
 
 def test_a_new_version_goes_on_with_what_is_in_force(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
     first = gallery.active_version
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     gallery.forget({first})
     reader = GalleryReader(gallery)
     remove_items(reader, ["plain/view 1.png"])
     later = compact(reader).version
-    gallery.pointer.activate(candidate, as_built=True)
+    gallery.pointer.activate(waiting, as_built=True)
     gallery.pointer.activate(later)
     assert open_matcher().threshold().calibration == prepared.id
 
 
 def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     store = open_matcher().calibrations
     assert store.activation("rerank=off") is None
     store.activations.activate("rerank=off", "general")
@@ -135,33 +135,33 @@ def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
 
 
 def test_an_own_calibration_alone_has_nothing_before_it(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     matcher = open_matcher()
     with pytest.raises(RequestError, match="before the present one"):
         matcher.calibrations.roll_back(matcher.pipeline)
 
 
 def test_versions_that_prepared_calibrations_need_keep_their_rows(
-    gallery: Gallery, candidate: int, prepared: CalibrationRecord, matcher: Matcher
+    gallery: Gallery, waiting: int, prepared: CalibrationRecord, matcher: Matcher
 ) -> None:
-    gallery.pointer.activate(candidate, calibrated_as=candidate)
+    gallery.pointer.activate(waiting, calibrated_as=waiting)
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
-    assert gallery.n_common(candidate, candidate) == (59, 59)
+    assert gallery.n_common(waiting, waiting) == (59, 59)
 
 
 def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
-    gallery: Gallery, candidate: int, prepared: CalibrationRecord
+    gallery: Gallery, waiting: int, prepared: CalibrationRecord
 ) -> None:
     store = CalibrationStore(gallery.calibrations_path)
-    kept = {record.id for record in store.in_use({candidate})}
+    kept = {record.id for record in store.in_use({waiting})}
     assert kept == {store.activation(prepared.pipeline.key).calibration, prepared.id}
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
-    assert version_tag(candidate) in gallery.table.kept()
-    gallery.forget({candidate})
+    assert version_tag(waiting) in gallery.table.kept()
+    gallery.forget({waiting})
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
-    assert version_tag(candidate) not in gallery.table.kept()
+    assert version_tag(waiting) not in gallery.table.kept()
 
 
 def test_a_pointer_of_an_earlier_release_uses_the_gallery_s_calibrations(

@@ -1,4 +1,4 @@
-"""Comparisons over HTTP: blue and green with two bundles, from the re-index to the roll back."""
+"""Comparisons over HTTP: versions with two bundles from the re-index to the roll back, and pipelines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
 SHOES = "/v1/galleries/shoes"
 ADMIN = "/v1/admin/galleries/shoes"
+COMPARISONS = f"{ADMIN}/comparisons"
 REINDEX = f"{ADMIN}/reindex"
+WAITING = {"bundle": "other", "source": "photos", "activate": "manual"}
 GENEROUS = {"hit_rate_drop_at_most": 0.2, "fnir_rise_at_most": 0.3, "flipped_at_most": 0.5}
+OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
+PIPELINES = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
 
 
 @pytest.fixture
@@ -84,22 +89,23 @@ def search(client: TestClient, picture: Any) -> dict[str, Any]:
     return answer.json()
 
 
-def test_a_candidate_is_compared_activated_and_rolled_back(
+def test_a_version_is_compared_activated_and_rolled_back(
     client: TestClient, worker: None, picture: Any, shoes: Gallery
 ) -> None:
     """Never an answer that joins the version of one bundle with the threshold of the other."""
     first, before = shoes.active_version, search(client, picture)
-    job = finished(client, REINDEX, {"bundle": "other", "source": "photos", "activate": "manual"})
+    job = finished(client, REINDEX, WAITING)
     assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, False)
     version = job["result"]["version"]
     assert search(client, picture)["candidates"] == before["candidates"]
     assert search(client, picture)["threshold"]["calibration"] == before["threshold"]["calibration"]
-    comparison = client.get(f"{ADMIN}/versions/{version}/comparison").json()
-    assert (comparison["id"], comparison["items"]["both"]) == (job["id"], 60)
-    assert (comparison["left_out"], comparison["decision"]) == ({}, None)
+    comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
+    new = comparison["variants"][1]
+    assert (comparison["id"], comparison["items"][str(version)]["both"]) == (job["id"], 60)
+    assert (new["left_out"], comparison["decision"]) == ({}, None)
     assert client.post(f"{SHOES}/versions/{version}/activate").status_code == 200
     after = search(client, picture)
-    assert (after["bundle"], after["threshold"]["calibration"]) == (comparison["new"]["bundle"], job["id"])
+    assert (after["bundle"], after["threshold"]["calibration"]) == (new["bundle"], new["calibration"]["id"])
     assert (after["threshold"]["state"], after["threshold"]["target"]) == ("current", "FPIR 5 %")
     assert client.post(f"{SHOES}/versions/{first}/activate").status_code == 200
     back = search(client, picture)
@@ -107,21 +113,21 @@ def test_a_candidate_is_compared_activated_and_rolled_back(
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
 
 
-def test_a_candidate_that_holds_the_conditions_is_activated_with_its_calibration(
+def test_a_version_that_holds_the_conditions_is_activated_with_its_calibration(
     client: TestClient, worker: None, picture: Any
 ) -> None:
     conditions = {**GENEROUS, "needs_calibration": True}
-    body = {"bundle": "other", "source": "photos", "activate_if": conditions}
-    job = finished(client, REINDEX, body)
+    job = finished(client, REINDEX, {"bundle": "other", "source": "photos", "activate_if": conditions})
     assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
     assert job["result"]["decision"]["reason"].startswith("activated: ")
     answer = search(client, picture)
-    assert (answer["version"], answer["threshold"]["calibration"]) == (job["result"]["version"], job["id"])
-    kept = client.get(f"{ADMIN}/versions/{answer['version']}/comparison").json()
+    kept = client.get(f"{COMPARISONS}/{job['id']}").json()
+    assert answer["version"] == job["result"]["version"]
+    assert answer["threshold"]["calibration"] == kept["variants"][1]["calibration"]["id"]
     assert kept["decision"] == job["result"]["decision"]
 
 
-def test_a_candidate_that_holds_them_not_waits_with_the_reason(
+def test_a_version_that_holds_them_not_waits_with_the_reason(
     client: TestClient, worker: None, shoes: Gallery
 ) -> None:
     first = shoes.active_version
@@ -149,65 +155,66 @@ def test_live_changes_made_during_the_comparison_are_kept(
     monkeypatch.setattr(module, "run_comparison", changing)
     job = finished(client, REINDEX, {"activate_if": {**GENEROUS, "needs_calibration": True}})
     assert (job["problem"], job["result"]["is_active"], job["result"]["n_items"]) == (None, True, 59)
-    compared = client.get(f"{ADMIN}/versions/{job['result']['version']}/comparison")
-    assert compared.status_code == 404
+    (compared,) = job["result"]["summaries"]
+    assert int(compared) != job["result"]["version"]
     body = client.get(SHOES).json()
-    assert (body["n_items"], body["calibration"]["id"]) == (59, job["id"])
+    assert (body["n_items"], body["calibration"]["id"]) == (59, f"{job['id']}-1")
 
 
 def test_a_version_is_compared_on_its_own_with_pictures_and_another_target(
     client: TestClient, worker: None, shoes: Gallery
 ) -> None:
-    job = finished(client, REINDEX, {"bundle": "other", "source": "photos", "activate": "manual"})
-    path = f"{ADMIN}/versions/{job['result']['version']}"
-    body = {"queries": "photos", "target": "fnir=20%", "max_queries": 20}
-    second = finished(client, f"{path}/compare", body)
+    job = finished(client, REINDEX, WAITING)
+    version = job["result"]["version"]
+    body = {"versions": [version], "pictures": "photos", "target": "fnir=20%", "max_queries": 20}
+    second = finished(client, COMPARISONS, body)
     assert (second["state"], second["problem"]) == ("succeeded", None)
-    comparison = client.get(f"{path}/comparison").json()
-    assert (comparison["id"], comparison["n_sampled"]) == (second["id"], 20)
-    assert comparison["query_flips"]["n"] == 60
-    assert comparison["calibration"]["target"] == "FNIR 20 %"
+    comparison = client.get(f"{COMPARISONS}/{second['id']}").json()
+    assert (comparison["id"], comparison["n_queries"]) == (second["id"], 20)
+    new = comparison["variants"][1]
+    assert new["flips"]["pictures"]["n"] == 60
+    assert new["calibration"]["target"] == {"rate": "fnir", "value": 0.2}
     # Both are kept.
-    assert list(shoes.reports.comparisons(job["result"]["version"])) == [job["id"], second["id"]]
+    assert [one["id"] for one in client.get(COMPARISONS).json()] == [second["id"], job["id"]]
 
 
 def test_versions_tell_their_comparison_in_one_line(client: TestClient, worker: None) -> None:
-    job = finished(client, REINDEX, {"bundle": "other", "source": "photos", "activate": "manual"})
+    job = finished(client, REINDEX, WAITING)
     new, old = client.get(f"{SHOES}/versions").json()["versions"]
     assert old["comparison"] is None
-    assert new["comparison"] == job["result"]["summary"]
+    assert new["comparison"] == job["result"]["summaries"][str(new["version"])]
     assert new["comparison"].startswith(f"against {old['version']}, R@1 ")
 
 
-def test_what_was_never_compared_is_not_found(client: TestClient, shoes: Gallery) -> None:
-    answer = client.get(f"{ADMIN}/versions/{shoes.active_version}/comparison")
+def test_what_was_never_compared_is_not_found(client: TestClient) -> None:
+    answer = client.get(f"{COMPARISONS}/none")
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (404, "comparison-not-found")
-    answer = client.get(f"{ADMIN}/versions/999/comparison")
+    answer = client.post(COMPARISONS, json={"versions": [999]})
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (404, "version-not-found")
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
+    "body",
     [
-        ({"target": "fpir"}, 422),
-        ({"max_queries": 0}, 422),
-        ({"queries": "../data"}, 422),
-        ({"color": 1}, 422),
+        {"target": "fpir"},
+        {"max_queries": 0},
+        {"queries": "../data"},
+        {"pictures": "../data"},
+        {"color": 1},
+        {"pipelines": {"k": [1]}},
+        {"pipelines": {"rerank": ["contextual"], "k": [8], "beta": [0.1]}},
+        {"embeddings": [[1.0]]},
+        {"queries": "photos", "embeddings": [[1.0]], "labels": ["a"]},
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    client: TestClient, shoes: Gallery, body: dict[str, Any], status: int
-) -> None:
-    path = f"{ADMIN}/versions/{shoes.active_version}/compare"
-    assert client.post(path, json=body).status_code == status
+def test_options_that_make_no_sense_are_refused(client: TestClient, body: dict[str, Any]) -> None:
+    assert client.post(COMPARISONS, json=body).status_code == 422
     assert client.get("/v1/jobs").json() == {"jobs": []}
 
 
-def test_the_active_version_is_not_compared_with_itself(
-    client: TestClient, worker: None, shoes: Gallery
-) -> None:
-    job = finished(client, f"{ADMIN}/versions/{shoes.active_version}/compare", {})
-    assert (job["state"], "is the active one" in job["problem"]) == ("failed", True)
+def test_the_active_version_is_not_compared_with_itself(client: TestClient, shoes: Gallery) -> None:
+    refused = client.post(COMPARISONS, json={"versions": [shoes.active_version]})
+    assert (refused.status_code, "is the active one" in refused.json()["detail"]) == (422, True)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +224,7 @@ def test_the_active_version_is_not_compared_with_itself(
         {"activate_if": {"flipped_at_most": 2}},
         {"activate_if": {"map_drop": 0.1}},
         {"activate_if": GENEROUS, "activate": "manual"},
+        {"comparison": {"versions": [1]}},
     ],
 )
 def test_conditions_that_cannot_decide_are_refused(client: TestClient, body: dict[str, Any]) -> None:
@@ -228,7 +236,7 @@ def test_a_new_gallery_has_nothing_to_hold_conditions_against(client: TestClient
     assert client.post("/v1/admin/galleries/hats/reindex", json=body).status_code == 404
 
 
-@pytest.mark.parametrize(("method", "path"), [("post", "compare"), ("get", "comparison")])
+@pytest.mark.parametrize(("method", "path"), [("post", ""), ("get", ""), ("get", "/some")])
 def test_comparisons_are_the_administrators(
     settings: Settings, make_settings: MakeSettings, method: str, path: str
 ) -> None:
@@ -236,4 +244,55 @@ def test_comparisons_are_the_administrators(
     client = TestClient(
         create_app(make_settings(settings.data_dir, api_keys=keys)), headers={"X-API-Key": "writer"}
     )
-    assert getattr(client, method)(f"{ADMIN}/versions/1/{path}").status_code == 403
+    assert getattr(client, method)(f"{COMPARISONS}{path}").status_code == 403
+
+
+def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None]:
+    answer = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png", **options}).json()
+    return answer["pipeline"], answer["pipeline_source"], answer["threshold"]["value"]
+
+
+def test_a_pipeline_and_its_threshold_come_into_force_at_once(
+    client: TestClient, worker: None, shoes: Gallery
+) -> None:
+    before = searched(client)
+    job = finished(client, COMPARISONS, {"target": "fpir=20%", "pipelines": PIPELINES})
+    assert (job["state"], job["problem"]) == ("succeeded", None)
+    comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
+    assert comparison["recommended"] == job["result"]["recommended"]
+    assert searched(client) == before
+    url = f"{COMPARISONS}/{job['id']}/activate"
+    assert client.post(url, json={"variant": 7}).status_code == 422
+    variants = comparison["variants"]
+    number = next(i for i, one in enumerate(variants) if one["pipeline"]["rerank"]["k"] == 4)
+    activated = client.post(url, json={"variant": number}).json()
+    record = variants[number]["calibration"]
+    assert (activated["pipeline"], activated["threshold"]) == (FOUR.key, record["threshold"])
+    assert (activated["calibration"], activated["version"]) == (record["id"], shoes.active_version)
+    assert searched(client) == (FOUR.key, "comparison", record["threshold"])
+    assert searched(client, rerank="off") == (OFF.key, "request", None)
+    (ready,) = client.get("/readyz").json()["galleries"]
+    assert [ready[name] for name in ("pipeline", "pipeline_source", "calibration")] == [
+        FOUR.key,
+        "comparison",
+        "current",
+    ]
+    assert client.get(f"{ADMIN}/calibrations/{record['id']}/report").status_code == 200
+    assert client.get(f"{ADMIN}/pipeline").json() == activated
+    assert client.delete(f"{ADMIN}/pipeline").json()["source"] == "settings"
+    assert searched(client) == before
+
+
+def test_queries_can_come_as_embeddings(client: TestClient, worker: None, shoes: Gallery) -> None:
+    snapshot = shoes.snapshot()
+    body = {
+        "target": "fpir=20%",
+        "pipelines": PIPELINES,
+        "embeddings": snapshot.embeddings.tolist(),
+        "labels": snapshot.labels.tolist(),
+    }
+    job = finished(client, COMPARISONS, body)
+    assert (job["state"], job["problem"]) == ("succeeded", None)
+    comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
+    assert comparison["variants"][1]["calibration"]["source"] == "queries"
+    assert not (shoes.calibrations_path / "uploads" / job["id"]).exists()

@@ -1,0 +1,203 @@
+"""`vicinal compare` and `vicinal use`: variants of a gallery on the same queries, and which is searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+from rich.table import Table
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.service.calibrator.record import new_calibration_id
+from vicinal.service.cli.console import console, print_json, progress_bar, say
+from vicinal.service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    JsonOption,
+    load_settings,
+    open_gallery,
+)
+from vicinal.service.comparisons.comparison import ComparisonPlan
+from vicinal.service.comparisons.comparison import compare as compare_variants
+from vicinal.service.comparisons.record import (
+    Comparison,
+    ComparisonRequest,
+    FigureName,
+    Flips,
+    Sample,
+    Variant,
+)
+from vicinal.service.comparisons.store import ComparisonStore, put_in_force
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.settings import Settings
+
+__all__ = ["compare", "use"]
+
+# Shares are told in percent, other figures as they are.
+_COLUMNS: dict[FigureName, str] = {
+    "error": "{asked} at target",
+    "fnir": "FNIR",
+    "hit_rate": "R@1",
+    "map_at_r": "MAP@R",
+    "auroc": "AUROC",
+    "opis": "OPIS",
+}
+_NO_SHARES = ("auroc", "opis")
+
+
+def compare(
+    gallery: GalleryOption,
+    versions: Annotated[
+        list[int] | None,
+        typer.Argument(help="Other versions. Default: other pipelines on the active version."),
+    ] = None,
+    pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What every variant has to hold; by default that of the threshold in force."),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Labelled queries: class subfolders or a manifest. Default: leave one out."),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Folder or manifest of any pictures: which decisions flip.")
+    ] = None,
+    group_by: Annotated[str | None, typer.Option(help="Metadata column of the visit or session.")] = None,
+    max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and of the draws.")] = 0,
+    activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
+    opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
+    request = ComparisonRequest.model_validate(
+        {
+            "versions": versions or (),
+            "pipelines": {} if pipelines else None,
+            "target": target,
+            "queries": queries and str(queries),
+            "pictures": pictures and str(pictures),
+            "group_by": group_by,
+            "max_queries": max_queries,
+            "seed": seed,
+        }
+    )
+    with progress_bar() as update:
+        plan = ComparisonPlan(opened, bundles, request, queries=queries, pictures=pictures, on_stage=update)
+        made = compare_variants(plan, new_calibration_id())
+    if activate:
+        put_in_force(opened, bundles, made)
+    if json_output:
+        print_json(made.model_dump(mode="json"))
+    else:
+        _print(made)
+
+
+def use(
+    gallery: GalleryOption,
+    comparison: Annotated[str | None, typer.Argument(help="Id of the comparison.")] = None,
+    variant: Annotated[int | None, typer.Option(help="Its number; the recommended one by default.")] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Let the settings choose the pipeline again.")
+    ] = False,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
+    if reset and comparison is not None:
+        raise RequestError("name a comparison or --reset, not both")
+    opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
+    if comparison is not None:
+        put_in_force(opened, bundles, ComparisonStore(opened).find(comparison), variant)
+    matcher = bundles.matcher(opened)
+    if reset:
+        matcher.pipeline_file.clear()
+    found, version = matcher.active_pipeline, matcher.snapshot.manifest.version
+    threshold = matcher.threshold(found.pipeline)
+    if json_output:
+        print_json(
+            {
+                "version": version,
+                "pipeline": found.pipeline.key,
+                "source": found.source,
+                "comparison": None if found.chosen is None else found.chosen.comparison,
+                "threshold": threshold.value,
+                "reason": found.reason,
+            }
+        )
+        return
+    value = "none" if threshold.value is None else f"{threshold.value:.4f}"
+    say(
+        f"Gallery {gallery} is searched in version {version} with '{found.pipeline.key}', by the "
+        f"{found.source}; threshold {value}"
+    )
+    if found.reason:
+        say(f"  note: {found.reason}")
+
+
+def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
+    return open_gallery(settings, gallery), ServedBundles(settings)
+
+
+def _print(made: Comparison) -> None:
+    names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
+    samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
+    titles = [_COLUMNS[name].format(asked=made.asked.upper()) for name in names]
+    flipped = [f"{sample} flipped" for sample in samples]
+    table = Table("", "version", "pipeline", "threshold", *titles, *flipped, box=None)
+    for number, one in enumerate(made.variants):
+        mark = "*" if number == made.recommended else ""
+        threshold = "none" if one.calibration is None else f"{one.calibration.threshold:.4f}"
+        cells = [_figure(one, name) for name in names] + [_flipped(one.flips.get(name)) for name in samples]
+        table.add_row(f"{number}{mark}", str(one.version), one.pipeline.key, threshold, *cells)
+    console.print(table)
+    asked = made.asked.upper()
+    say(
+        f"{made.n_queries:,} queries of {made.n_labels:,} labels; in brackets 95 % intervals, of figures for "
+        "the change from number 0"
+    )
+    for version, items in made.items.items():
+        say(
+            f"{items.both:,} items in both versions, {items.only_present:,} only in "
+            f"{made.variants[0].version}, {items.only_other:,} only in {version}"
+        )
+    say(f"* recommended: {made.reason}")
+    if made.optimism is not None:
+        say(
+            f"  chosen on half of the labels, the best promised {asked} "
+            f"{100 * made.optimism.promised:.3g} % and showed {100 * made.optimism.shown:.3g} % on the other "
+            f"(mean of {made.optimism.n_splits} splits)"
+        )
+    for number, one in enumerate(made.variants):
+        for what, reason in one.left_out.items():
+            say(f"  no {what} of {number}: {reason}")
+    for warning in made.warnings:
+        say(f"  note: {warning}")
+    say(f"  use one with `vicinal use -g {made.gallery} {made.id} --variant N`")
+
+
+def _figure(one: Variant, name: FigureName) -> str:
+    figure = one.figures.get(name)
+    if figure is None:
+        return ""
+    scale, digits, unit = (1.0, ".3g", "") if name in _NO_SHARES else (100.0, ".1f", " %")
+    text = f"{scale * figure.value:{digits}}{unit}"
+    if name == "opis" and one.opis_floor is not None:
+        text += f" (floor {one.opis_floor:.2g})"
+    if not figure.low and not figure.high:
+        return text
+    return f"{text} [{scale * (figure.low or 0.0):+{digits}} to {scale * (figure.high or 0.0):+{digits}}]"
+
+
+def _flipped(flips: Flips | None) -> str:
+    if flips is None:
+        return ""
+    share = flips.flipped
+    return f"{100 * share.rate:.1f} % [{100 * share.low:.1f} to {100 * share.high:.1f}]"

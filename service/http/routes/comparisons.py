@@ -1,0 +1,139 @@
+"""Comparisons of a gallery: compare variants, put one in force, and see which pipeline searches use."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.service.comparisons.record import Comparison, ComparisonRequest
+from vicinal.service.comparisons.store import ComparisonStore, put_in_force
+from vicinal.service.errors import RequestError
+from vicinal.service.http.state import StateDependency
+from vicinal.service.jobs import Job, new_job
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
+from vicinal.service.thresholds.decision import CalibrationState
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"])
+
+
+class ComparisonStart(ComparisonRequest):
+    """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
+
+    embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: list[str] | None = Field(None, description="Label of each embedding.")
+
+
+class VariantChoice(BaseModel):
+    """Which of the compared variants is put in force."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variant: int | None = Field(None, ge=0, description="Its number; the recommended one when null.")
+
+
+class ActivePipelineBody(BaseModel):
+    """What `auto` stands for in the searches of a gallery."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = Field(description="The version that is searched.")
+    pipeline: str
+    source: Literal["settings", "comparison"]
+    comparison: str | None = Field(description="The comparison that it comes from.")
+    calibration: str | None = Field(description="The calibration that decides its searches.")
+    since: datetime | None = Field(description="When it was put in force.")
+    threshold: float | None = Field(description="What decides its searches.")
+    state: CalibrationState
+    reason: str | None = Field(description="Why a pipeline that was chosen is not used.")
+
+
+@router.post("/comparisons", status_code=202)
+def start_comparison(
+    gallery: str,
+    start: ComparisonStart,
+    state: StateDependency,
+    response: Response,
+) -> Job:
+    """Try variants on the same queries, in a job whose id is that of the comparison.
+
+    Other versions also get calibrations of their own, which come into force when they are activated.
+    Another job on the gallery: 409, with its id as `job`.
+    """
+    if start.embeddings is not None and start.queries is not None:
+        raise RequestError("give queries or embeddings, not both")
+    if (start.embeddings is None) != (start.labels is None):
+        raise RequestError("embeddings and labels go together: give both")
+    opened, is_upload = state.galleries.gallery(gallery), start.embeddings is not None
+    comparing = state.kinds.compare
+    options = start.model_dump(exclude={"embeddings", "labels"})
+    request = ComparisonJobRequest.model_validate({**options, "is_upload": is_upload})
+    comparing.check(opened, request, start.labels)
+    job = new_job(COMPARE, opened.name, request.model_dump(mode="json"))
+    with ExitStack() as undo:
+        undo.callback(comparing.clean, job)
+        if start.embeddings is not None:
+            dim = state.galleries.matcher(gallery).snapshot.manifest.dim
+            comparing.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
+        created = state.jobs.create(job)
+        undo.pop_all()
+    response.headers["Location"] = f"/v1/jobs/{created.id}"
+    return created
+
+
+@router.get("/comparisons")
+def list_comparisons(gallery: str, state: StateDependency) -> list[Comparison]:
+    """All comparisons, newest first."""
+    return ComparisonStore(state.galleries.gallery(gallery)).history()
+
+
+@router.get("/comparisons/{comparison}")
+def get_comparison(gallery: str, comparison: str, state: StateDependency) -> Comparison:
+    """One comparison."""
+    return ComparisonStore(state.galleries.gallery(gallery)).find(comparison)
+
+
+@router.post("/comparisons/{comparison}/activate")
+def activate_variant(
+    gallery: str, comparison: str, body: VariantChoice, state: StateDependency
+) -> ActivePipelineBody:
+    """Use a compared variant and its threshold from the next search on."""
+    opened = state.galleries.gallery(gallery)
+    put_in_force(opened, state.galleries.bundles, ComparisonStore(opened).find(comparison), body.variant)
+    return _described(state.galleries.matcher(gallery))
+
+
+@router.get("/pipeline")
+def get_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
+    """What searches without further options are made with."""
+    return _described(state.galleries.matcher(gallery))
+
+
+@router.delete("/pipeline")
+def reset_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
+    """Let the settings of the service choose the pipeline again; its own threshold decides then."""
+    matcher = state.galleries.matcher(gallery)
+    matcher.pipeline_file.clear()
+    return _described(matcher)
+
+
+def _described(matcher: Matcher) -> ActivePipelineBody:
+    found = matcher.active_pipeline
+    threshold, chosen = matcher.threshold(found.pipeline), found.chosen
+    return ActivePipelineBody(
+        version=matcher.snapshot.manifest.version,
+        pipeline=found.pipeline.key,
+        source=found.source,
+        comparison=None if chosen is None else chosen.comparison,
+        calibration=threshold.calibration,
+        since=None if chosen is None else chosen.at,
+        threshold=threshold.value,
+        state=threshold.state,
+        reason=found.reason,
+    )

@@ -1,0 +1,129 @@
+"""Comparison job: tries variants of a gallery on the same queries, beside the searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.service.comparisons.comparison import ComparisonPlan, compare
+from vicinal.service.comparisons.record import Comparison, ComparisonOptions, ComparisonRequest
+from vicinal.service.comparisons.variants import open_variants
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobProgress
+from vicinal.service.tasks.query_uploads import QueryRequest, QueryUploads
+from vicinal.service.tasks.readable_sources import JobSources
+
+__all__ = [
+    "COMPARE",
+    "ComparisonJob",
+    "ComparisonJobRequest",
+    "check_sources",
+    "comparison_fields",
+    "run_comparison",
+]
+
+COMPARE = "compare"
+
+
+class ComparisonJobRequest(ComparisonRequest, QueryRequest):
+    """A comparison, and the labelled queries that it is made with."""
+
+
+class ComparisonJob:
+    """Compares variants; the comparison has the id of its job, and one that is kept is not made again.
+
+    Args:
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
+    """
+
+    def __init__(self, bundles: ServedBundles) -> None:
+        self.bundles = bundles
+        self.uploads = QueryUploads(bundles.settings)
+
+    def check(
+        self, gallery: Gallery, request: ComparisonJobRequest, labels: Sequence[str] | None = None
+    ) -> None:
+        """Refuse what cannot work before it waits in the queue.
+
+        Args:
+            gallery: The gallery.
+            request: What was asked for.
+            labels: Labels of queries that came with it.
+
+        Raises:
+            RequestError: Queries or pictures lie elsewhere, or there is nothing to compare with.
+            CalibrationError: Pipelines alone are compared, and nothing is labelled, or everything alike.
+            VersionNotFoundError: There is no such version.
+            RefineError: A bundle has no such refiner.
+            GalleryNotRefinedError: A version's items were never refined so.
+        """
+        open_variants(gallery, self.bundles, request)
+        check_sources(self.uploads.sources, request)
+        if not request.versions:
+            self.uploads.check(self.bundles.matcher(gallery), request, labels)
+
+    def run(self, context: JobContext) -> dict[str, Any]:
+        """Compare, and keep the comparison."""
+        request = ComparisonJobRequest.model_validate(context.request)
+        gallery = Gallery.open(self.bundles.settings.galleries_path / context.job.gallery)
+        asked = ComparisonRequest.model_validate(request.model_dump(exclude={"is_upload"}))
+        plan = ComparisonPlan(gallery, self.bundles, asked)
+        if request.is_upload and (upload := self.uploads.source(context.job, request)):
+            plan = replace(plan, queries=upload[0])
+        return comparison_fields(run_comparison(context, plan, self.uploads.sources))
+
+    def clean(self, job: Job) -> None:
+        """Remove uploaded queries."""
+        self.uploads.clean(job)
+
+
+def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSources) -> Comparison:
+    """Compare within a job, which is told how far it is.
+
+    Args:
+        context: The job; the comparison gets its id.
+        plan: What to compare; where its queries and pictures are is filled in.
+        sources: What the job may read.
+
+    Raises:
+        RequestError: The queries lie elsewhere, or there is nothing to compare with.
+        JobStoppedError: The job must stop here.
+    """
+    before = context.job.progress.model_dump(exclude={"rate", "seconds_left"})
+
+    def report(stage: str, done: int, total: int) -> None:
+        counts = before | {"stage": stage, "stage_done": done, "stage_total": total}
+        context.report(JobProgress.model_validate(counts))
+
+    queries, pictures = (
+        None if name is None else sources.path(name) for name in (plan.request.queries, plan.request.pictures)
+    )
+    # Uploads lie elsewhere, and name no other files.
+    refuse = None if queries is None and plan.queries is not None else sources.refusal
+    named = replace(plan, queries=queries or plan.queries, pictures=pictures, refuse=refuse, on_stage=report)
+    return compare(named, context.job.id)
+
+
+def check_sources(sources: JobSources, options: ComparisonOptions) -> None:
+    """Refuse queries and pictures that are no sources.
+
+    Raises:
+        RequestError: They lie elsewhere, or are of another kind.
+    """
+    if options.queries is not None:
+        sources.check(options.queries, also=(".npz",))
+    if options.pictures is not None:
+        sources.check(options.pictures)
+
+
+def comparison_fields(made: Comparison) -> dict[str, Any]:
+    """What the result of a job says of a comparison."""
+    return {
+        "comparison": made.id,
+        "recommended": made.recommended,
+        "reason": made.reason,
+        "summaries": made.summaries,
+    }
