@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.service.types import MakeSettings, Run
 from vicinal.calibration import Target
@@ -18,10 +20,11 @@ from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.curves import Utilities
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.http.app import create_app
+from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
-from vicinal.service.reports.page import render_report
+from vicinal.service.reports.page import render_explanation, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.reports.words import percent
 from vicinal.service.thresholds.drift import DriftState, read_drift
@@ -100,6 +103,12 @@ def with_labels(report: ReportBody, label: str, *, with_ids: bool = True) -> Rep
     return report.model_copy(update={"details": details, "record": record, "verdict": label, "reason": label})
 
 
+def explanation_of(name: str) -> Explanation:
+    neighbor = ExplainedNeighbor(name, name, 0.5, [1.0, 1.0], (0.1, 0.2))
+    way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
+    return Explanation("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3))
+
+
 def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(report, gallery)
     page = Page(text)
@@ -171,6 +180,13 @@ def test_whatever_a_label_holds_a_reader_of_the_page_gets_it_back(
     assert (hostile.tags, hostile.handlers) == (plain.tags, [])
     assert label in hostile.texts
     assert f"query: {label}" in hostile.alternatives
+
+
+@given(name=st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), min_size=1))
+def test_any_name_comes_back_as_it_was(name: str) -> None:
+    plain, page = (Page(render_explanation(explanation_of(one), title=one)) for one in ("shoe", name))
+    assert (page.tags, page.open) == (plain.tags, [])
+    assert {name, f"1 {name}", f"What the refiner does with {name}"} <= set(page.texts)
 
 
 def test_what_no_page_can_hold_is_replaced(report: ReportBody, gallery: Gallery) -> None:

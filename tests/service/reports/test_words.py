@@ -1,0 +1,72 @@
+"""Words: one name for a rate and one way to write a share, wherever they are said."""
+
+from __future__ import annotations
+
+import pytest
+
+from vicinal.service.calibrator.evidence import Grouping, RateEvidence
+from vicinal.service.reports.words import (
+    RATES,
+    drift_words,
+    grouping_words,
+    labels_behind,
+    percent,
+    rate_name,
+    span,
+)
+from vicinal.service.thresholds.drift import DriftState
+
+
+def evidence(n_labels: int, effective: float) -> RateEvidence:
+    return RateEvidence(
+        rate=0.05,
+        low=0.01,
+        high=0.2,
+        n_trials=60,
+        n_labels=n_labels,
+        effective_labels=effective,
+        leave_one_label_out=(0.04, 0.06),
+    )
+
+
+def test_shares_are_written_with_three_digits() -> None:
+    assert (percent(0.05), percent(0.000774), span(0.0, 1.0)) == ("5 %", "0.0774 %", "0 % to 100 %")
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"), [("fpir", "FPIR"), ("hit_rate_1", "R@1"), ("precision", "precision")]
+)
+def test_rates_have_one_name(rate: str, expected: str) -> None:
+    assert rate_name(rate) == expected
+
+
+def test_every_target_with_a_rate_has_words() -> None:
+    assert set(RATES) == {"far", "frr", "fpir", "fnir", "precision"}
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "effective", "expected"),
+    [(1, 1.0, "1 label"), (36, 35.0, "36 labels"), (36, 24.2, "36 labels (worth 24.2 of equal size)")],
+)
+def test_uneven_labels_are_told(n_labels: int, effective: float, expected: str) -> None:
+    assert labels_behind(evidence(n_labels, effective)) == expected
+
+
+def test_what_mixing_groups_would_promise_stands_beside_what_it_shows() -> None:
+    found = Grouping(
+        column="visit",
+        n_groups=20,
+        n_without_group=0,
+        ungrouped_threshold=0.5,
+        promised={"hit_rate_1": 1.0, "fnir": 0.1},
+        shown={"hit_rate_1": 0.7, "fnir": 0.4},
+    )
+    assert grouping_words(found) == (
+        "Photos of one visit were kept apart: 20 groups. A calibration that mixes them (threshold 0.5000) "
+        "promises FNIR 10 % but shows 40 %, R@1 100 % but shows 70 %"
+    )
+
+
+def test_unknown_drift_says_why() -> None:
+    found = DriftState(calibration="a", pipeline="p", since=None, level="unknown", reason="nobody searched")
+    assert drift_words(found) == "unknown: nobody searched"
