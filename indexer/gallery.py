@@ -39,7 +39,7 @@ from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path
 from vicinal.indexer.storage.item_table import ItemTable
-from vicinal.indexer.views.refined_snapshot import RefinementPlan, refined_folders, refinements
+from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from vicinal.models.similarity import FloatArray
 
@@ -283,7 +283,7 @@ class Gallery:
                 **table.identity(version),
             },
             # They follow from the same rows, whatever became of the other files.
-            kept=refined_folders(self.snapshot_path(version), whole=True),
+            kept=whole_refined_folders(self.snapshot_path(version)),
         )
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -125,7 +125,8 @@ def write_derived(
     arrays: Mapping[str, npt.NDArray[Any]],
     *,
     index: str,
-    manifest: Callable[[str, dict[str, FileSeal]], DerivedManifest],
+    kind: type[DerivedManifest],
+    fields: Mapping[str, Any],
 ) -> None:
     """Write arrays, graph and vector index into a folder, and the manifest of all that is in it.
 
@@ -136,15 +137,16 @@ def write_derived(
         graph: Neighbor graph of them.
         arrays: Further arrays by name.
         index: Factory string of the vector index, or `auto`.
-        manifest: Makes the manifest of the index's kind and the seals.
+        kind: Class of the manifest.
+        fields: Its fields but the index's kind and the seals.
     """
     for name, array in {**arrays, **dict(zip(_GRAPH, (graph.ids, graph.similarities), strict=True))}.items():
         np.save(folder / f"{name}.npy", array)
     vector_index = FaissIndex.build(embeddings, index)
     vector_index.save(folder / names[0])
     seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
-    text = manifest(vector_index.spec, seals).model_dump_json(indent=2) + "\n"
-    (folder / names[1]).write_text(text, encoding="utf-8")
+    manifest = kind(**fields, index=vector_index.spec, files=seals)
+    (folder / names[1]).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     for file in (*folder.iterdir(), folder):
         sync_path(file)
 

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.storage.seals import FileSeal
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,
@@ -43,10 +42,10 @@ __all__ = [
     "RefinedSnapshot",
     "RefinementPlan",
     "check_refined",
-    "refined_folders",
     "refined_names",
     "refinement_name",
     "refinements",
+    "whole_refined_folders",
     "write_refined",
 ]
 
@@ -182,16 +181,7 @@ def write_refined(
         on_progress=lambda done, total: on_progress("refine", done, total),
     )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)
-
-    def manifest(kind: str, seals: dict[str, FileSeal]) -> RefinedManifest:
-        return RefinedManifest(
-            refiner=refiner.fingerprint,
-            n_steps=n_steps,
-            n_neighbors=refiner.n_neighbors,
-            index=kind,
-            files=seals,
-        )
-
+    fields = {"refiner": refiner.fingerprint, "n_steps": n_steps, "n_neighbors": refiner.n_neighbors}
     with appearing(path) as staging:
         write_derived(
             staging,
@@ -200,7 +190,8 @@ def write_refined(
             build_neighbor_graph(embeddings),
             {"refined": embeddings},
             index=snapshot.manifest.index,
-            manifest=manifest,
+            kind=RefinedManifest,
+            fields=fields,
         )
     return RefinedSnapshot(_checked(path, whole=False), snapshot)
 
@@ -225,14 +216,9 @@ def check_refined(snapshot_path: Path) -> None:
         _checked(folder, whole=True)
 
 
-def refined_folders(snapshot_path: Path, *, whole: bool) -> list[Path]:
-    """Folders of a version's refined items whose files are, or are not, all as they were written.
-
-    Args:
-        snapshot_path: Folder of the version.
-        whole: Which of the two are asked for; every byte is read.
-    """
-    return [one for one in _refined_folders(snapshot_path) if _is_whole(one) == whole]
+def whole_refined_folders(snapshot_path: Path) -> list[Path]:
+    """Folders of a version's refined items whose files are all as they were written; every byte is read."""
+    return [one for one in _refined_folders(snapshot_path) if _is_whole(one)]
 
 
 def refinements(snapshot_path: Path) -> list[tuple[str, int]]:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.storage.seals import FileSeal, is_checked_since_boot, note_checked
+from vicinal.indexer.storage.seals import is_checked_since_boot, note_checked
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,
@@ -224,18 +224,6 @@ def write_snapshot(
 def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str, Any]) -> None:
     encodings = _encodings(rows)
     _write_items(staging / _ITEMS, rows.items)
-
-    def manifest(kind: str, seals: dict[str, FileSeal]) -> SnapshotManifest:
-        return SnapshotManifest(
-            **fields,
-            dim=rows.embeddings.shape[1],
-            n_items=len(rows.embeddings),
-            n_labels=pc.count_distinct(rows.items["label"]).as_py(),
-            index=kind,
-            encodings_k1=DEFAULT_K1,
-            files=seals,
-        )
-
     write_derived(
         staging,
         (_INDEX, _MANIFEST),
@@ -247,7 +235,14 @@ def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str
             **dict(zip(_ENCODINGS, (encodings.indptr, encodings.indices, encodings.values), strict=True)),
         },
         index=index,
-        manifest=manifest,
+        kind=SnapshotManifest,
+        fields={
+            **fields,
+            "dim": rows.embeddings.shape[1],
+            "n_items": len(rows.embeddings),
+            "n_labels": pc.count_distinct(rows.items["label"]).as_py(),
+            "encodings_k1": DEFAULT_K1,
+        },
     )
     note_checked(staging / _CHECKED)
 

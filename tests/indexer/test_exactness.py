@@ -255,4 +255,6 @@ def test_a_wrong_view_is_noticed(monkeypatch: pytest.MonkeyPatch, owner: type, n
     """Negative control."""
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
-        run_state_machine_as_test(ChangedGallery, settings=settings(THOROUGH, phases=(Phase.generate,)))
+        run_state_machine_as_test(
+            ChangedGallery, settings=settings(THOROUGH, phases=(Phase.generate,), max_examples=60)
+        )
