@@ -26,6 +26,7 @@ import numpy as np
 from tests.crash.children import RETENTION, metadata_of, run_command, run_writer
 from tests.crash.pictures import Pictures
 from tests.crash.steps import Held, State, Step, draw_step
+from tests.ports import free_port
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
@@ -35,7 +36,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.versions import check_version
-from vicinal.service.http.server import listen
 from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["CrashDriver", "CrashReport", "Killed", "LostError"]
@@ -204,7 +204,7 @@ class CrashDriver:
     def _live_server(self) -> None:
         """A server that also works on jobs, or leaves them to a worker that is killed first."""
         has_worker = self.rng.random() < 0.4
-        port = _free_port()
+        port = free_port()
         environment = {**self._environment(), "VICINAL_RUN_JOBS": str(not has_worker).lower()}
         words = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
         fuse = self._fuse("server")
@@ -535,11 +535,6 @@ def _kill_group(group: int) -> None:
     # Before it leads a group of its own.
     with suppress(ProcessLookupError):
         os.kill(group, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with listen("127.0.0.1", 0) as free:
-        return int(free.getsockname()[1])
 
 
 def _answers(client: httpx.Client, process: Any) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import redis
+
+from tests.ports import free_port
 
 __all__ = ["RedisServer"]
 
@@ -29,8 +30,7 @@ class RedisServer:
         if binary is None:
             pytest.skip("redis-server is not installed (apt-get install redis-server)")
         folder.mkdir(parents=True)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"redis://127.0.0.1:{port}/0"
         options = {"port": port, "bind": "127.0.0.1", "dir": folder, "appendonly": "yes", "save": ""}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -139,9 +140,14 @@ def test_interrupt_as_a_process_with_workers_is_one_line(recipe: Path, output: P
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
-    wait_until(lambda: (output / "checkpoint.pt").exists() or process.poll() is not None, every=0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    _, shown = process.communicate(timeout=300)
+    try:
+        wait_until(lambda: (output / "checkpoint.pt").exists() or process.poll() is not None, every=0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, shown = process.communicate(timeout=300)
+    finally:
+        # Its workers too, if it did not end as it should.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     lines = shown.strip().splitlines()
     assert process.returncode == 2
     assert lines[-1].startswith("vicinal: training stopped at step ")

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
@@ -31,8 +32,7 @@ def test_a_taken_port_is_refused_in_one_sentence() -> None:
 def test_a_stopped_server_ends_without_an_error(
     tmp_path: Path, tiny_bundle: ModelBundle, stop: signal.Signals
 ) -> None:
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "vicinal", "serve", "--port", str(port), "--data-dir", str(tmp_path)]
     server = subprocess.Popen(
         [*command, "--bundle", str(tiny_bundle.path)],
