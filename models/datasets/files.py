@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from PIL import Image
 from pydantic import BaseModel, ConfigDict
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.models.decoding import ImageSource, decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
-__all__ = ["Box", "ImageFolder", "LabelledFile", "ReadImage"]
+__all__ = ["Box", "BoxedFolder", "ImageFolder", "LabelledFile", "PartedFolder", "ReadImage"]
 
 Box = tuple[float, float, float, float]
 
@@ -103,6 +103,29 @@ class ImageFolder(BaseModel):
                     raise DatasetError(f"archive '{path}' cannot be read: {error}") from error
 
             yield read
+
+
+class PartedFolder(ImageFolder):
+    """A data set in a folder whose authors say what is for training.
+
+    Attributes:
+        split: The part.
+    """
+
+    split: Literal["train", "test"] = "train"
+
+
+class BoxedFolder(PartedFolder):
+    """A data set of two parts with two ways to divide it, and a box for each image.
+
+    Attributes:
+        split_by: `class` is the split of metric learning, the first half of the classes and the second;
+            `image` is the authors' own, in which both parts have every class.
+        crop: Cut each image to the authors' bounding box.
+    """
+
+    split_by: Literal["class", "image"] = "class"
+    crop: bool = False
 
 
 def _existing(root: Path, file: LabelledFile, origin: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vicinal.models.datasets.files import Box, ImageFolder, LabelledFile
+from vicinal.models.datasets.files import Box, BoxedFolder, LabelledFile
 from vicinal.models.errors import DatasetError, MissingPackageError
 
 __all__ = ["Cars196Config"]
@@ -32,20 +32,11 @@ class _Car:
     box: Box
 
 
-class Cars196Config(ImageFolder):
-    """Cars-196: `car_ims` with `cars_annos.mat`, or `cars_train` and `cars_test` with `devkit`.
-
-    Attributes:
-        split_by: `class` is the split of metric learning, classes 1 to 98 and 99 to 196; `image` is the
-            authors' own, in which both parts have every class.
-        crop: Cut each image to the authors' bounding box.
-    """
+class Cars196Config(BoxedFolder):
+    """Cars-196: `car_ims` with `cars_annos.mat`, or `cars_train` and `cars_test` with `devkit`."""
 
     origin: ClassVar[str] = "Cars-196 from https://ai.stanford.edu/~jkrause/cars/car_dataset.html"
     kind: Literal["cars196"]
-    split: Literal["train", "test"] = "train"
-    split_by: Literal["class", "image"] = "class"
-    crop: bool = False
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, in the order of the annotations; labels are such as `Acura TL Sedan 2012`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from vicinal.models.datasets.files import Box, ImageFolder, LabelledFile
+from vicinal.models.datasets.files import Box, BoxedFolder, LabelledFile
 from vicinal.models.datasets.layouts.annotations import Line, read_lines
 
 __all__ = ["Cub200Config"]
@@ -17,20 +17,11 @@ __all__ = ["Cub200Config"]
 _LAST_TRAINING_CLASS = 100
 
 
-class Cub200Config(ImageFolder):
-    """CUB-200-2011, 200 species of birds: the folder with `images.txt`.
-
-    Attributes:
-        split_by: `class` is the split of metric learning, classes 1 to 100 and 101 to 200; `image` is the
-            authors' own of `train_test_split.txt`, in which both parts have every class.
-        crop: Cut each image to the authors' bounding box.
-    """
+class Cub200Config(BoxedFolder):
+    """CUB-200-2011, 200 species of birds: the folder with `images.txt`."""
 
     origin: ClassVar[str] = "CUB-200-2011 from https://www.vision.caltech.edu/datasets/cub_200_2011/"
     kind: Literal["cub200"]
-    split: Literal["train", "test"] = "train"
-    split_by: Literal["class", "image"] = "class"
-    crop: bool = False
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, in the order of `images.txt`; labels are such as `001.Black_footed_Albatross`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
-from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.datasets.files import LabelledFile, PartedFolder
 from vicinal.models.datasets.layouts.annotations import Line, read_lines
 
 __all__ = ["InShopConfig"]
@@ -18,7 +18,7 @@ _COLUMNS = ("image_name", "item_id", "evaluation_status")
 _ROLES = {"train": ("train",), "test": ("query", "gallery")}
 
 
-class InShopConfig(ImageFolder):
+class InShopConfig(PartedFolder):
     """DeepFashion In-shop Clothes Retrieval: the folder with `Eval/list_eval_partition.txt`.
 
     `test` has the authors' roles `query` and `gallery`.
@@ -29,7 +29,6 @@ class InShopConfig(ImageFolder):
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html"
     )
     kind: Literal["in_shop"]
-    split: Literal["train", "test"] = "train"
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, in file order; labels are item ids, super-labels such as `WOMEN/Dresses`.

@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
-from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.datasets.files import LabelledFile, PartedFolder
 from vicinal.models.datasets.layouts.annotations import Line, read_lines
 
 __all__ = ["INaturalist2018Config"]
 
 
-class INaturalist2018Config(ImageFolder):
+class INaturalist2018Config(PartedFolder):
     """iNaturalist 2018: the folder with `train_val2018` and, for its split by class, the lists
     in `Inat_dataset_splits`.
     """
@@ -26,7 +26,6 @@ class INaturalist2018Config(ImageFolder):
         "its split by class from https://www.robots.ox.ac.uk/~vgg/research/smooth-ap/"
     )
     kind: Literal["inaturalist2018"]
-    split: Literal["train", "test"] = "train"
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, in file order; labels are such as `Aves/2761`, super-labels such as `Aves`.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
-from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.datasets.files import LabelledFile, PartedFolder
 from vicinal.models.errors import DatasetError
 
 __all__ = ["OmniglotConfig"]
@@ -20,7 +20,7 @@ __all__ = ["OmniglotConfig"]
 _PARTS = {"train": "images_background", "test": "images_evaluation"}
 
 
-class OmniglotConfig(ImageFolder):
+class OmniglotConfig(PartedFolder):
     """Omniglot: the folder with `images_background` and `images_evaluation`, unpacked or as zip archives.
 
     `train` is the background set, `test` the evaluation set.
@@ -28,7 +28,6 @@ class OmniglotConfig(ImageFolder):
 
     origin: ClassVar[str] = "Omniglot from https://github.com/brendenlake/omniglot"
     kind: Literal["omniglot"]
-    split: Literal["train", "test"] = "train"
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, by name; labels are such as `Greek/character05`, super-labels alphabets.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.datasets.files import LabelledFile, PartedFolder
 from vicinal.models.datasets.layouts.annotations import read_lines
 
 __all__ = ["StanfordOnlineProductsConfig"]
@@ -16,12 +16,11 @@ __all__ = ["StanfordOnlineProductsConfig"]
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 
 
-class StanfordOnlineProductsConfig(ImageFolder):
+class StanfordOnlineProductsConfig(PartedFolder):
     """Stanford Online Products: the folder with `Ebay_train.txt`."""
 
     origin: ClassVar[str] = "Stanford Online Products from https://cvgl.stanford.edu/projects/lifted_struct/"
     kind: Literal["sop"]
-    split: Literal["train", "test"] = "train"
 
     def rows(self) -> list[LabelledFile]:
         """Images of one part, in file order; labels are class ids, super-labels those of the categories.

@@ -12,13 +12,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from vicinal.models.datasets.files import ImageFolder, LabelledFile
+from vicinal.models.datasets.files import LabelledFile, PartedFolder
 from vicinal.models.datasets.layouts.annotations import read_lines
 
 __all__ = ["VehicleIdConfig"]
 
 
-class VehicleIdConfig(ImageFolder):
+class VehicleIdConfig(PartedFolder):
     """PKU VehicleID: the folder with `image` and `train_test_split`.
 
     Attributes:
@@ -29,7 +29,6 @@ class VehicleIdConfig(ImageFolder):
 
     origin: ClassVar[str] = "PKU VehicleID from https://www.pkuml.org/resources/pku-vehicleid.html"
     kind: Literal["vehicle_id"]
-    split: Literal["train", "test"] = "train"
     test_size: Literal[800, 1600, 2400, 3200, 6000, 13164] = 800
     gallery_seed: int | None = Field(None, ge=0)
 

@@ -13,10 +13,9 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.configs.file import models_of
 from vicinal.models.datasets import ImageListing, list_images, load_datasets
-from vicinal.models.datasets.files import ImageFolder
 from vicinal.models.datasets.layouts import DatasetConfig
-from vicinal.models.datasets.layouts.revisited import RevisitedConfig
 from vicinal.models.decoding import decode_image
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
@@ -74,8 +73,7 @@ def refusal(config: DatasetConfig) -> str:
 
 def test_every_layout_is_tried(layouts: set[str]) -> None:
     """Ground truth by query has tests of its own."""
-    authored = {one for one in ImageFolder.__subclasses__() if one.origin}
-    configs = authored - {RevisitedConfig}
+    configs = {one for one in models_of(DatasetConfig) if getattr(one, "origin", "")}
     kinds = {kind for config in configs for kind in get_args(config.model_fields["kind"].annotation)}
     assert {layout.removesuffix("_devkit") for layout in layouts} == kinds
 
