@@ -312,7 +312,11 @@ class _Trial:
         if not searched or searched[0] is not self.tried[0]:
             return None
         outcomes = [one.outcomes for one in searched if one.outcomes is not None]
-        compared = ComparedSearches(outcomes, self.labels, self.target, self.request.seed)
+        try:
+            compared = ComparedSearches(outcomes, self.labels, self.target, self.request.seed)
+        except CalibrationError as error:
+            self.tried[0].left_out["queries"] = str(error)
+            return None
         for one, figures in zip(searched, compared.figures(), strict=False):
             one.figures = figures
         if not compared.mates.any():
