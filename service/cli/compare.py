@@ -32,6 +32,7 @@ from vicinal.service.comparisons.record import (
 from vicinal.service.comparisons.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.reports.words import percent, rate_name, span
 from vicinal.service.settings import Settings
 
 __all__ = ["compare", "use"]
@@ -149,7 +150,8 @@ def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
 def _print(made: Comparison) -> None:
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
     samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
-    titles = [_COLUMNS[name].format(asked=made.asked.upper()) for name in names]
+    asked = rate_name(made.asked)
+    titles = [_COLUMNS[name].format(asked=asked) for name in names]
     flipped = [f"{sample} flipped" for sample in samples]
     table = Table("", "version", "pipeline", "threshold", *titles, *flipped, box=None)
     for number, one in enumerate(made.variants):
@@ -158,7 +160,6 @@ def _print(made: Comparison) -> None:
         cells = [_figure(one, name) for name in names] + [_flipped(one.flips.get(name)) for name in samples]
         table.add_row(f"{number}{mark}", str(one.version), one.pipeline.key, threshold, *cells)
     console.print(table)
-    asked = made.asked.upper()
     say(
         f"{made.n_queries:,} queries of {made.n_labels:,} labels; in brackets 95 % intervals, of figures for "
         "the change from number 0"
@@ -172,7 +173,7 @@ def _print(made: Comparison) -> None:
     if made.optimism is not None:
         say(
             f"  chosen on half of the labels, the best promised {asked} "
-            f"{100 * made.optimism.promised:.3g} % and showed {100 * made.optimism.shown:.3g} % on the other "
+            f"{percent(made.optimism.promised)} and showed {percent(made.optimism.shown)} on the other "
             f"(mean of {made.optimism.n_splits} splits)"
         )
     for number, one in enumerate(made.variants):
@@ -200,4 +201,4 @@ def _flipped(flips: Flips | None) -> str:
     if flips is None:
         return ""
     share = flips.flipped
-    return f"{100 * share.rate:.1f} % [{100 * share.low:.1f} to {100 * share.high:.1f}]"
+    return f"{percent(share.rate)} [{span(share.low, share.high)}]"
