@@ -126,5 +126,5 @@ def test_graph_reads_a_memory_map(tmp_path_factory: pytest.TempPathFactory) -> N
 def test_progress_counts_items_block_by_block() -> None:
     seen: list[tuple[int, int]] = []
     embeddings = normalize(np.random.default_rng(0).normal(size=(1100, 4)))
-    build_neighbor_graph(embeddings, 2, on_progress=lambda done, total: seen.append((done, total)))
+    build_neighbor_graph(embeddings, 2, on_progress=lambda _, done, total: seen.append((done, total)))
     assert seen == [(1024, 1100), (1100, 1100)]

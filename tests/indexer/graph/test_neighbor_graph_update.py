@@ -62,7 +62,7 @@ def test_progress_ends_with_all_items() -> None:
         build_neighbor_graph(before),
         np.arange(40),
         now,
-        on_progress=lambda done, total: seen.append((done, total)),
+        on_progress=lambda _, done, total: seen.append((done, total)),
     )
     assert seen[-1] == (45, 45)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
