@@ -13,9 +13,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Difference
-from vicinal.indexer.views.segment import Segment, SegmentBuilder
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS
-from vicinal.indexer.views.view import GalleryView, Patches
+from vicinal.indexer.views.view import GalleryView, Patches, Segment, SegmentBuilder
 
 __all__ = ["GalleryReader"]
 

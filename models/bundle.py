@@ -34,16 +34,12 @@ __all__ = [
 
 MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
-_CHUNK = 2**20
 
 
 def sha256_of(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in chunks."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def default_bundle_path() -> Path:

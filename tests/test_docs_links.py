@@ -1,4 +1,4 @@
-"""README and docs/*.md: every file that they link to or name is there."""
+"""README, ARCHITECTURE and docs/*.md: every file that they link to or name is there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(ROOT / "docs").glob("*.md"),
 ]
 FOLDERS = ("benchmarks", "calibration", "docs", "indexer", "models", "recipes", "refine", "service", "tests")
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 _NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+\.\w+)")
+# Inside of a folder that the page speaks of, a module is named by the end of its path.
+_MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
 
 
 def missing(text: str, folder: Path) -> Iterator[str]:
     """Links from the page's folder and names of files from the root of the repository that lead nowhere."""
+    modules = "".join(
+        f"/{path.relative_to(ROOT)}\n" for top in FOLDERS for path in (ROOT / top).rglob("*.py")
+    )
     yield from (link for link in _LINK.findall(text) if not (folder / link).exists())
     yield from (name for name in _NAMED.findall(text) if not (ROOT / name).exists())
+    yield from (name for name in _MODULE.findall(text) if f"/{name}\n" not in modules)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -31,5 +37,5 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 def test_a_name_that_leads_nowhere_is_noticed() -> None:
     """Negative control."""
-    text = "[a](docs/nowhere.md) [b](README.md) `service/nowhere.py` `service/settings.py` [c](https://x.org)"
-    assert list(missing(text, ROOT)) == ["docs/nowhere.md", "service/nowhere.py"]
+    text = "[a](docs/nowhere.md) [b](README.md) [c](https://x.org) `settings.py` `docs/gone.md` `gone.py`"
+    assert list(missing(text, ROOT)) == ["docs/nowhere.md", "docs/gone.md", "gone.py"]

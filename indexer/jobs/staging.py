@@ -29,8 +29,7 @@ from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
-from vicinal.indexer.storage.sealed_table import SealedTable
-from vicinal.indexer.storage.seals import FileSeal
+from vicinal.indexer.storage.seals import FileSeal, SealedTable
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Base", "Staging", "remove_leftovers"]

@@ -1,4 +1,4 @@
-"""Matrices as Arrow columns and back, and places in ascending arrays."""
+"""Matrices as Arrow columns and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["as_fixed_lists", "as_matrix", "places_of"]
+__all__ = ["as_fixed_lists", "as_matrix"]
 
 
 def as_fixed_lists(matrix: npt.NDArray[np.generic]) -> pa.FixedSizeListArray:
@@ -21,11 +21,3 @@ def as_matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     array = column.combine_chunks()
     width: int = array.type.list_size
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)
-
-
-def places_of(ascending: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where values stand in an ascending array, -1 where they do not; of the shape of the values."""
-    if not len(ascending):
-        return np.full(np.shape(values), -1, dtype=np.int64)
-    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.where(ascending[places] == values, places, -1)

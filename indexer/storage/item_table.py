@@ -30,7 +30,7 @@ from lance.optimize import Compaction, CompactionOptions
 from vicinal.indexer.errors import FilterError
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.storage.files import sync_path
-from vicinal.indexer.storage.sealed_table import SealedTable, reason_of
+from vicinal.indexer.storage.seals import SealedTable, reason_of
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Difference", "ItemTable", "Sequences"]

@@ -1,4 +1,5 @@
-"""Seals: what a file must look like, compared before Faiss, Arrow, Lance or numpy see a byte of it.
+"""Seals: what a file must look like, compared before Faiss, Arrow, Lance or numpy see a byte of it; and the
+Lance table whose files are sealed when they are committed and compared when they are read.
 
 Those trust the sizes and offsets that they read: a damaged one makes them read where there is nothing, and
 the process is gone. Lance keeps no checksums either: a bit that a disk has lost would come back as another
@@ -21,19 +22,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import lance
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.storage.files import storing, sync_path, write_atomically
-from vicinal.models.bundle import sha256_of
 
-__all__ = ["FileSeal", "TableSeals", "is_checked_since_boot", "note_checked"]
+__all__ = ["FileSeal", "SealedTable", "TableSeals", "is_checked_since_boot", "note_checked", "reason_of"]
 
 # A file up to this size is always read in full: a few milliseconds.
 _SMALL_BYTES = 4 * 2**20
@@ -42,6 +46,8 @@ _N_BLOCKS = 64
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A file that was written so recently could be written again without another time of change.
 _SETTLED_NANOSECONDS = 2 * 10**9
+# Manifests are named so that a listing begins with the newest.
+_LAST = 2**64 - 1
 
 
 class FileSeal(BaseModel):
@@ -63,7 +69,7 @@ class FileSeal(BaseModel):
     def of(cls, path: Path) -> Self:
         """Seal of a finished file."""
         n_bytes = path.stat().st_size
-        return cls(n_bytes=n_bytes, sha256=sha256_of(path), sample=_sample_of(path, n_bytes))
+        return cls(n_bytes=n_bytes, sha256=_sha256_of(path), sample=_sample_of(path, n_bytes))
 
     def fits(self, path: Path, *, whole: bool) -> bool:
         """Whether a file is there and is what it was.
@@ -75,7 +81,7 @@ class FileSeal(BaseModel):
         try:
             if path.stat().st_size != self.n_bytes:
                 return False
-            return sha256_of(path) == self.sha256 if whole else _sample_of(path, self.n_bytes) == self.sample
+            return _sha256_of(path) == self.sha256 if whole else _sample_of(path, self.n_bytes) == self.sample
         except OSError:
             # Gone, or on a part of the disk that cannot be read any more.
             return False
@@ -153,6 +159,139 @@ class TableSeals:
             return {}
 
 
+class SealedTable:
+    """The Lance data set in one folder.
+
+    Args:
+        path: Its folder.
+        name: What it is, for messages.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+        self._seals = TableSeals(path)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was committed; a first commit that was cut short leaves files, but no version."""
+        return self._newest() is not None
+
+    def latest(self) -> Any:
+        """The data set at its newest version, to be written to.
+
+        Raises:
+            GalleryError: There is none, or it is damaged.
+        """
+        return self._open(self._newest())
+
+    def at(self, version: int) -> Any:
+        """The data set at a version, for all but its rows.
+
+        Raises:
+            GalleryError: There is no such version, or it is damaged.
+        """
+        return self._open(version)
+
+    def readable(self, version: int | None = None) -> Any:
+        """The data set at a version, its rows too.
+
+        Args:
+            version: The version; the newest when None.
+
+        Raises:
+            GalleryError: There is no such version, or a file of it is damaged.
+        """
+        table = self._open(self._newest() if version is None else version)
+        self._compare(self._files_of(table.get_fragments()))
+        return table
+
+    def check(self, version: int) -> None:
+        """Compare every byte of the files that hold a version's rows.
+
+        Raises:
+            GalleryError: One of them is damaged.
+        """
+        self._compare(self._files_of(self.at(version).get_fragments()), whole=True)
+
+    def write(self, rows: pa.Table, mode: str) -> None:
+        """Commit rows; not on the disk itself before `seal`.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        with self._committing():
+            lance.write_dataset(rows, str(self.path), mode=mode)
+
+    def delete(self, condition: str) -> None:
+        """Remove the rows that a Lance SQL expression holds for.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        table = self.latest()
+        with self._committing():
+            table.delete(condition)
+        self.seal(table)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._seals.path.unlink(missing_ok=True)
+
+    def seal(self, table: Any) -> None:
+        """Bring what a commit has written to the disk itself, which Lance does not, and seal it."""
+        with self._committing():
+            self._seals.add([self._manifest(table.version), *self._files_of(table.get_fragments())])
+
+    def _open(self, version: int | None) -> Any:
+        if version is not None:
+            self._compare([self._manifest(version)])
+        try:
+            return lance.dataset(str(self.path), version=version)
+        except (OSError, ValueError) as error:
+            which = self.name if version is None else f"version {version} of {self.name}"
+            raise GalleryError(f"{which} cannot be read: {reason_of(error)}") from error
+
+    def _newest(self) -> int | None:
+        """The newest version; None where nothing was committed."""
+        stems = (file.stem for file in (self.path / "_versions").glob("*.manifest"))
+        return max((_LAST - int(stem) for stem in stems if stem.isdigit()), default=None)
+
+    def _manifest(self, version: int) -> Path:
+        return self.path / "_versions" / f"{_LAST - version}.manifest"
+
+    def _files_of(self, fragments: Iterable[Any]) -> list[Path]:
+        files = []
+        for fragment in fragments:
+            deletions = fragment.deletion_file()
+            files += [self.path / "data" / one.path for one in fragment.metadata.files]
+            files += [self.path / deletions] if deletions else []
+        return files
+
+    def _compare(self, files: list[Path], *, whole: bool = False) -> None:
+        damaged = self._seals.damaged(files, whole=whole)
+        if damaged is not None:
+            raise GalleryError(
+                f"file '{damaged}' of {self.name} is missing or damaged: "
+                "bring it back from a backup, or index the gallery again"
+            )
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        try:
+            yield
+        except GalleryError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            raise StorageError(f"{self.name} cannot be written: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """What Lance says, without the place in its own source."""
+    return " ".join(str(error).partition(", /")[0].split())[:300]
+
+
 def is_checked_since_boot(marker: Path) -> bool:
     """Whether `note_checked` was called for this marker file since the machine started."""
     boot_id = _boot_id()
@@ -200,7 +339,7 @@ def _fitted(path: Path, seal: FileSeal, _identity: tuple[int, ...]) -> bool:
 
 def _sample_of(path: Path, n_bytes: int) -> str:
     if n_bytes <= _SMALL_BYTES:
-        return sha256_of(path)
+        return _sha256_of(path)
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         for i in range(_N_BLOCKS):
@@ -208,6 +347,11 @@ def _sample_of(path: Path, n_bytes: int) -> str:
             stream.seek(i * (n_bytes - _BLOCK_BYTES) // (_N_BLOCKS - 1))
             digest.update(stream.read(_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _boot_id() -> str | None:

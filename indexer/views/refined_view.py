@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
-from vicinal.indexer.storage.arrays import places_of
 from vicinal.indexer.views.contexts import item_contexts
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot
-from vicinal.indexer.views.segment import SegmentBuilder
 from vicinal.indexer.views.selection import Selection, nearest_among
-from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.indexer.views.view import GalleryView
+from vicinal.indexer.views.snapshot import Snapshot, places_of
+from vicinal.indexer.views.view import GalleryView, SegmentBuilder
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 

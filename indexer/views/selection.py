@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.vector_index import import_faiss
-from vicinal.indexer.storage.arrays import places_of
+from vicinal.indexer.views.snapshot import places_of
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Selection", "nearest_among"]

@@ -53,6 +53,7 @@ __all__ = [
     "SnapshotRows",
     "intact_graph",
     "items_at",
+    "places_of",
     "snapshot_manifest",
     "write_snapshot",
 ]
@@ -277,3 +278,11 @@ def snapshot_manifest(path: Path) -> SnapshotManifest:
         GalleryError: It is missing or damaged.
     """
     return read_manifest(path / _MANIFEST, SnapshotManifest)
+
+
+def places_of(ascending: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where values stand in an ascending array, -1 where they do not; of the shape of the values."""
+    if not len(ascending):
+        return np.full(np.shape(values), -1, dtype=np.int64)
+    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.where(ascending[places] == values, places, -1)

@@ -13,25 +13,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import import_faiss
-from vicinal.indexer.storage.arrays import places_of
-from vicinal.indexer.views.segment import Segment, SegmentBuilder
 from vicinal.indexer.views.selection import Selection, nearest_among
-from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at
+from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["GalleryView", "Patches"]
+__all__ = ["GalleryView", "Patches", "Segment", "SegmentBuilder"]
 
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
+_Number = TypeVar("_Number", bound=np.generic)
+# Many small Arrow tables are slow to take rows from; from here on they are made one.
+_MOST_CHUNKS = 32
+_ITEMS = pa.schema([(name, pa.string()) for name in ITEM_COLUMNS])
 _NOBODY: Positions = np.empty(0, np.int64)
 # An approximate index gets this many times the candidates, so that exact re-scoring has a choice.
 _OVERSAMPLING = 4
@@ -39,6 +42,84 @@ _OVERSAMPLING = 4
 _SPARE = 32
 # Up to this many selected rows are compared one by one, which misses nothing.
 _FEW_SELECTED = 20_000
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Added rows, removed ones among them, in order of addition.
+
+    Attributes:
+        sequences: (m,) int64, ascending.
+        embeddings: (m, d) float32, L2-normalized.
+        neighbor_positions: (m, K) int64 positions in the view, -1 where there is none.
+        neighbor_similarities: (m, K) float32.
+        items: Table with `ITEM_COLUMNS`.
+    """
+
+    sequences: npt.NDArray[np.int64]
+    embeddings: FloatArray
+    neighbor_positions: npt.NDArray[np.int64]
+    neighbor_similarities: FloatArray
+    items: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+
+class SegmentBuilder:
+    """Grows a segment; segments that were given out before stay as they are.
+
+    Args:
+        dim: Length of the embeddings.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._sequences = _Growing(np.empty(0, np.int64))
+        self._embeddings = _Growing(np.empty((0, dim), np.float32))
+        self._positions = _Growing(np.empty((0, N_NEIGHBORS), np.int64))
+        self._similarities = _Growing(np.empty((0, N_NEIGHBORS), np.float32))
+        self._items = _ITEMS.empty_table()
+
+    def extend(self, added: Segment) -> None:
+        """Append rows."""
+        self._sequences.extend(added.sequences)
+        self._embeddings.extend(added.embeddings)
+        self._positions.extend(added.neighbor_positions)
+        self._similarities.extend(added.neighbor_similarities)
+        items = pa.concat_tables([self._items, added.items.cast(_ITEMS)])
+        crowded = items["id"].num_chunks > _MOST_CHUNKS
+        self._items = items.combine_chunks() if crowded else items
+
+    def segment(self) -> Segment:
+        """The rows so far."""
+        return Segment(
+            self._sequences.rows,
+            self._embeddings.rows,
+            self._positions.rows,
+            self._similarities.rows,
+            self._items,
+        )
+
+
+class _Growing(Generic[_Number]):
+    """An array that grows in amortized constant time a row; only rows beyond the last are ever written."""
+
+    def __init__(self, rows: npt.NDArray[_Number]) -> None:
+        self._buffer = rows
+        self._n = len(rows)
+
+    @property
+    def rows(self) -> npt.NDArray[_Number]:
+        return self._buffer[: self._n]
+
+    def extend(self, rows: npt.NDArray[Any]) -> None:
+        n = self._n + len(rows)
+        if n > len(self._buffer):
+            grown = np.empty((max(n, 2 * self._n), *rows.shape[1:]), self._buffer.dtype)
+            grown[: self._n] = self.rows
+            self._buffer = grown
+        self._buffer[self._n : n] = rows
+        self._n = n
 
 
 @dataclass(frozen=True)
@@ -56,7 +137,7 @@ class Patches:
     @classmethod
     def none(cls) -> Self:
         """No patches."""
-        return cls(_NOBODY, pa.schema([(name, pa.string()) for name in ITEM_COLUMNS]).empty_table())
+        return cls(_NOBODY, _ITEMS.empty_table())
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.service.types import WriteGallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.views.segment import Segment, SegmentBuilder
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot
-from vicinal.indexer.views.view import GalleryView
+from vicinal.indexer.views.view import GalleryView, Segment, SegmentBuilder
 from vicinal.models.similarity import FloatArray, exact_similarities, normalize
 from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
 from vicinal.refine.reranking import dense_contextual_scores
