@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console, print_json, say
+from vicinal.service.cli.console import console, print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -72,7 +72,7 @@ def list_all(
             f"{one.n_items:,}",
             one.pipeline,
         )
-    console.print(table)
+    print_table(table)
 
 
 @app.command("show")
@@ -242,7 +242,7 @@ def _print_dry_run(found: DryRunResult) -> None:
             for one in (side.get(name) for side in sides)
         ]
         table.add_row(rate_name(name), *cells)
-    console.print(table)
+    print_table(table)
     for kind, flips in found.flips.items():
         console.print(
             f"  {kind.replace('_', ' ')}: of {flips.n:,}, {flips.to_match:,} would get a match and "

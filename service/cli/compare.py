@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.record import new_calibration_id
-from vicinal.service.cli.console import console, print_json, progress_bar, say
+from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -159,7 +159,7 @@ def _print(made: Comparison) -> None:
         threshold = "none" if one.calibration is None else f"{one.calibration.threshold:.4f}"
         cells = [_figure(one, name) for name in names] + [_flipped(one.flips.get(name)) for name in samples]
         table.add_row(f"{number}{mark}", str(one.version), one.pipeline.key, threshold, *cells)
-    console.print(table)
+    print_table(table)
     say(
         f"{made.n_queries:,} queries of {made.n_labels:,} labels; in brackets 95 % intervals, of figures for "
         "the change from number 0"

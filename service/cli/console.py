@@ -18,13 +18,25 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from vicinal.indexer.jobs.embedding_run import Failure
 
-__all__ = ["Update", "console", "errors", "print_failures", "print_json", "progress_bar", "say"]
+__all__ = [
+    "Update",
+    "console",
+    "errors",
+    "print_failures",
+    "print_json",
+    "print_table",
+    "progress_bar",
+    "say",
+]
 
 _SHOWN_FAILURES = 10
+# Of a line that is read by a program or kept in a file.
+_ANY_WIDTH = 1000
 console = Console()
 errors = Console(stderr=True)
 
@@ -74,6 +86,13 @@ def progress_bar() -> Iterator[Update]:
 def say(line: str, *, to: Console = console) -> None:
     """One line for people, as it is: neither wrapped nor read as markup."""
     to.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """A table of which nothing is cut: wrapped on a console, on lines as long as they need be elsewhere."""
+    for column in table.columns:
+        column.overflow = "fold"
+    (console if console.is_terminal else Console(width=_ANY_WIDTH)).print(table)
 
 
 def print_failures(failures: Sequence[Failure], whole_list: str) -> None:

@@ -22,7 +22,7 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console, errors, print_json, progress_bar
+from vicinal.service.cli.console import console, errors, print_json, print_table, progress_bar
 from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
@@ -123,7 +123,7 @@ def _print_check(prepared: PreparedDemo, result: CheckResult) -> None:
         f"absent products answered with 'no match' ({result.n_absent})", f"{result.no_match_rate:.1%}"
     )
     table.add_row("p50 latency of a request", f"{result.p50_milliseconds:.1f} ms")
-    console.print(table)
+    print_table(table)
     console.print(f"Threshold {record.threshold:.4f}, calibrated for {record.target} by leave-one-out")
 
 

@@ -19,7 +19,7 @@ from vicinal.models.evaluation.metrics import scikit_metrics
 from vicinal.models.evaluation.report import EvaluationSettings
 from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
 from vicinal.models.progress import OnProgress
-from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.console import console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import JsonOption, load_settings
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.query_embedder import CachingEmbedder
@@ -146,7 +146,7 @@ def _print(run: _Run) -> None:
         # A spread stands beside its figure; recall proper is for scripts.
         if not name.endswith("_spread") and not name.startswith("recall_"):
             table.add_row(_label(name), *(_value(name, one.figures) for one in run.tests))
-    console.print(table)
+    print_table(table)
     for one in run.tests:
         for note in one.notes:
             console.print(f"  {one.name}: {note}", markup=False, soft_wrap=True)

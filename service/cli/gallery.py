@@ -16,7 +16,15 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.decoding import IMAGE_SUFFIXES
 from vicinal.service.cli import gallery_versions
-from vicinal.service.cli.console import console, errors, print_failures, print_json, progress_bar, say
+from vicinal.service.cli.console import (
+    console,
+    errors,
+    print_failures,
+    print_json,
+    print_table,
+    progress_bar,
+    say,
+)
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -55,7 +63,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
         table.add_row(
             *(str(row[key]) for key in ("name", "version", "n_items", "n_labels", "index", "bundle"))
         )
-    console.print(table)
+    print_table(table)
 
 
 @app.command("show")

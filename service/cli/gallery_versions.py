@@ -14,7 +14,7 @@ from vicinal.indexer.jobs.retention import Pruning, describe_versions
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.refine.errors import RefinerNotFoundError
-from vicinal.service.cli.console import console, print_json, progress_bar
+from vicinal.service.cli.console import console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -104,7 +104,7 @@ def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: Js
             _size(one.own_table_bytes),
             summaries.get(one.version, ""),
         )
-    console.print(table)
+    print_table(table)
 
 
 def activate(

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from vicinal.refine.errors import RefinerNotFoundError
-from vicinal.service.cli.console import console, print_json, say
+from vicinal.service.cli.console import console, print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -76,7 +76,7 @@ def _print_answer(answer: Answer) -> None:
             table.add_row(
                 str(one.rank), kind, one.label or "", one.id, f"{one.score:.4f}", f"{one.similarity:.4f}"
             )
-        console.print(table)
+        print_table(table)
 
 
 def explain(
@@ -115,8 +115,8 @@ def _print_explanation(explanation: Explanation) -> None:
     for one in explanation.neighbors:
         shares = " ".join(f"{100 * share:3.0f}" for share in one.attention)
         table.add_row(one.id, one.label or "", f"{one.similarity:.4f}", shares)
-    console.print(table)
+    print_table(table)
     steps = Table("step", "cosine to the first", f"rank of {explanation.candidate}", box=None)
     for step, (cosine, rank) in enumerate(zip(explanation.cosines, explanation.ranks, strict=True)):
         steps.add_row(str(step), f"{cosine:.4f}", "" if rank is None else str(rank))
-    console.print(steps)
+    print_table(steps)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import RefinerManifest
-from vicinal.service.cli.console import Update, console, print_json, progress_bar
+from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import JsonOption
 from vicinal.service.cli.train import require_train_extra
 from vicinal.service.errors import RequestError
@@ -140,7 +140,7 @@ def _print(bundle: ModelBundle, section: RefinerManifest, notes: Sequence[str]) 
     for sides in ("off", "gallery", "query", "both"):
         figures: dict[str, Any] = section.validation[sides]
         table.add_row(sides, *(f"{figures[name]:.4f}" for name in _COLUMNS))
-    console.print(table)
+    print_table(table)
     counts = section.validation["queries"]
     fpir = section.training["recipe"]["validation"]["fpir"]
     console.print(
