@@ -54,6 +54,7 @@ INNER_FLOORS = {
         "settings",
         "calibrator",
         "thresholds",
+        "words",
         "matcher",
         "galleries",
         "comparisons",

@@ -23,12 +23,12 @@ from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import describe_history, describe_record, report_record
 from vicinal.service.reports.text import calibration_lines
-from vicinal.service.reports.words import drift_words, percent, rate_name, span
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import chosen_pipeline
 from vicinal.service.thresholds.decision import require_score
 from vicinal.service.thresholds.drift import read_drift
 from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold, dry_run
+from vicinal.service.words import drift_words, percent, rate_name, span
 
 __all__ = ["app"]
 

@@ -32,8 +32,8 @@ from vicinal.service.comparisons.record import (
 from vicinal.service.comparisons.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.reports.words import percent, rate_name, span
 from vicinal.service.settings import Settings
+from vicinal.service.words import percent, rate_name, span
 
 __all__ = ["compare", "use"]
 

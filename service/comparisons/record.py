@@ -23,6 +23,7 @@ from vicinal.service.calibrator.evidence import RateEvidence
 from vicinal.service.calibrator.options import TargetText
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.scoring.pipeline import Pipeline, Rerank, RerankMethod
+from vicinal.service.words import percent
 
 __all__ = [
     "ActivationConditions",
@@ -312,9 +313,9 @@ class Comparison(_Frozen):
         for title, name in _SUMMARIZED:
             figure = one.figures.get(name)
             if figure is not None and figure.difference is not None:
-                parts.append(f"{title} {100 * figure.value:.1f} % ({100 * figure.difference:+.1f})")
+                parts.append(f"{title} {percent(figure.value)} ({100 * figure.difference:+.1f})")
         if "queries" in one.flips:
-            parts.append(f"{100 * one.flips['queries'].flipped.rate:.1f} % flipped")
+            parts.append(f"{percent(one.flips['queries'].flipped.rate)} flipped")
         parts.append("calibrated" if one.calibration else "not calibrated")
         if self.decision is not None:
             parts.append("conditions hold" if self.decision.activate else "conditions do not hold")

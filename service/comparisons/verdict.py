@@ -15,6 +15,7 @@ from vicinal.service.comparisons.record import (
     Sample,
     Variant,
 )
+from vicinal.service.words import percent
 
 __all__ = ["decide", "recommend"]
 
@@ -49,7 +50,7 @@ def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
     interval = f"{100 * error.low:.1f} to {100 * error.high:.1f} points of {name}"
     if error.high >= 0.0:
         return 0, (
-            f"the present variant stays: number {best} has the lowest {name}, {100 * lowest:.1f} %, but its "
+            f"the present variant stays: number {best} has the lowest {name}, {percent(lowest)}, but its "
             f"difference of {interval} does not exclude 0"
         )
     return best, f"it has the lowest {name}; its difference to the present variant is {interval}"
@@ -102,6 +103,6 @@ def _at_most(condition: str, limit: float, worst: float | None, what: str, missi
     reason = (
         f"{condition} cannot be told: {missing}"
         if worst is None
-        else f"{what} at most {100 * worst:.2g} % (bad end), {relation} the {100 * limit:.2g} % allowed"
+        else f"{what} at most {percent(worst)} (bad end), {relation} the {percent(limit)} allowed"
     )
     return ConditionOutcome(condition=condition, limit=limit, value=worst, holds=holds, reason=reason)

@@ -10,8 +10,8 @@ from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.matcher.explanation import Explanation
 from vicinal.service.reports.charts import ASPECT, Axis, Chart
 from vicinal.service.reports.report import ReportBody
-from vicinal.service.reports.words import SPACES, percent, rate_name, span
 from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.words import SPACES, percent, rate_name, span
 
 __all__ = ["drift_figures", "rate_figures", "score_figures", "utility_figures", "way_figure"]
 

@@ -8,8 +8,8 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.service import words
 from vicinal.service.matcher.explanation import Explanation
-from vicinal.service.reports import words
 from vicinal.service.reports.examples import worst_examples
 from vicinal.service.reports.figures import (
     drift_figures,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vicinal.calibration import Target
 from vicinal.service.calibrator.evidence import Evidence, RateEvidence
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.reports.words import (
+from vicinal.service.words import (
     RATES,
     SPACES,
     grouping_words,

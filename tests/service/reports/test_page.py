@@ -26,8 +26,8 @@ from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import render_explanation, render_report
 from vicinal.service.reports.report import ReportBody, report_record
-from vicinal.service.reports.words import percent
 from vicinal.service.thresholds.drift import DriftState, read_drift
+from vicinal.service.words import percent
 
 SCRIPT = "<script>alert('x')</script>"
 REFERENCES = ("src", "href", "action", "srcset", "data", "poster", "xlink:href")

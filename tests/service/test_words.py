@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vicinal.service.calibrator.evidence import Grouping, RateEvidence
-from vicinal.service.reports.words import (
+from vicinal.service.thresholds.drift import DriftState
+from vicinal.service.words import (
     RATES,
     drift_words,
     grouping_words,
@@ -14,7 +15,6 @@ from vicinal.service.reports.words import (
     rate_name,
     span,
 )
-from vicinal.service.thresholds.drift import DriftState
 
 
 def evidence(n_labels: int, effective: float) -> RateEvidence:
