@@ -43,9 +43,10 @@ from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, 
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["GALLERY_NAME", "Gallery", "list_galleries"]
+__all__ = ["GALLERY_NAME", "NAME_RULE", "Gallery", "list_galleries"]
 
 GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
+NAME_RULE = "use up to 64 lower-case letters, digits, - and _"
 
 
 class Gallery:
@@ -64,9 +65,7 @@ class Gallery:
         self.name = self.path.name
         self.refinement = refinement
         if not GALLERY_NAME.fullmatch(self.name):
-            raise GalleryError(
-                f"'{self.name}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
-            )
+            raise GalleryError(f"'{self.name}' is no gallery name: {NAME_RULE}")
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")

@@ -14,6 +14,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.models.bundle import ModelBundle, default_bundle_path
@@ -150,6 +152,16 @@ class Settings(BaseSettings):
     def galleries_path(self) -> Path:
         """Folder with one subfolder a gallery."""
         return self.data_dir / "galleries"
+
+    def gallery_path(self, name: str) -> Path:
+        """Folder of a gallery; a name is never a path, so that it is always one of these.
+
+        Raises:
+            GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.
+        """
+        if not GALLERY_NAME.fullmatch(name):
+            raise GalleryError(f"'{name}' is no gallery name: {NAME_RULE}")
+        return self.galleries_path / name
 
     @classmethod
     def settings_customise_sources(

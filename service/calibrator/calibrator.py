@@ -264,7 +264,7 @@ class Calibrator:
         rerank = self.scorer.pipeline.rerank
         longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else len(self._labels)
         large = sum(count > longest for count in counts.values())
-        if large:
+        if queries.positions is not None and large:
             yield (
                 f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
                 f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
@@ -282,7 +282,8 @@ class Calibrator:
                 "picture, so that later queries will fare worse: name the visit or session of the photos "
                 "and calibrate with groups"
             )
-        for what, labels in (("FNIR", queries.labels), ("FPIR", measured.labels_without_mate)):
+        with_mate = queries.labels[measured.mates.has_mate]
+        for what, labels in (("FNIR", with_mate), ("FPIR", measured.labels_without_mate)):
             n_labels = len(set(labels.tolist()))
             if n_labels < _FEW_LABELS:
                 yield f"only {n_labels} labels stand behind {what}: other labels can behave differently"

@@ -155,7 +155,7 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         folder / "catalog", on_image=lambda done, total: on_progress("Rendering products", done, total)
     )
     bundles = ServedBundles(settings)
-    gallery = Gallery(settings.galleries_path / GALLERY, refinement=bundles.own.refinement)
+    gallery = Gallery(settings.gallery_path(GALLERY), refinement=bundles.own.refinement)
     index_items(
         gallery,
         read_source(catalog.gallery),

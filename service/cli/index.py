@@ -49,7 +49,7 @@ def index(
     served = ServedBundles(settings).own
     with progress_bar() as update:
         result = index_items(
-            Gallery(settings.galleries_path / gallery, refinement=served.refinement),
+            Gallery(settings.gallery_path(gallery), refinement=served.refinement),
             items,
             served.embedder,
             index=index_kind,

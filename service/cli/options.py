@@ -57,7 +57,7 @@ def open_gallery(settings: Settings, name: str) -> Gallery:
     Raises:
         GalleryNotFoundError: There is none of this name.
     """
-    return Gallery.open(settings.galleries_path / name)
+    return Gallery.open(settings.gallery_path(name))
 
 
 def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Matcher:

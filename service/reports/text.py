@@ -9,6 +9,7 @@ from vicinal.service.calibrator.evidence import Evidence, RateEvidence
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.words import (
     RATES,
+    SOURCES,
     SPACES,
     grouping_words,
     labels_behind,
@@ -57,8 +58,9 @@ def _limits(record: CalibrationRecord) -> Iterator[str]:
 
 def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
     """What a calibration found, line by line."""
+    asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
     yield (
-        f"Threshold {record.threshold:.4f} for {record.target} on {record.n_items:,} items "
+        f"Threshold {record.threshold:.4f} {asked} on {record.n_items:,} items "
         f"({record.pipeline.key}), calibration {record.id}"
     )
     if record.evidence:

@@ -82,7 +82,7 @@ class CalibrationJob:
 
     def matcher(self, name: str) -> Matcher:
         """Matcher of the present state of a gallery, with the bundle that it was embedded with."""
-        return self.bundles.matcher(Gallery.open(self.bundles.settings.galleries_path / name))
+        return self.bundles.matcher(Gallery.open(self.bundles.settings.gallery_path(name)))
 
     def _calibrate(
         self, context: JobContext, matcher: Matcher, request: CalibrationRequest

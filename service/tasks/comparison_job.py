@@ -68,7 +68,7 @@ class ComparisonJob:
     def run(self, context: JobContext) -> dict[str, Any]:
         """Compare, and keep the comparison."""
         request = ComparisonJobRequest.model_validate(context.request)
-        gallery = Gallery.open(self.bundles.settings.galleries_path / context.job.gallery)
+        gallery = Gallery.open(self.bundles.settings.gallery_path(context.job.gallery))
         asked = ComparisonRequest.model_validate(request.model_dump(exclude={"is_upload"}))
         plan = ComparisonPlan(gallery, self.bundles, asked)
         if request.is_upload and (upload := self.uploads.source(context.job, request)):

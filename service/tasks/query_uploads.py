@@ -199,7 +199,7 @@ class QueryUploads:
         return folder
 
     def _folder(self, job: Job) -> Path:
-        gallery = Gallery(self.settings.galleries_path / job.gallery)
+        gallery = Gallery(self.settings.gallery_path(job.gallery))
         return gallery.calibrations_path / "uploads" / job.id
 
 

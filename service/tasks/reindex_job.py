@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
-from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
@@ -108,9 +108,9 @@ class ReindexJob:
             GalleryNotFoundError: There is neither a source nor such a gallery.
         """
         if not GALLERY_NAME.fullmatch(gallery):
-            raise RequestError(f"'{gallery}' is no gallery name: use lower-case letters, digits, - and _")
+            raise RequestError(f"'{gallery}' is no gallery name: {NAME_RULE}")
         if request.source is None or request.activate_if is not None:
-            Gallery.open(self.settings.galleries_path / gallery)
+            Gallery.open(self.settings.gallery_path(gallery))
         if request.source is not None:
             self.sources.check(request.source)
         check_sources(self.sources, request.comparison)
@@ -144,7 +144,7 @@ class ReindexJob:
 
     def clean(self, job: Job) -> None:
         """Remove the staged rows."""
-        Staging(Gallery(self.settings.galleries_path / job.gallery), job.id).remove()
+        Staging(Gallery(self.settings.gallery_path(job.gallery)), job.id).remove()
 
     def _prune(self, gallery: Gallery) -> None:
         try:
@@ -155,7 +155,7 @@ class ReindexJob:
 
     def _index_job(self, context: JobContext, request: ReindexRequest) -> IndexJob:
         served = self.bundles.named(request.bundle)
-        gallery = Gallery(self.settings.galleries_path / context.job.gallery, refinement=served.refinement)
+        gallery = Gallery(self.settings.gallery_path(context.job.gallery), refinement=served.refinement)
         plan = IndexPlan(
             items=None if request.source is None else read_source(self.sources.path(request.source)),
             index=request.index,

@@ -1,6 +1,18 @@
 """`python -m vicinal` is the `vicinal` command."""
 
-from vicinal.service.cli import main
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; Ctrl-C ends it without a traceback from its first moment on, while it is loaded."""
+    try:
+        from vicinal.service.cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from vicinal.indexer.errors import BundleMismatchError, IndexerError
-from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
 from vicinal.service.comparisons.store import ComparisonStore
@@ -78,9 +78,7 @@ def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
 def put_gallery(gallery: str, state: StateDependency, response: Response) -> GalleryBody:
     """Make a gallery without items for the service's bundle; one that is there stays as it is."""
     if not GALLERY_NAME.fullmatch(gallery):
-        raise RequestError(
-            f"'{gallery}' is no gallery name: use up to 64 lower-case letters, digits, - and _"
-        )
+        raise RequestError(f"'{gallery}' is no gallery name: {NAME_RULE}")
     galleries, own = state.galleries, state.galleries.own
     # One that is there with another bundle is described below, or refused where that is not here.
     with suppress(BundleMismatchError):

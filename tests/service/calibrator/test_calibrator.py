@@ -244,6 +244,20 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
     record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
     assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
     assert "only 4 labels stand behind FPIR: other labels can behave differently" in record.warnings
+    assert "only 20 labels stand behind FNIR: other labels can behave differently" in record.warnings
+
+
+def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
+    write_gallery: WriteGallery,
+) -> None:
+    """Queries from outside have no label in the gallery to begin with."""
+    embeddings, labels = labelled_gallery()
+    snapshot = write_gallery(embeddings, ["one"] * 60 + labels[60:])
+    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i}" for i in range(60)])
+    outside = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
+    left_out = Calibrator(snapshot, Pipeline()).measure(LabelledQueries.leave_one_out(snapshot), FPIR).record
+    said = [any("with a whole label taken out" in one for one in r.warnings) for r in (outside, left_out)]
+    assert said == [False, True]
 
 
 def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: WriteGallery) -> None:

@@ -259,3 +259,15 @@ def test_help_names_every_command(run: Run) -> None:
     output = run("--help").stdout
     commands = ("demo", "index", "search", "calibrate", "evaluate", "serve", "train", "export", "gallery")
     assert [command for command in commands if command not in output] == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "../escape", "a/b"])
+def test_nothing_is_indexed_under_a_name_that_is_a_path(
+    fail: Fail, catalog: Path, tmp_path: Path, name: str
+) -> None:
+    assert f"'{name}' is no gallery name" in fail("index", catalog, "-g", name)
+    assert not list(tmp_path.rglob("items.lance"))
+
+
+def test_an_image_that_is_not_there_is_named(fail: Fail, data_dir: Path) -> None:
+    assert "nosuch.jpg" in fail("search", "nosuch.jpg", "-g", "shoes")

@@ -167,3 +167,12 @@ def test_a_source_without_usable_images_changes_nothing(fail: Fail, folder: Path
     (folder / "broken.png").rename(folder.parent / "broken.png")
     assert "none of 1 images" in fail("add", "shoes", folder.parent / "broken.png")
     assert shown()["n_items"] == 60
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../escape", "a/b", "/tmp/one", "Shoes"])
+def test_a_name_that_is_a_path_is_refused_and_deletes_nothing(
+    fail: Callable[..., str], data_dir: Path, name: str
+) -> None:
+    before = sorted(data_dir.rglob("*"))
+    assert f"'{name}' is no gallery name" in fail("delete", name, "--yes")
+    assert sorted(data_dir.rglob("*")) == before
