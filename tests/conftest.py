@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import onnx
 import pytest
@@ -23,6 +24,10 @@ from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
+
+# How long an example takes says nothing here: the first one may import a library, and machines are shared.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 # A module of tests begins with this where all of them need torch.

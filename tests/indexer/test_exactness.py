@@ -233,7 +233,6 @@ class ChangedGallery(RuleBasedStateMachine):
 THOROUGH = settings(
     max_examples=10,
     stateful_step_count=25,
-    deadline=None,
     phases=(Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

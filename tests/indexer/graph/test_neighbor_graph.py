@@ -47,7 +47,7 @@ def galleries(draw: st.DrawFn) -> FloatArray:
 
 
 @given(embeddings=galleries(), k=st.integers(1, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_graph_equals_brute_force(embeddings: FloatArray, k: int) -> None:
     _assert_graph_is(embeddings, k)
 
@@ -77,7 +77,7 @@ def test_more_duplicates_than_places_all_have_similarity_one() -> None:
 
 
 @given(embeddings=galleries(), k=st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_item_is_its_own_neighbor(embeddings: FloatArray, k: int) -> None:
     graph = build_neighbor_graph(embeddings, k)
     assert not (graph.ids == np.arange(len(embeddings))[:, None]).any()
@@ -108,7 +108,7 @@ def test_graph_has_the_documented_shapes_and_types() -> None:
 
 
 @given(embeddings=galleries(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_similarities_do_not_depend_on_the_order_of_the_gallery(embeddings: FloatArray, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(embeddings))
     permuted = build_neighbor_graph(np.ascontiguousarray(embeddings[order]), 10)

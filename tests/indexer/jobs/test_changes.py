@@ -193,7 +193,7 @@ def test_a_change_of_nothing_is_no_commit(reader: GalleryReader, rows: Rows, uni
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(st.sampled_from("abc012"), min_size=1, max_size=8, unique=True), seed=st.integers(0, 99))
 def test_items_added_one_by_one_or_together_give_the_same_gallery(
     tmp_path_factory: pytest.TempPathFactory,
