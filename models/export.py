@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import timm
 import torch
 from timm.data.config import resolve_model_data_config
@@ -98,6 +99,16 @@ def write_onnx(
             )
         except Exception as error:  # the exporter raises many classes without a public base
             raise BundleError(f"the network cannot be exported to ONNX: {error}") from error
+    _forget_sources(path)
+
+
+def _forget_sources(path: Path) -> None:
+    """Take out what the exporter notes of itself: stack traces with the folders of this machine among it."""
+    model = onnx.load(path)
+    graph = model.graph
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del part.metadata_props[:]
+    onnx.save(model, path)
 
 
 def export_backbone(
