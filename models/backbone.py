@@ -7,13 +7,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import timm
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from vicinal.models.errors import BundleError, ConfigError
+from vicinal.models.projection import Projection
+from vicinal.models.weights import classifier_name, load_weights, packaged_weights, read_weights, reason
 
 __all__ = [
     "BackboneConfig",
@@ -22,6 +25,7 @@ __all__ = [
     "ProjectorConfig",
     "build_network",
     "build_projector",
+    "classifier_of",
 ]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -54,7 +58,8 @@ class BackboneConfig(BaseModel):
         arguments: Keyword arguments for `timm.create_model`.
         stem_pool: Keep the max pooling after the stem; without it small images keep more detail.
         pretrained: Start from timm's weights (needs a network or a filled cache).
-        weights: Start from a local weights file instead.
+        weights: Start from a local weights file instead; `package` takes the file that the `train` extra
+            installs, which there is for tf_efficientnet_lite0.
         dim: Length of the embeddings; None, in TOML 0, keeps the backbone's own width and has no linear head.
         layer_norm: Normalize the pooled features before the head.
         pooling: `gem` for generalized-mean pooling of a feature map; `native` for what the architecture
@@ -71,7 +76,7 @@ class BackboneConfig(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
     stem_pool: bool = True
     pretrained: bool = False
-    weights: Path | None = None
+    weights: Literal["package"] | Path | None = None
     dim: Annotated[int | None, Field(ge=8), BeforeValidator(_none_for_zero)] = 256
     layer_norm: bool = True
     pooling: Literal["gem", "native"] = "gem"
@@ -127,6 +132,17 @@ class EmbeddingNetwork(nn.Module):
         embeddings: Tensor = self.head(self.norm(self.pooling(self.trunk(images))))
         return embeddings
 
+    def set_head(self, projection: Projection) -> None:
+        """Replace the head by one that was learnt elsewhere.
+
+        Args:
+            projection: Its weight (d, width) and bias (d,).
+        """
+        weight, bias = torch.from_numpy(projection.weight), torch.from_numpy(projection.bias)
+        self.dim, width = weight.shape
+        self.head = nn.Linear(width, self.dim)
+        self.head.load_state_dict({"weight": weight, "bias": bias})
+
     def train(self, mode: bool = True) -> Self:
         """Training mode; frozen batch-norm layers keep using their running statistics."""
         super().train(mode)
@@ -149,12 +165,41 @@ def build_network(config: BackboneConfig) -> EmbeddingNetwork:
     """
     trunk = _create_trunk(config)
     if config.weights is not None:
-        _load_weights(trunk, config.weights, config.name)
+        path = _weights_path(config)
+        load_weights(trunk, _read(path, config), f"'{path}' does not hold weights of '{config.name}'")
     if not config.stem_pool:
         if not isinstance(getattr(trunk, "maxpool", None), nn.Module):
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
         trunk.maxpool = nn.Identity()
     return EmbeddingNetwork(trunk, _width(trunk, config), config)
+
+
+def classifier_of(config: BackboneConfig) -> npt.NDArray[np.float32] | None:
+    """Matrix (classes, width) of the classifier that a network's first weights come with.
+
+    Its rows say in which directions of the features things differ that the network was taught to tell
+    apart; `models.projection.from_classifier` makes a head of it.
+
+    Returns:
+        None where the weights have no linear classifier, or are random.
+
+    Raises:
+        ConfigError: timm does not know the name or an argument.
+        BundleError: Weights cannot be fetched or read, or belong to another architecture.
+    """
+    if config.weights is not None:
+        names = classifier_name(
+            _create_trunk(config.model_copy(update={"weights": None, "pretrained": False}))
+        )
+        weights = _read(_weights_path(config), config)
+        found = [weights[f"{name}.weight"] for name in names if f"{name}.weight" in weights]
+    elif config.pretrained:
+        layer = _create_trunk(config, with_classifier=True).get_classifier()
+        found = [layer.weight] if isinstance(layer, nn.Linear) else []
+    else:
+        found = []
+    matrices = [one.detach().float().numpy() for one in found if one.ndim == 2]
+    return matrices[0] if len(matrices) == 1 else None
 
 
 def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
@@ -175,10 +220,19 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-def _create_trunk(config: BackboneConfig) -> Any:
+def _weights_path(config: BackboneConfig) -> Path:
+    return config.weights if isinstance(config.weights, Path) else packaged_weights(config.name)
+
+
+def _read(path: Path, config: BackboneConfig) -> dict[str, Tensor]:
+    return read_weights(path, config.name, config.arguments)
+
+
+def _create_trunk(config: BackboneConfig, *, with_classifier: bool = False) -> Any:
     pretrained = config.pretrained and config.weights is None
-    options: dict[str, Any] = {"num_classes": 0, **config.arguments}
-    if config.pooling == "gem":
+    options: dict[str, Any] = {} if with_classifier else {"num_classes": 0}
+    options |= config.arguments
+    if config.pooling == "gem" and not with_classifier:
         options["global_pool"] = ""
     # Without a network the hub client logs every retry; the error below says it once.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
@@ -187,35 +241,11 @@ def _create_trunk(config: BackboneConfig) -> Any:
     except (RuntimeError, TypeError, ValueError) as error:
         if pretrained and "pretrained" not in str(error).lower() and "Unknown model" not in str(error):
             raise _no_weights(config.name, error) from error
-        raise ConfigError(f"timm cannot create '{config.name}': {_reason(error)}") from error
+        raise ConfigError(f"timm cannot create '{config.name}': {reason(error)}") from error
     except Exception as error:  # the hub client raises classes of three libraries
         if not pretrained:
             raise
         raise _no_weights(config.name, error) from error
-
-
-def _load_weights(trunk: Any, path: Path, name: str) -> None:
-    if not path.is_file():
-        raise BundleError(f"there is no weights file '{path}'")
-    try:
-        found = load_state_dict(str(path))
-        classifier = trunk.pretrained_cfg.get("classifier") or ()
-        heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-        kept = {
-            key: value for key, value in found.items() if not key.startswith(tuple(f"{h}." for h in heads))
-        }
-        result = trunk.load_state_dict(kept, strict=False)
-    except RuntimeError as error:
-        raise BundleError(f"'{path}' does not hold weights of '{name}': {_reason(error)}") from error
-    except Exception as error:  # damaged files raise whatever the reader stumbles over
-        raise BundleError(f"'{path}' is not a readable weights file: {_reason(error)}") from error
-    missing = [key for key in result.missing_keys if not key.endswith("num_batches_tracked")]
-    wrong = missing or result.unexpected_keys
-    if wrong:
-        what = "lacks" if missing else "also holds"
-        raise BundleError(
-            f"'{path}' does not hold weights of '{name}': it {what} {wrong[0]} ({len(wrong)} such)"
-        )
 
 
 def _width(trunk: Any, config: BackboneConfig) -> int:
@@ -226,7 +256,7 @@ def _width(trunk: Any, config: BackboneConfig) -> int:
             output = trunk.eval()(torch.zeros(1, *size))
         shape = tuple(output.shape)
     except (AttributeError, RuntimeError, TypeError) as error:
-        raise ConfigError(f"backbone '{config.name}' does not run: {_reason(error)}") from error
+        raise ConfigError(f"backbone '{config.name}' does not run: {reason(error)}") from error
     expected = 4 if config.pooling == "gem" else 2
     # Some transformers give (B, H, W, width): pooling that over the last two axes would mix channels.
     if len(shape) != expected or (expected == 4 and getattr(trunk, "output_fmt", "NCHW") != "NCHW"):
@@ -242,10 +272,3 @@ def _no_weights(name: str, error: Exception) -> BundleError:
         f"the weights of '{name}' cannot be fetched ({type(error).__name__}): "
         "connect to the network once, or give a local file with --weights"
     )
-
-
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # torch heads its list of misfits with a line that says nothing.
-    telling = [line for line in lines if not line.startswith("Error(s) in loading")]
-    return (telling or lines or [type(error).__name__])[0]

@@ -71,10 +71,11 @@ TRAINING_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "onnx", "onnxsc
 # Where training is, and with it torch: folders, and the modules that training and export begin with.
 FOR_TRAINING = (
     "models/backbone.py",
-    "models/export.py",
+    "models/export/",
     "models/losses/",
     "models/plain_conv_net.py",
     "models/training/",
+    "models/weights.py",
     "refine/training/",
 )
 HEAVY = ("faiss", "fastapi", "lance", "numpy", "onnxruntime", "pydantic", *TRAINING_PACKAGES)

@@ -17,7 +17,7 @@ from vicinal.models.datasets import LabelledImages
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.evaluation.measurement import manifest_metrics
-from vicinal.models.export import export_network
+from vicinal.models.export.network import export_network
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER

@@ -16,7 +16,7 @@ from onnx.external_data_helper import set_external_data
 
 from vicinal.models.bundle import ModelBundle, sha256_of
 from vicinal.models.errors import BundleError
-from vicinal.models.export import write_onnx
+from vicinal.models.export.network import write_onnx
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.runtime import open_session
 from vicinal.models.similarity import FloatArray, normalize

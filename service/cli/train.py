@@ -155,7 +155,7 @@ def export(
     """Make a bundle from any timm backbone; its pooled features are the embedding."""
     require_train_extra("making a bundle")
     from vicinal.models.backbone import BackboneConfig
-    from vicinal.models.export import export_backbone
+    from vicinal.models.export.backbone import export_backbone
 
     config = BackboneConfig(
         name=backbone,

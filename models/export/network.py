@@ -1,4 +1,4 @@
-"""Export: from a torch network to a checked model bundle (torch)."""
+"""A torch network as an ONNX graph in a model bundle, checked against torch (torch)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import timm
 import torch
-from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 
-from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
+from vicinal.models.backbone import EmbeddingNetwork
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
+from vicinal.models.export.forms import forget_sources
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.similarity import normalize
 
-__all__ = ["PARITY_TOLERANCE", "export_backbone", "export_network", "write_onnx"]
+__all__ = ["PARITY_TOLERANCE", "export_network", "write_onnx"]
 
 PARITY_TOLERANCE = 1e-4
 
@@ -99,51 +97,7 @@ def write_onnx(
             )
         except Exception as error:  # the exporter raises many classes without a public base
             raise BundleError(f"the network cannot be exported to ONNX: {error}") from error
-    _forget_sources(path)
-
-
-def _forget_sources(path: Path) -> None:
-    """Take out what the exporter notes of itself: stack traces with the folders of this machine among it."""
-    model = onnx.load(path)
-    graph = model.graph
-    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        del part.metadata_props[:]
-    onnx.save(model, path)
-
-
-def export_backbone(
-    config: BackboneConfig, path: Path, *, name: str, licence: str = "unknown"
-) -> ModelBundle:
-    """Make a bundle from a timm architecture, with hub weights or a local file.
-
-    Without a head of its own (`dim = None`) the embedding is the pooled feature.
-
-    Raises:
-        ConfigError: timm does not know the architecture.
-        BundleError: Weights cannot be had, or the parity check fails.
-    """
-    network = build_network(config)
-    weights = config.weights.name if config.weights else "hub" if config.pretrained else "random"
-    fields = {
-        "name": name,
-        "backbone": config.name,
-        "preprocessing": _timm_preprocessing(network),
-        "training": {"weights": weights, "timm": timm.__version__},
-        "licence": licence,
-    }
-    return export_network(network, path, fields)
-
-
-def _timm_preprocessing(network: EmbeddingNetwork) -> dict[str, Any]:
-    data = resolve_model_data_config(network.trunk)
-    return {
-        "input_size": data["input_size"][-1],
-        "fit": "squash" if data["crop_mode"] == "squash" else "crop",
-        "crop_fraction": data["crop_pct"],
-        "interpolation": data["interpolation"] if data["interpolation"] != "random" else "bicubic",
-        "mean": data["mean"],
-        "std": data["std"],
-    }
+    forget_sources(path)
 
 
 def _check_parity(network: EmbeddingNetwork, bundle: ModelBundle) -> None:

@@ -15,7 +15,6 @@ pytest.importorskip("timm")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 
-from vicinal.models import export  # noqa: E402
 from vicinal.models.backbone import (  # noqa: E402
     BackboneConfig,
     EmbeddingNetwork,
@@ -23,8 +22,9 @@ from vicinal.models.backbone import (  # noqa: E402
 )
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle  # noqa: E402
 from vicinal.models.embedder import Embedder  # noqa: E402
-from vicinal.models.errors import BundleError, ConfigError  # noqa: E402
-from vicinal.models.export import PARITY_TOLERANCE, export_backbone, export_network  # noqa: E402
+from vicinal.models.errors import BundleError  # noqa: E402
+from vicinal.models.export import network as export  # noqa: E402
+from vicinal.models.export.network import PARITY_TOLERANCE, export_network  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -148,20 +148,3 @@ def test_network_that_cannot_be_exported_is_refused(tiny_backbone: BackboneConfi
     undecided = EmbeddingNetwork(Undecided(), 3, tiny_backbone)
     with pytest.raises(BundleError, match="cannot be exported to ONNX"):
         export_network(undecided, tmp_path, FIELDS)
-
-
-def test_backbone_without_training_becomes_a_bundle(tmp_path: Path) -> None:
-    """Preprocessing comes from timm, the embedding is the pooled feature."""
-    arguments = {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]}
-    config = BackboneConfig(name="resnet18", arguments=arguments, dim=None, layer_norm=False)
-    bundle = export_backbone(config, tmp_path / "plain", name="plain", licence="Apache-2.0")
-    assert bundle.dim == 16
-    assert bundle.manifest.preprocessing.input_size == 224
-    assert bundle.manifest.training["weights"] == "random"
-    assert bundle.manifest.licence == "Apache-2.0"
-
-
-def test_unknown_backbone_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="resnet1000"):
-        export_backbone(BackboneConfig(name="resnet1000"), tmp_path / "none", name="none")
-    assert not (tmp_path / "none").exists()
