@@ -17,9 +17,8 @@ from vicinal.service.cli import (
     index,
     search,
     server,
-    train,
-    train_refiner,
 )
+from vicinal.service.cli.bundles import export, train, train_refiner
 from vicinal.service.cli.console import errors
 from vicinal.service.problem_types import ERRORS
 
@@ -44,7 +43,7 @@ app.command("serve")(server.serve)
 app.command("worker")(server.worker)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
-app.command("export")(train.export)
+app.command("export")(export.export)
 app.command("openapi")(server.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")

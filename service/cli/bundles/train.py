@@ -1,8 +1,7 @@
-"""`vicinal train` and `vicinal export`: make a model bundle (both need the `train` extra)."""
+"""`vicinal train`: train a model bundle (needs the `train` extra)."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import signal
@@ -16,16 +15,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from vicinal.models.errors import ConfigError, MissingPackageError, TrainingStoppedError
+from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.training.observer import StepProgress, TrainingObserver
+from vicinal.service.cli.bundles.train_extra import require_train_extra
 from vicinal.service.cli.console import Update, console, errors, progress_bar
 
-__all__ = ["export", "require_train_extra", "train"]
+__all__ = ["train"]
 
 # Reading the loss waits for a GPU, and people cannot read faster.
 _SECONDS_BETWEEN_NOTES = 0.25
-# The log of a run needs the last two.
-_PACKAGES = ("torch", "timm", "matplotlib", "tensorboard")
 
 
 def train(
@@ -139,51 +137,3 @@ def _resume_command(
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--device", device] if device != "auto" else []
     return shlex.join([*words, "--resume"])
-
-
-def export(
-    backbone: Annotated[str, typer.Option(help="A timm architecture, such as resnet50.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the bundle to write.")],
-    weights: Annotated[
-        Path | None, typer.Option(help="Local weights file; without it they come from the hub.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the bundle; the architecture's by default.")
-    ] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the weights.")] = "unknown",
-) -> None:
-    """Make a bundle from any timm backbone; its pooled features are the embedding."""
-    require_train_extra("making a bundle")
-    from vicinal.models.backbone import BackboneConfig
-    from vicinal.models.export.backbone import export_backbone
-
-    config = BackboneConfig(
-        name=backbone,
-        pretrained=weights is None,
-        weights=weights,
-        dim=None,
-        layer_norm=False,
-        pooling="native",
-    )
-    bundle = export_backbone(config, output, name=name or _as_name(backbone), licence=licence)
-    console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint}, {bundle.dim}-d, in {output}")
-
-
-def _as_name(backbone: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in backbone.lower())[:64]
-
-
-def require_train_extra(purpose: str) -> None:
-    """Refuse a command that needs torch where it is not installed.
-
-    Args:
-        purpose: What it is needed for, for people.
-
-    Raises:
-        MissingPackageError: One of its packages is not installed.
-    """
-    for package in _PACKAGES:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise MissingPackageError(package, "train", purpose) from error

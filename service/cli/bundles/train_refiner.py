@@ -11,9 +11,9 @@ from rich.table import Table
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import RefinerManifest
+from vicinal.service.cli.bundles.train_extra import require_train_extra
 from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import JsonOption
-from vicinal.service.cli.train import require_train_extra
 from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:

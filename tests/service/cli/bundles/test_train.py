@@ -21,9 +21,9 @@ from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.training.observer import StepProgress
 from vicinal.service.cli import main
-from vicinal.service.cli.train import _Watcher
+from vicinal.service.cli.bundles.train import _Watcher
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 RECIPE = """
 name = "tiny"
