@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from vicinal.models.errors import BundleError, ConfigError
 from vicinal.models.projection import Projection
-from vicinal.models.weights import classifier_name, load_weights, packaged_weights, read_weights, reason
+from vicinal.models.weights import (
+    classifier_name,
+    hub_or_cache,
+    load_weights,
+    packaged_weights,
+    read_weights,
+    reason,
+)
 
 __all__ = [
     "BackboneConfig",
@@ -28,6 +35,9 @@ __all__ = [
     "classifier_of",
 ]
 
+_HUB = "hf-hub:"
+# What the hub's client raises without a network, of classes that it has moved before.
+_NOT_CONNECTED = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "URLError")
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -156,8 +166,13 @@ class EmbeddingNetwork(nn.Module):
         return [layer for layer in self.modules() if isinstance(layer, _BATCH_NORMS)]
 
 
-def build_network(config: BackboneConfig) -> EmbeddingNetwork:
+def build_network(config: BackboneConfig, *, input_size: int | None = None) -> EmbeddingNetwork:
     """Create the network and load its first weights.
+
+    Args:
+        config: The network.
+        input_size: Pixels a side of what it will be given; None for what the architecture is meant for.
+            Position embeddings of a transformer are resampled to it.
 
     Raises:
         ConfigError: timm does not know the name or an argument, or the trunk gives no feature map to pool.
@@ -171,7 +186,7 @@ def build_network(config: BackboneConfig) -> EmbeddingNetwork:
         if not isinstance(getattr(trunk, "maxpool", None), nn.Module):
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
         trunk.maxpool = nn.Identity()
-    return EmbeddingNetwork(trunk, _width(trunk, config), config)
+    return EmbeddingNetwork(trunk, _width(trunk, config, input_size), config)
 
 
 def classifier_of(config: BackboneConfig) -> npt.NDArray[np.float32] | None:
@@ -230,33 +245,40 @@ def _read(path: Path, config: BackboneConfig) -> dict[str, Tensor]:
 
 def _create_trunk(config: BackboneConfig, *, with_classifier: bool = False) -> Any:
     pretrained = config.pretrained and config.weights is None
+    # A name of the hub is a configuration there, whatever the weights.
+    fetches = pretrained or config.name.startswith(_HUB)
     options: dict[str, Any] = {} if with_classifier else {"num_classes": 0}
     options |= config.arguments
     if config.pooling == "gem" and not with_classifier:
         options["global_pool"] = ""
-    # Without a network the hub client logs every retry; the error below says it once.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        return timm.create_model(config.name, pretrained=pretrained, **options)
+        with hub_or_cache() if fetches else nullcontext():
+            return timm.create_model(config.name, pretrained=pretrained, **options)
     except (RuntimeError, TypeError, ValueError) as error:
-        if pretrained and "pretrained" not in str(error).lower() and "Unknown model" not in str(error):
+        if fetches and "pretrained" not in str(error).lower() and "Unknown model" not in str(error):
             raise _no_weights(config.name, error) from error
         raise ConfigError(f"timm cannot create '{config.name}': {reason(error)}") from error
     except Exception as error:  # the hub client raises classes of three libraries
-        if not pretrained:
+        if not fetches:
             raise
         raise _no_weights(config.name, error) from error
 
 
-def _width(trunk: Any, config: BackboneConfig) -> int:
-    """Channels of the trunk's output, tried out at the architecture's own input size."""
+def _width(trunk: Any, config: BackboneConfig, input_size: int | None) -> int:
+    """Channels of the trunk's output, tried out at the input size."""
     size = trunk.pretrained_cfg.get("input_size", (3, 224, 224))
     try:
+        if input_size is not None:
+            size = (3, input_size, input_size)
+            # Networks that take any size have no such method.
+            if hasattr(trunk, "set_input_size"):
+                trunk.set_input_size(size[1:])
         with torch.inference_mode():
             output = trunk.eval()(torch.zeros(1, *size))
         shape = tuple(output.shape)
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise ConfigError(f"backbone '{config.name}' does not run: {reason(error)}") from error
+    except (AssertionError, AttributeError, RuntimeError, TypeError) as error:
+        at = f" at {input_size} pixels" if input_size else ""
+        raise ConfigError(f"backbone '{config.name}' does not run{at}: {reason(error)}") from error
     expected = 4 if config.pooling == "gem" else 2
     # Some transformers give (B, H, W, width): pooling that over the last two axes would mix channels.
     if len(shape) != expected or (expected == 4 and getattr(trunk, "output_fmt", "NCHW") != "NCHW"):
@@ -268,7 +290,9 @@ def _width(trunk: Any, config: BackboneConfig) -> int:
 
 
 def _no_weights(name: str, error: Exception) -> BundleError:
+    kind = type(error).__name__
+    why = "there is no connection to the hub" if kind in _NOT_CONNECTED else kind
     return BundleError(
-        f"the weights of '{name}' cannot be fetched ({type(error).__name__}): "
+        f"the weights of '{name}' cannot be fetched ({why}): "
         "connect to the network once, or give a local file with --weights"
     )

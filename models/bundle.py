@@ -6,6 +6,7 @@ refiner.onnx     optional; query (B, d), context (B, k, d), mask (B, k) -> steps
                  (B, T, k)
 refiner.npy      the weights of refiner.onnx, which reads them from there
 MODEL_CARD.md    for people; not checked
+NOTICE           optional; licence and source of the weights, where they ask to be named; not checked
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,6 +28,8 @@ __all__ = [
     "BACKBONE_FILE",
     "BundleManifest",
     "ModelBundle",
+    "NOTICE_FILE",
+    "Precision",
     "default_bundle_path",
     "read_fingerprint",
     "sha256_of",
@@ -34,6 +37,8 @@ __all__ = [
 
 MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
+NOTICE_FILE = "NOTICE"
+Precision = Literal["float32", "float16", "int8"]
 
 
 def sha256_of(path: Path) -> str:
@@ -60,7 +65,11 @@ class BundleManifest(BaseModel):
         labels_sha256: SHA-256 of the sorted training labels, one a line; empty when unknown. A
             calibration on training classes flatters, and this is how it is noticed.
         metrics: Results by the name of the test they were measured on.
+        precision: Form of the network: float32; float16 weights, computed in float32; or int8. None where
+            a ready file was imported, which is as it is.
+        forms: Speed and agreement by the form they were measured in, on the machine that made the bundle.
         licence: Licence of the weights.
+        source: Where the weights come from, for people.
         files: SHA-256 by file name; a bundle is opened only if all fit.
         refiner: The context refiner, if there is one; its files are listed there.
     """
@@ -75,13 +84,20 @@ class BundleManifest(BaseModel):
     training: dict[str, Any] = Field(default_factory=dict)
     labels_sha256: str = ""
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+    precision: Precision | None = "float32"
+    forms: dict[str, dict[str, float]] = Field(default_factory=dict)
     licence: str = "unknown"
+    source: str = ""
     files: dict[str, str]
     refiner: RefinerManifest | None = None
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that change when an embedding could change, and only then."""
+        """16 hexadecimal digits that change when an embedding could change, and only then.
+
+        The checksum of the network's file is a part of it, and so is the form: the same network in float32
+        and in int8 embeds otherwise, and their embeddings are never compared.
+        """
         parts = {"dim": self.dim, "files": self.files, "preprocessing": self.preprocessing.model_dump()}
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -2,29 +2,87 @@
 
 from __future__ import annotations
 
-from vicinal.models.bundle import ModelBundle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-__all__ = ["write_card"]
+from vicinal.models.bundle import NOTICE_FILE, BundleManifest, ModelBundle
+
+__all__ = ["CARD_FILE", "write_card", "write_notice"]
+
+CARD_FILE = "MODEL_CARD.md"
+_FORM_COLUMNS = (
+    ("images_per_second", "images a second", 0),
+    ("milliseconds", "ms for one", 1),
+    ("megabytes", "MB", 1),
+    ("mean_cosine", "agreement", 4),
+    ("hit_rate_1", "R@1", 3),
+    ("map_at_r", "MAP@R", 3),
+)
+
+
+def write_notice(bundle: ModelBundle, notice: Path | None = None) -> None:
+    """Write the bundle's `NOTICE`: a given file, else what the manifest says of licence and source.
+
+    Args:
+        bundle: The bundle.
+        notice: The file; without one a bundle of which the source is unknown gets none.
+    """
+    path, manifest = bundle.path / NOTICE_FILE, bundle.manifest
+    path.unlink(missing_ok=True)
+    if notice is not None:
+        shutil.copyfile(notice, path)
+    elif manifest.source:
+        path.write_text(
+            f"The weights of this model bundle are those of {manifest.source}, licence {manifest.licence}.\n"
+            "They were converted to ONNX, and changed as MODEL_CARD.md says.\n",
+            encoding="utf-8",
+        )
 
 
 def write_card(bundle: ModelBundle) -> None:
-    """Write `MODEL_CARD.md` from the manifest."""
+    """Write `MODEL_CARD.md` from the manifest: what it is, where it comes from, what was measured."""
     manifest = bundle.manifest
+    parts = [
+        [f"# {manifest.name}"],
+        [_summary(manifest)],
+        _origin(manifest, has_notice=(bundle.path / NOTICE_FILE).is_file()),
+        _tests(manifest),
+        _forms(manifest),
+        _files(bundle),
+    ]
+    text = "\n\n".join("\n".join(part) for part in parts if part)
+    (bundle.path / CARD_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _summary(manifest: BundleManifest) -> str:
+    form = f", {manifest.precision}" if manifest.precision else ""
+    return (
+        f"{manifest.backbone}, {manifest.preprocessing.input_size} px, {manifest.dim}-d embeddings{form}, "
+        f"licence {manifest.licence}, fingerprint `{manifest.fingerprint}`."
+    )
+
+
+def _origin(manifest: BundleManifest, *, has_notice: bool) -> list[str]:
     training = manifest.training
-    lines = [
-        f"# {manifest.name}",
-        "",
-        f"{manifest.backbone}, {manifest.preprocessing.input_size} px, {manifest.dim}-d embeddings, "
-        f"licence {manifest.licence}, fingerprint `{manifest.fingerprint}`.",
-        "",
-        "A small embedding for a first try without a network. For your own photos, export a pretrained "
-        "backbone with `vicinal export`, or train one with `vicinal train`.",
-        "",
+    lines = [f"Weights: {manifest.source}."] if manifest.source else []
+    lines += [f"Licence and source are in `{NOTICE_FILE}`."] if has_notice else []
+    lines += [f"Made from `{training['file']}`, as it is."] if "file" in training else []
+    lines += [f"Its head was learnt from {training['head']}."] if "head" in training else []
+    if "datasets" not in training:
+        return lines
+    trained = (
         f"Trained on {training['images']:,} images of {training['classes']:,} classes with the "
-        f"{training['loss']} loss, {training['best_step']} steps of {training['batch_size']} images:",
-        "",
-        *[f"- {dataset}" for dataset in training["datasets"]],
-        "",
+        f"{training['loss']} loss, {training['best_step']} steps of {training['batch_size']} images:"
+    )
+    return [*lines, trained, "", *(f"- {dataset}" for dataset in training["datasets"])]
+
+
+def _tests(manifest: BundleManifest) -> list[str]:
+    if not manifest.metrics:
+        return []
+    return [
         "Measured on classes that training never saw (cosine similarity, no re-ranking):",
         "",
         "| test | hit rate R@1 | MAP@R | AUROC, with against without mate | OPIS | 10 %-OPIS "
@@ -35,13 +93,39 @@ def write_card(bundle: ModelBundle) -> None:
         "OPIS says how differently the classes fare under one threshold, 0 being alike. In brackets is "
         "what it would be if all classes were equal, from sampling alone; it rises with fewer images a "
         "class, so compare bundles on one test only.",
-        "",
-        "The recipe is `recipe.toml` beside this file, its learning curve `training.csv`.",
     ]
-    (bundle.path / "MODEL_CARD.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _card_row(name: str, metrics: dict[str, float]) -> str:
+def _forms(manifest: BundleManifest) -> list[str]:
+    """One row a form in which the network was measured, this bundle's marked."""
+    if not manifest.forms:
+        return []
+    columns = [column for column in _FORM_COLUMNS if any(column[0] in one for one in manifest.forms.values())]
+    head = " | ".join(title for _, title, _ in columns)
+    rows = [
+        f"| {f'**{form}**' if form == manifest.precision else form} | "
+        f"{' | '.join(_shown(figures, key, digits) for key, _, digits in columns)} |"
+        for form, figures in manifest.forms.items()
+    ]
+    return [
+        "On the machine that made this bundle, in ONNX Runtime, without decoding:",
+        "",
+        f"| form | {head} |",
+        f"|---|{'---|' * len(columns)}",
+        *rows,
+        "",
+        "Images a second are at batches of 16. Agreement is the mean cosine of an image's embedding to that "
+        "of float32. Another form is another model: its embeddings are not compared with these.",
+    ]
+
+
+def _files(bundle: ModelBundle) -> list[str]:
+    if "datasets" not in bundle.manifest.training:
+        return []
+    return ["The recipe is `recipe.toml` beside this file, its learning curve `training.csv`."]
+
+
+def _card_row(name: str, metrics: Mapping[str, Any]) -> str:
     rates = [_shown(metrics, key) for key in ("hit_rate_1", "map_at_r", "auroc")]
     consistency = [
         f"{_shown(metrics, key, 4)} ({_shown(metrics, f'{key}_floor', 4)})"
@@ -51,5 +135,5 @@ def _card_row(name: str, metrics: dict[str, float]) -> str:
     return f"| {name} | {' | '.join([*rates, *consistency, *counts])} |"
 
 
-def _shown(metrics: dict[str, float], key: str, digits: int = 3) -> str:
+def _shown(metrics: Mapping[str, float], key: str, digits: int = 3) -> str:
     return f"{metrics[key]:,.{digits}f}" if key in metrics else "-"

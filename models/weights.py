@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import timm
 import torch
 from timm.models import load_state_dict
@@ -19,6 +23,7 @@ __all__ = [
     "PACKAGED_WEIGHTS",
     "PackagedWeights",
     "classifier_name",
+    "hub_or_cache",
     "load_weights",
     "packaged_weights",
     "read_weights",
@@ -27,6 +32,7 @@ __all__ = [
 
 # A count that some files leave out, and that changes nothing in a network that does not train.
 _COUNT = "num_batches_tracked"
+_SECONDS_TO_ANSWER = 3.0
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,41 @@ def classifier_name(trunk: Any) -> tuple[str, ...]:
     """Names of the layers that timm takes for the classifier of a network; none where it has none."""
     named = trunk.pretrained_cfg.get("classifier") or ()
     return (named,) if isinstance(named, str) else tuple(named)
+
+
+@contextmanager
+def hub_or_cache() -> Iterator[None]:
+    """Where the hub cannot be reached, let its client take what it has kept, or say at once that it has not.
+
+    By itself it tries for half a minute.
+    """
+    from huggingface_hub import constants
+
+    logger = logging.getLogger("huggingface_hub")
+    level, is_offline = logger.level, constants.HF_HUB_OFFLINE
+    # It logs every retry; an error says it once.
+    logger.setLevel(logging.ERROR)
+    constants.HF_HUB_OFFLINE = is_offline or not _is_reachable(constants.ENDPOINT)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = is_offline
+        logger.setLevel(level)
+
+
+def _is_reachable(address: str) -> bool:
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(httpx.HTTPError):
+            httpx.head(address, timeout=_SECONDS_TO_ANSWER)
+            answered.set()
+
+    # Looking up a name has no timeout of its own.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_SECONDS_TO_ANSWER)
+    return answered.is_set()
 
 
 def _renamed(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:

@@ -2,39 +2,107 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import timm
 from timm.data.config import resolve_model_data_config
 
-from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network
+from vicinal.models.backbone import BackboneConfig, EmbeddingNetwork, build_network, classifier_of
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import ConfigError
 from vicinal.models.export.network import export_network
+from vicinal.models.export.sample import Sample
+from vicinal.models.projection import Projection, from_classifier, from_features
 
-__all__ = ["export_backbone"]
+__all__ = ["HeadConfig", "export_backbone"]
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """How long features become short embeddings.
+
+    Attributes:
+        dim: Length of the embeddings.
+        projection: `classifier` keeps what the classifier of the weights looks at; `pca` and `whitening`
+            keep what differs most among a sample of images; None takes the classifier where there is one
+            and no sample, else PCA.
+        whitening: How far `whitening` goes, from 0, which is PCA, to 1.
+    """
+
+    dim: int
+    projection: Literal["classifier", "pca", "whitening"] | None = None
+    whitening: float = 0.5
 
 
 def export_backbone(
-    config: BackboneConfig, path: Path, *, name: str, licence: str = "unknown"
+    config: BackboneConfig,
+    path: Path,
+    *,
+    fields: Mapping[str, Any],
+    input_size: int | None = None,
+    head: HeadConfig | None = None,
+    sample: Sample | None = None,
 ) -> ModelBundle:
-    """Make a bundle from a timm architecture, with hub weights or a local file.
+    """Make a bundle from a timm architecture, with weights of the hub, a file or a package.
 
-    Without a head of its own (`dim = None`) the embedding is the pooled feature.
+    Args:
+        config: The network; with `dim = None` and without a head the embedding is the pooled feature.
+        path: Directory of the bundle.
+        fields: Name and, if known, licence and source, for the manifest.
+        input_size: Pixels a side; None for what the architecture is meant for.
+        head: A linear head in front of normalization; None has none.
+        sample: Images that the head is learnt on.
 
     Raises:
-        ConfigError: timm does not know the architecture.
+        ConfigError: timm does not know the architecture, or the head cannot be learnt.
         BundleError: Weights cannot be had, or the parity check fails.
+        DatasetError: An image cannot be used.
     """
-    network = build_network(config)
-    fields = {
-        "name": name,
+    network = build_network(config, input_size=input_size)
+    training = {"weights": _origin(config), "timm": timm.__version__}
+    manifest = {
+        **fields,
         "backbone": config.name,
-        "preprocessing": _timm_preprocessing(network),
-        "training": {"weights": _origin(config), "timm": timm.__version__},
-        "licence": licence,
+        "preprocessing": _timm_preprocessing(network, input_size),
+        "training": training,
     }
-    return export_network(network, path, fields)
+    if head is not None:
+        projection, training["head"] = _learn_head(head, config, network, manifest, sample)
+        network.set_head(projection)
+    return export_network(network, path, manifest)
+
+
+def _learn_head(
+    head: HeadConfig,
+    config: BackboneConfig,
+    network: EmbeddingNetwork,
+    manifest: Mapping[str, Any],
+    sample: Sample | None,
+) -> tuple[Projection, str]:
+    """The head, and what it was learnt from, for people."""
+    kind = head.projection or ("pca" if sample else "classifier")
+    if kind == "classifier":
+        classifier = classifier_of(config)
+        if classifier is None:
+            raise ConfigError(
+                f"the weights of '{config.name}' have no classifier to learn {head.dim} numbers from: "
+                "give a folder of photos with --images"
+            )
+        return from_classifier(classifier, head.dim), f"a classifier of {len(classifier):,} classes"
+    if sample is None:
+        raise ConfigError(f"--projection {kind} is learnt on photos: give a folder of them with --images")
+    with tempfile.TemporaryDirectory() as folder:
+        # ONNX Runtime is several times as fast as torch on a processor.
+        features = sample.features(Embedder(export_network(network, Path(folder), manifest)))
+    power = head.whitening if kind == "whitening" else 0.0
+    learnt_from = f"principal components of {len(features):,} images"
+    learnt_from += f", whitened to the power {power:g}" if power else ""
+    return from_features(features, head.dim, whitening=power), learnt_from
 
 
 def _origin(config: BackboneConfig) -> str:
@@ -43,10 +111,10 @@ def _origin(config: BackboneConfig) -> str:
     return config.weights if isinstance(config.weights, str) else config.weights.name
 
 
-def _timm_preprocessing(network: EmbeddingNetwork) -> dict[str, Any]:
+def _timm_preprocessing(network: EmbeddingNetwork, input_size: int | None) -> dict[str, Any]:
     data = resolve_model_data_config(network.trunk)
     return {
-        "input_size": data["input_size"][-1],
+        "input_size": input_size or data["input_size"][-1],
         "fit": "squash" if data["crop_mode"] == "squash" else "crop",
         "crop_fraction": data["crop_pct"],
         "interpolation": data["interpolation"] if data["interpolation"] != "random" else "bicubic",

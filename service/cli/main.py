@@ -18,7 +18,7 @@ from vicinal.service.cli import (
     search,
     server,
 )
-from vicinal.service.cli.bundles import export, train, train_refiner
+from vicinal.service.cli.bundles import export, import_onnx, train, train_refiner
 from vicinal.service.cli.console import errors
 from vicinal.service.problem_types import ERRORS
 
@@ -44,6 +44,7 @@ app.command("worker")(server.worker)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(export.export)
+app.command("import")(import_onnx.import_onnx)
 app.command("openapi")(server.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")

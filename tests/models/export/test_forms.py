@@ -12,8 +12,9 @@ onnx = pytest.importorskip("onnx")
 import onnxruntime as ort  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from vicinal.models.bundle import Precision  # noqa: E402
 from vicinal.models.errors import BundleError  # noqa: E402
-from vicinal.models.export.forms import PRECISIONS, Precision, write_form  # noqa: E402
+from vicinal.models.export.forms import PRECISIONS, write_form  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
 
 SIDE = 16
