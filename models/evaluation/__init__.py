@@ -1,7 +1,7 @@
 """Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
 
 from vicinal.models.evaluation.clustering import clustering_nmi, nmi
-from vicinal.models.evaluation.metrics import RetrievalMetrics, auroc, retrieval_metrics
+from vicinal.models.evaluation.metrics import RetrievalMetrics, auroc, average_precisions, retrieval_metrics
 from vicinal.models.evaluation.report import Evaluation, EvaluationSettings, evaluate
 from vicinal.models.evaluation.revisited import JudgedMetrics, judged_metrics
 
@@ -11,6 +11,7 @@ __all__ = [
     "JudgedMetrics",
     "RetrievalMetrics",
     "auroc",
+    "average_precisions",
     "clustering_nmi",
     "evaluate",
     "judged_metrics",
