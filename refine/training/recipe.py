@@ -91,13 +91,13 @@ def train_refiner(
         held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
             a share of them, as the recipe says.
         output: Where to put a copy of the bundle with the refiner, so that the original stays as it is; a
-            copy that is there already gets the new refiner.
+            bundle that is there is replaced.
         trainer: Trains by this recipe and reports the progress; None does it silently.
 
     Raises:
         RefineError: The recipe does not fit the embeddings, or they are too few; nothing was changed then.
         ConfigError: The loss cannot be built, or a batch cannot be filled.
-        FileExistsError: There is something else than a copy of the bundle at `output`.
+        FileExistsError: There is something else than a bundle at `output`.
     """
     for one in (items, held_out):
         if one is not None and one.dim != bundle.dim:
@@ -133,8 +133,12 @@ def _present_line(bundle: ModelBundle) -> PresentLine:
 
 
 def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:
-    if read_fingerprint(output) == bundle.fingerprint:
+    there = read_fingerprint(output)
+    if there == bundle.fingerprint:
+        # A service may be reading it: the refiner alone is replaced.
         return ModelBundle.open(output)
+    if there is not None:
+        shutil.rmtree(output)
     return ModelBundle.open(shutil.copytree(bundle.path, output))
 
 
