@@ -2,8 +2,8 @@
 
 float16 halves the file and changes nothing else: weights are stored in half precision and cast as the file is
 opened, so that speed and arithmetic are those of float32. int8 computes in 8 bits: weights by channel,
-activations by tensor, between the extremes that the calibration images gave. Weights use 7 of the bits, so
-that every processor gives the same embeddings, with instructions for such sums or without.
+activations by tensor, between the extremes that the calibration images gave. Weights use 7 of the bits: with
+8, sums would be cut off on processors without instructions for them, and one file would embed in two ways.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _write_int8(source: Path, target: Path, images: Sequence[FloatArray]) -> Non
 def _delicate(path: Path) -> list[str]:
     """Nodes that stay in float32: the one that sees the picture, and the one that gives the embedding.
 
-    They take a small part of the time, and in 8 bits they would cost more of MAP@R than all others.
+    They take some 3 % of the time, and in 8 bits they cost as much of MAP@R as all the others together.
     """
     graph = onnx.load(path).graph
     first = next((node.name for node in graph.node if node.op_type == "Conv"), None)
