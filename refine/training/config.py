@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
@@ -171,6 +179,9 @@ class SearchConfig(_Frozen):
         n_queries: Queries a step, half of them without a mate.
         n_candidates: Most similar items of each query, with which losses are computed.
         gallery_share: Smallest and largest share of the items that a gallery holds.
+        most_per_class: Range of the most items of a class that a gallery holds, drawn anew for every step,
+            small ones as often as large ones: galleries with few photos a product are then learned from,
+            too. None leaves them to `gallery_share`.
         absent_share: Share of the classes that are left out of it.
         rank_sharpness: Factor on differences of similarity between two candidates of a query, before a
             sigmoid counts them as ranked.
@@ -181,6 +192,7 @@ class SearchConfig(_Frozen):
     n_queries: int = Field(192, ge=8)
     n_candidates: int = Field(24, ge=2)
     gallery_share: tuple[float, float] = (0.4, 0.6)
+    most_per_class: tuple[PositiveInt, PositiveInt] | None = None
     absent_share: float = Field(0.5, gt=0.0, lt=1.0)
     rank_sharpness: float = Field(100.0, gt=0.0, allow_inf_nan=False)
     level_sharpness: float = Field(10.0, gt=0.0, allow_inf_nan=False)
@@ -191,6 +203,9 @@ class SearchConfig(_Frozen):
         low, high = self.gallery_share
         if not 0.0 < low <= high < 1.0:
             raise ValueError(f"gallery_share is {low} to {high}, expected two ascending shares in (0, 1)")
+        fewest, most = self.most_per_class or (1, 1)
+        if fewest > most:
+            raise ValueError(f"most_per_class is {fewest} to {most}, expected two ascending numbers")
         return self
 
 

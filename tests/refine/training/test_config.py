@@ -55,6 +55,7 @@ def test_keys_that_are_left_out_are_those_of_the_paper() -> None:
         ("validation.share=0", r"validation\.share"),
         ("objective='rank'", r"objective: .*'batch' or 'search'"),
         ("search.gallery_share=[0.6, 0.4]", r"gallery_share is 0\.6 to 0\.4, expected two ascending shares"),
+        ("search.most_per_class=[4, 2]", r"most_per_class is 4 to 2, expected two ascending numbers"),
         ("search.gallery_share=[0.5, 1.0]", r"gallery_share is 0\.5 to 1\.0, expected two ascending shares"),
         ("search.absent_share=1.0", r"search\.absent_share: .*less than 1"),
         ("search.n_queries=2", r"search\.n_queries"),
