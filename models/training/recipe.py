@@ -21,6 +21,7 @@ from vicinal.models.evaluation.measurement import manifest_metrics
 from vicinal.models.export.network import export_network
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.config import TrainingConfig
+from vicinal.models.training.front_maps import MAPS_FILE, PROGRESS_FILE, discard_maps
 from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
 from vicinal.models.training.observer import StepRecord, TrainingObserver
 from vicinal.models.training.trainer import Trainer
@@ -34,6 +35,8 @@ _RUN_FILES = (
     CSV_FILE,
     CURVES_FILE,
     BACKBONE_FILE,
+    MAPS_FILE,
+    PROGRESS_FILE,
     "weights.pt",
     "recipe.toml",
     "MODEL_CARD.md",
@@ -77,7 +80,7 @@ def run_recipe(
     Args:
         recipe: Configuration and its text, which goes into the bundle.
         output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
-            from it) are kept beside it.
+            from it) are kept beside it, maps of a frozen front only until the bundle is there.
         start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
             deletes it first.
         device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
@@ -95,7 +98,9 @@ def run_recipe(
     fields = bundle_fields(recipe.config, result.training, result.best)
     bundle = export_network(result.network, output, fields)
     (output / "recipe.toml").write_text(recipe.text, encoding="utf-8")
-    return finish_bundle(bundle, recipe.config, fields)
+    finished = finish_bundle(bundle, recipe.config, fields)
+    discard_maps(output)
+    return finished
 
 
 def _prepare(output: Path, start: Start) -> None:

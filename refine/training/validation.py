@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.errors import EvaluationError
-from vicinal.models.evaluation import average_precisions
+from vicinal.models.evaluation import average_precisions, deal_roles, fnir_at_fpir
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
@@ -35,7 +34,6 @@ __all__ = [
     "Validation",
     "Verdict",
     "choose_sides",
-    "fnir_at_fpir",
     "verdict_of",
 ]
 
@@ -187,10 +185,14 @@ class Validation:
         rng = np.random.default_rng(seed)
         others = np.arange(len(held_out), len(items))
         self._searches = [
-            self._prepare(np.concatenate([gallery, others[items.spaces[others] == space]]), known, absent)
+            self._prepare(
+                np.concatenate([roles.gallery, others[items.spaces[others] == space]]),
+                roles.known,
+                roles.absent,
+            )
             for space in np.unique(held_out.spaces)
-            for gallery, known, absent in _deal(
-                np.flatnonzero(held_out.spaces == space), self._classes, config.draws, rng
+            for roles in deal_roles(
+                np.flatnonzero(held_out.spaces == space), self._classes, draws=config.draws, rng=rng
             )
         ]
 
@@ -360,54 +362,6 @@ def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: f
 def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
     """The sides with the lowest FNIR; of equal ones those with the highest MAP@R, then with less work."""
     return min(SIDES, key=lambda sides: (*figures[sides].order, SIDES.index(sides)))
-
-
-def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayLike, fpir: float) -> float:
-    """False negative identification rate at a false positive one (ISO/IEC 19795-1).
-
-    The threshold is the lowest that holds the rate; a query with a mate counts when no mate passes it.
-
-    Args:
-        best_mate_scores: (n,) best score of each query with one of its mates, -inf where none was found.
-        best_absent_scores: (m,) best score of each query without a mate.
-        fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
-
-    Raises:
-        EvaluationError: One of the two is empty.
-    """
-    mates, absent = (np.asarray(one, dtype=np.float64) for one in (best_mate_scores, best_absent_scores))
-    if not len(mates) or not len(absent):
-        raise EvaluationError("FNIR at an FPIR needs queries with and without a mate")
-    allowed = int(np.floor(fpir * len(absent) + 1e-9))
-    # A score is accepted above the best one that has to be turned down.
-    turned_down = np.sort(absent)[::-1][allowed]
-    return float((mates <= turned_down).mean())
-
-
-def _deal(
-    positions: Ints, classes: Ints, draws: int, rng: np.random.Generator
-) -> list[tuple[Ints, Ints, Ints]]:
-    """Gallery, known and absent queries of each draw within one space."""
-    names, sizes = np.unique(classes[positions], return_counts=True)
-    single = positions[np.isin(classes[positions], names[sizes == 1])]
-    dealt = []
-    for _ in range((draws + 1) // 2):
-        halves = np.array_split(rng.permutation(names[sizes > 1]), 2)
-        for known, others in (halves, halves[::-1]):
-            gallery, queries = _halve(positions[np.isin(classes[positions], known)], classes, rng)
-            absent = positions[np.isin(classes[positions], others)]
-            dealt.append((gallery, queries, np.concatenate([absent, single])))
-    return [roles for roles in dealt[:draws] if len(roles[0])]
-
-
-def _halve(positions: Ints, classes: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Half of each class's items, rounded up, and the others."""
-    shuffled = rng.permutation(positions)
-    ordered = shuffled[np.argsort(classes[shuffled], kind="stable")]
-    _, starts, sizes = np.unique(classes[ordered], return_index=True, return_counts=True)
-    ranks = np.arange(len(ordered)) - np.repeat(starts, sizes)
-    first = ranks < np.repeat((sizes + 1) // 2, sizes)
-    return ordered[first], ordered[~first]
 
 
 def _ranked_mates(scores: npt.NDArray[np.floating], is_mate: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

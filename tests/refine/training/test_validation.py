@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vicinal.models.errors import EvaluationError
 from vicinal.models.evaluation import retrieval_metrics
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.refine.training.config import ValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.validation import Line, SideFigures, Validation, choose_sides, fnir_at_fpir
-
-scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
+from vicinal.refine.training.validation import Line, SideFigures, Validation, choose_sides
 
 
 def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
@@ -25,19 +20,6 @@ def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
     thresholds = [*mates, *absent, *(np.nextafter(one, 2.0) for one in (*mates, *absent))]
     allowed = [t for t in thresholds if np.mean(np.array(absent) >= t) <= fpir]
     return min(float(np.mean(np.array(mates) < t)) for t in allowed)
-
-
-@given(mates=scores, absent=scores, fpir=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
-def test_fnir_is_the_lowest_that_any_threshold_within_the_rate_gives(
-    mates: list[float], absent: list[float], fpir: float
-) -> None:
-    assert fnir_at_fpir(mates, absent, fpir) == pytest.approx(fnir_by_trying(mates, absent, fpir))
-
-
-@pytest.mark.parametrize(("mates", "absent"), [([], [0.1]), ([0.1], [])])
-def test_fnir_without_queries_is_refused(mates: list[float], absent: list[float]) -> None:
-    with pytest.raises(EvaluationError, match="with and without a mate"):
-        fnir_at_fpir(mates, absent, 0.05)
 
 
 def blobs(
