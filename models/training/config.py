@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from vicinal.models.backbone import BackboneConfig
+from vicinal.models.bundle import Precision
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
 from vicinal.models.datasets.layouts import DatasetConfig
@@ -64,7 +65,11 @@ class TrainingConfig(_Frozen):
         patience: Validations without a better MAP@R on the held-out classes after which training stops; None
             trains all steps.
         interpolate: Of the points between the first weights and the trained ones, keep the one at which the
-            held-out classes are searched best: lowest FNIR at FPIR 5 %, then MAP@R.
+            held-out classes are searched best: lowest FNIR at FPIR 5 %, then MAP@R. A number keeps the
+            point at this share of the way: what lies nearer to general weights stays more general.
+        form: Form of the exported network, measured beside float32 on the images of the first data set,
+            on which int8 is calibrated, too; `auto` takes the fastest that loses little.
+        source: Where the first weights come from; the bundle's `NOTICE` names it.
         augmentation: Random changes of training images.
         precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
             on a processor. On a processor a network of depthwise convolutions, and a head alone, train in
@@ -86,7 +91,9 @@ class TrainingConfig(_Frozen):
     validation_share: float = Field(0.1, ge=0.0, lt=1.0)
     validate_every: int = Field(250, ge=1)
     patience: int | None = Field(None, ge=1)
-    interpolate: bool = False
+    interpolate: bool | Annotated[float, Field(gt=0.0, lt=1.0)] = False
+    form: Precision | Literal["auto"] = "float32"
+    source: str = ""
     augmentation: AugmentationConfig = AugmentationConfig()
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     workers: int = Field(0, ge=0)
@@ -97,7 +104,7 @@ class TrainingConfig(_Frozen):
     @model_validator(mode="after")
     def _parts_fit(self) -> TrainingConfig:
         check_loss_fits_sampler(self.loss, self.sampler)
-        for name, wanted in (("patience", self.patience), ("interpolate", self.interpolate)):
+        for name, wanted in (("patience", self.patience), ("interpolate", self.interpolate is True)):
             if wanted and not self.validation_share:
                 raise ValueError(
                     f"{name} {str(wanted).lower()} needs held-out classes: set validation_share above 0, "

@@ -292,10 +292,12 @@ class Trainer:
 
     def _keep_best(self, state: TrainingState, images: _Images) -> float:
         """Give the network the best weights, and say how far from the first ones they lie."""
-        share, weights = 1.0, state.best_weights
-        if self.config.interpolate:
-            share = best_between(
-                state.start_weights, weights, lambda tried: self._open_set(state, images, tried)
+        share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
+        if wanted:
+            share = (
+                best_between(state.start_weights, weights, lambda tried: self._open_set(state, images, tried))
+                if wanted is True
+                else wanted
             )
             weights = between(state.start_weights, weights, share)
             self.observer.on_notice(

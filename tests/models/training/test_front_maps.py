@@ -188,3 +188,8 @@ def test_interpolation_keeps_the_point_that_held_out_classes_like_best(
     expected = (start["head.weight"] + end["head.weight"]) / 2
     torch.testing.assert_close(result.network.state_dict()["head.weight"], expected)
     assert result.network.state_dict()["trunk.stages.1.1.num_batches_tracked"] > 0
+
+
+def test_a_number_keeps_the_point_at_that_share_of_the_way(config: TrainingConfig) -> None:
+    result = Trainer(config.model_copy(update={"interpolate": 0.25, "validation_share": 0.0})).run()
+    assert result.share == 0.25
