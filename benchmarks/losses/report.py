@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.losses.runs import BASE_LOSSES, SETS
 
-__all__ = ["replace_tables", "tables", "write_plots"]
+__all__ = ["by_seed", "cell", "records_of", "replace_tables", "row", "tables", "write_plots"]
 
 Record = dict[str, Any]
 _COLUMNS = {
@@ -29,9 +29,9 @@ def tables(records: Sequence[Record]) -> dict[str, str]:
     made = {f"losses-{images}": _loss_table(records, images) for images in SETS}
     made["tcm"] = _tcm_table(records)
     for group in ("rsk", "designs", "noise", "margins"):
-        found = _of(records, group=group)
+        found = records_of(records, group=group)
         for images in sorted({record["images"] for record in found}):
-            made[f"{group}-{images}"] = _plain_table(_of(found, images=images))
+            made[f"{group}-{images}"] = _plain_table(records_of(found, images=images))
     return made
 
 
@@ -59,7 +59,8 @@ def write_plots(records: Sequence[Record], folder: Path) -> None:
     _plot_noise(records, folder / "losses-label-noise.png")
 
 
-def _of(records: Iterable[Record], **wanted: str) -> list[Record]:
+def records_of(records: Iterable[Record], **wanted: str) -> list[Record]:
+    """The records with these values."""
     return [one for one in records if all(one[key] == value for key, value in wanted.items())]
 
 
@@ -67,51 +68,56 @@ def _values(records: Iterable[Record], metric: str) -> np.ndarray:
     return np.array([one["test"][metric] for one in records])
 
 
-def _cell(values: np.ndarray, factor: float = 1, *, signed: bool = False) -> str:
+def cell(values: np.ndarray, factor: float = 1, *, signed: bool = False) -> str:
+    """Mean ± standard deviation; with a factor of 1000 two digits of it, else three."""
     digits = 2 if factor == 1000 else 3
     mean, spread = values.mean() * factor, values.std(ddof=1) * factor if len(values) > 1 else np.nan
     return f"{mean:{'+' if signed else ''}.{digits}f} ± {spread:.{digits}f}"
 
 
 def _loss_table(records: Sequence[Record], images: str) -> str:
-    lines = [_row(["loss", *_COLUMNS, "OPIS floor x 1000"]), _row(["---"] * (len(_COLUMNS) + 2))]
+    lines = [row(["loss", *_COLUMNS, "OPIS floor x 1000"]), row(["---"] * (len(_COLUMNS) + 2))]
     for name in (variant for base in BASE_LOSSES for variant in (base, f"{base}+tcm")):
-        found = _of(records, group="losses", images=images, name=name)
-        cells = [_cell(_values(found, metric), factor) for metric, factor in _COLUMNS.values()]
-        floor = _cell(_values(found, "opis_floor"), 1000)
-        lines.append(_row([name.replace("+tcm", " + TCM"), *cells, floor]))
+        found = records_of(records, group="losses", images=images, name=name)
+        cells = [cell(_values(found, metric), factor) for metric, factor in _COLUMNS.values()]
+        floor = cell(_values(found, "opis_floor"), 1000)
+        lines.append(row([name.replace("+tcm", " + TCM"), *cells, floor]))
     return "\n".join(lines) + "\n"
 
 
 def _tcm_table(records: Sequence[Record]) -> str:
     """What TCM changed, seed by seed: the same weights, batches and augmentation with and without it."""
-    lines = [_row(["loss", "set", *_COLUMNS]), _row(["---"] * (len(_COLUMNS) + 2))]
+    lines = [row(["loss", "set", *_COLUMNS]), row(["---"] * (len(_COLUMNS) + 2))]
     for name in BASE_LOSSES:
         for images in SETS:
             cells = []
             for metric, factor in _COLUMNS.values():
-                plain = _by_seed(_of(records, group="losses", images=images, name=name), metric)
-                added = _by_seed(_of(records, group="losses", images=images, name=f"{name}+tcm"), metric)
-                cells.append(_cell(added - plain, factor, signed=True))
-            lines.append(_row([name, images, *cells]))
+                plain = by_seed(records_of(records, group="losses", images=images, name=name), metric)
+                added = by_seed(
+                    records_of(records, group="losses", images=images, name=f"{name}+tcm"), metric
+                )
+                cells.append(cell(added - plain, factor, signed=True))
+            lines.append(row([name, images, *cells]))
     return "\n".join(lines) + "\n"
 
 
-def _by_seed(records: Sequence[Record], metric: str) -> np.ndarray:
+def by_seed(records: Sequence[Record], metric: str) -> np.ndarray:
+    """(n,) metric on test classes, in the order of the seeds."""
     return _values(sorted(records, key=lambda one: one["seed"]), metric)
 
 
 def _plain_table(records: Sequence[Record]) -> str:
-    lines = [_row(["run", *_COLUMNS]), _row(["---"] * (len(_COLUMNS) + 1))]
+    lines = [row(["run", *_COLUMNS]), row(["---"] * (len(_COLUMNS) + 1))]
     for name in dict.fromkeys(one["name"] for one in records):
-        found = _of(records, name=name)
+        found = records_of(records, name=name)
         lines.append(
-            _row([name, *[_cell(_values(found, metric), factor) for metric, factor in _COLUMNS.values()]])
+            row([name, *[cell(_values(found, metric), factor) for metric, factor in _COLUMNS.values()]])
         )
     return "\n".join(lines) + "\n"
 
 
-def _row(cells: Iterable[str]) -> str:
+def row(cells: Iterable[str]) -> str:
+    """One line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -127,7 +133,7 @@ def _plot_consistency(records: Sequence[Record], path: Path) -> None:
         for number, name in enumerate(BASE_LOSSES):
             points = []
             for variant in (name, f"{name}+tcm"):
-                found = _of(records, group="losses", images=images, name=variant)
+                found = records_of(records, group="losses", images=images, name=variant)
                 points.append((_values(found, "map_at_r").mean(), _values(found, "opis").mean()))
             (x0, y0), (x1, y1) = points
             color = f"C{number % 10}"
@@ -141,14 +147,18 @@ def _plot_consistency(records: Sequence[Record], path: Path) -> None:
 
 
 def _plot_batches(records: Sequence[Record], path: Path) -> None:
-    found = _of(records, group="rsk")
-    sets = [images for images in SETS if _of(found, images=images)]
+    found = records_of(records, group="rsk")
+    sets = [images for images in SETS if records_of(found, images=images)]
     figure, axes = _figure(len(sets))
     for axis, images in zip(axes, sets, strict=True):
         for suffix, label in (("", "RS@k"), ("-simix", "RS@k with SiMix")):
-            own = [one for one in _of(found, images=images) if one["name"].endswith("simix") == bool(suffix)]
+            own = [
+                one
+                for one in records_of(found, images=images)
+                if one["name"].endswith("simix") == bool(suffix)
+            ]
             sizes = sorted({int(one["name"].removesuffix("-simix")) for one in own})
-            values = [_values(_of(own, name=f"{size}{suffix}"), "map_at_r") for size in sizes]
+            values = [_values(records_of(own, name=f"{size}{suffix}"), "map_at_r") for size in sizes]
             spread = [one.std(ddof=1) for one in values]
             axis.errorbar(sizes, [one.mean() for one in values], spread, marker="o", capsize=3, label=label)
         axis.set(title=images, xlabel="images a batch", ylabel="MAP@R on test classes", xscale="log")
@@ -159,13 +169,14 @@ def _plot_batches(records: Sequence[Record], path: Path) -> None:
 
 
 def _plot_noise(records: Sequence[Record], path: Path) -> None:
-    sets = [images for images in SETS if _of(records, group="noise", images=images)]
+    sets = [images for images in SETS if records_of(records, group="noise", images=images)]
     figure, axes = _figure(len(sets))
     for axis, images in zip(axes, sets, strict=True):
         for name in ("contextual", "multi_similarity"):
-            clean = _of(records, group="losses", images=images, name=name)
+            clean = records_of(records, group="losses", images=images, name=name)
             noisy = [
-                _of(records, group="noise", images=images, name=f"{name}-{share}") for share in ("10%", "20%")
+                records_of(records, group="noise", images=images, name=f"{name}-{share}")
+                for share in ("10%", "20%")
             ]
             values = [_values(one, "map_at_r") for one in (clean, *noisy)]
             spread = [one.std(ddof=1) for one in values]

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.losses.training import Run
 
-__all__ = ["BASE_LOSSES", "DESIGNS", "SEEDS", "SETS", "base_runs", "dependent_runs", "with_tcm"]
+__all__ = ["BASE_LOSSES", "DESIGNS", "SEEDS", "SETS", "base_runs", "dependent_runs", "run_of", "with_tcm"]
 
 SETS = ("omniglot", "grocery", "dogfacenet")
 SEEDS = (0, 1, 2)
@@ -53,7 +53,7 @@ _NOISE = (0.1, 0.2)
 def base_runs() -> list[Run]:
     """Every loss alone, seed by seed, so that a study cut short still has all losses."""
     return [
-        _run(images, "losses", name, loss, seed)
+        run_of(images, "losses", name, loss, seed)
         for seed in SEEDS
         for images in SETS
         for name, loss in BASE_LOSSES.items()
@@ -84,7 +84,17 @@ def with_tcm(loss: dict[str, Any], margins: tuple[float, float], weight: float =
     return {**loss, "add": [added]}
 
 
-def _run(images: str, group: str, name: str, loss: dict[str, Any], seed: int, **changes: Any) -> Run:
+def run_of(images: str, group: str, name: str, loss: dict[str, Any], seed: int, **changes: Any) -> Run:
+    """A run of a loss with the batches of its image set.
+
+    Args:
+        images: Name of the image set.
+        group: Part of the study.
+        name: What distinguishes it in its group.
+        loss: Loss configuration.
+        seed: Seed of all randomness.
+        changes: Other fields of the run.
+    """
     size = _BATCH[images]
     sampler = {"kind": "class_balanced", "batch_size": size, "per_class": _PER_CLASS}
     if loss["name"] == "balanced_contrastive":
@@ -96,7 +106,7 @@ def _run(images: str, group: str, name: str, loss: dict[str, Any], seed: int, **
 
 def _tcm_runs(margins: dict[str, dict[str, tuple[float, float]]], seed: int) -> list[Run]:
     return [
-        _run(images, "losses", f"{name}+tcm", with_tcm(loss, margins[images][name]), seed)
+        run_of(images, "losses", f"{name}+tcm", with_tcm(loss, margins[images][name]), seed)
         for images in SETS
         for name, loss in BASE_LOSSES.items()
     ]
@@ -108,7 +118,7 @@ def _margin_runs(margins: dict[str, dict[str, tuple[float, float]]], seed: int) 
     chosen = margins["omniglot"]["multi_similarity"]
     variants = {f"margins {one[0]}, {one[1]}": with_tcm(loss, one) for one in _TCM_MARGINS}
     variants |= {f"weight {weight}": with_tcm(loss, chosen, weight) for weight in _TCM_WEIGHTS}
-    return [_run("omniglot", "margins", name, variant, seed) for name, variant in variants.items()]
+    return [run_of("omniglot", "margins", name, variant, seed) for name, variant in variants.items()]
 
 
 def _rsk_runs(seed: int) -> list[Run]:
@@ -123,14 +133,14 @@ def _rsk_runs(seed: int) -> list[Run]:
             loss = {"name": "recall_at_k", "arguments": arguments}
             name = f"{size}{'-simix' if simix else ''}"
             runs.append(
-                _run(images, "rsk", name, loss, seed, sampler=sampler, steps=steps, learning_rate=rate)
+                run_of(images, "rsk", name, loss, seed, sampler=sampler, steps=steps, learning_rate=rate)
             )
     return runs
 
 
 def _noise_runs(seed: int) -> list[Run]:
     return [
-        _run(images, "noise", f"{name}-{share:.0%}", BASE_LOSSES[name], seed, label_noise=share)
+        run_of(images, "noise", f"{name}-{share:.0%}", BASE_LOSSES[name], seed, label_noise=share)
         for images in ("omniglot", "dogfacenet")
         for share in _NOISE
         for name in ("contextual", "multi_similarity")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,17 @@ from vicinal.models.losses import build_loss
 from vicinal.models.samplers import ClassBalancedConfig, GroupConfig, RandomPairsConfig
 from vicinal.models.training.multistage import multistage_backward
 
-__all__ = ["DIM", "Run", "is_done", "load_embeddings", "load_record", "train"]
+__all__ = [
+    "DIM",
+    "Run",
+    "batches",
+    "is_done",
+    "load_embeddings",
+    "load_record",
+    "optimizer_of",
+    "train",
+    "training_images",
+]
 
 DIM = 128
 # Proxies are few, start at random and must move further than weights.
@@ -91,7 +102,8 @@ def train(run: Run, parts: Parts, work: Path) -> dict[str, Any]:
     """Train, embed all parts, store the embeddings, and return the run's record."""
     torch.manual_seed(run.seed)
     generator = torch.Generator().manual_seed(run.seed)
-    pixels, class_ids = _training_classes(run, parts)
+    chosen, class_ids = training_images(run, parts.train.class_ids)
+    pixels = parts.train.pixels[chosen]
     network = _network(run.backbone).to(memory_format=torch.channels_last)
     loss_function = build_loss(
         LossConfig.model_validate(run.loss),
@@ -99,13 +111,12 @@ def train(run: Run, parts: Parts, work: Path) -> dict[str, Any]:
         class_sizes=np.bincount(class_ids).tolist(),
         max_per_class=run.sampler.get("per_class"),
     )
-    optimizer = torch.optim.AdamW(_groups(network, loss_function, run.learning_rate), weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, run.steps))
+    optimizer, schedule = optimizer_of(run, network, loss_function)
     bfloat16 = bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
     losses: list[float] = []
     started = time.monotonic()
     network.train()
-    for positions in _sampler(run, class_ids):
+    for positions in batches(run, class_ids):
         batch = augment(standardize(pixels[positions]), generator)
         optimizer.zero_grad(set_to_none=True)
         loss = multistage_backward(
@@ -146,34 +157,57 @@ def _network(name: str) -> EmbeddingNetwork:
     return EmbeddingNetwork(trunk, before * side**2, BackboneConfig(name=name, pooling="native", dim=DIM))
 
 
-def _training_classes(run: Run, parts: Parts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    pixels, class_ids = parts.train.pixels, parts.train.class_ids
+def training_images(
+    run: Run, class_ids: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The images that a run learns from, and the classes that it takes them for.
+
+    Args:
+        run: Its fold and its label noise decide.
+        class_ids: (n,) classes of all training images.
+
+    Returns:
+        (m,) positions of images and (m,) classes from 0 on, each with two images at least.
+    """
+    chosen = np.arange(len(class_ids))
     if run.fold is not None:
         first, step = run.fold
-        kept = class_ids % step != first
-        pixels, class_ids = pixels[kept], np.unique(class_ids[kept], return_inverse=True)[1]
+        chosen = chosen[class_ids % step != first]
+    own = np.unique(class_ids[chosen], return_inverse=True)[1].astype(np.int64)
     if run.label_noise:
         # The same images carry a wrong label in every run of a seed, whatever the loss.
         rng = np.random.default_rng(1_000 + run.seed)
-        wrong = rng.random(len(class_ids)) < run.label_noise
-        class_ids = np.where(wrong, rng.permutation(class_ids), class_ids)
+        wrong = rng.random(len(own)) < run.label_noise
+        own = np.where(wrong, rng.permutation(own), own)
         # A class that is left with one image has no pair.
-        kept = np.bincount(class_ids)[class_ids] >= 2
-        pixels, class_ids = pixels[kept], np.unique(class_ids[kept], return_inverse=True)[1]
-    return pixels, class_ids.astype(np.int64)
+        kept = np.bincount(own)[own] >= 2
+        chosen, own = chosen[kept], np.unique(own[kept], return_inverse=True)[1].astype(np.int64)
+    return chosen, own
 
 
-def _sampler(run: Run, class_ids: npt.NDArray[np.int64]) -> Any:
+def batches(run: Run, class_ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Positions of each batch's images."""
     settings = {key: value for key, value in run.sampler.items() if key != "kind"}
     kinds = {
         "class_balanced": ClassBalancedConfig,
         "group": GroupConfig,
         "random_pairs": RandomPairsConfig,
     }
-    return kinds[run.sampler["kind"]](**settings).batches(class_ids, n_batches=run.steps, seed=run.seed)
+    drawn: Iterator[npt.NDArray[np.int64]] = kinds[run.sampler["kind"]](**settings).batches(
+        class_ids, n_batches=run.steps, seed=run.seed
+    )
+    return drawn
 
 
-def _groups(network: EmbeddingNetwork, loss_function: nn.Module, rate: float) -> list[dict[str, Any]]:
+def optimizer_of(
+    run: Run, network: nn.Module, loss_function: nn.Module
+) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LambdaLR]:
+    """AdamW and its schedule: a short rise, then half a cosine."""
+    optimizer = torch.optim.AdamW(_groups(network, loss_function, run.learning_rate), weight_decay=0.05)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, run.steps))
+
+
+def _groups(network: nn.Module, loss_function: nn.Module, rate: float) -> list[dict[str, Any]]:
     weights = [p for p in network.parameters() if p.ndim > 1]
     scales = [p for p in network.parameters() if p.ndim <= 1]
     groups = [
