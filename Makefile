@@ -30,6 +30,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.index_recall
 	$(BIN)/python -m benchmarks.speed.loss_costs
+	$(BIN)/python -m benchmarks.speed.model_forms
 	$(BIN)/python -m benchmarks.speed.query_stages
 	$(BIN)/python -m benchmarks.refiner.costs
 	$(BIN)/python -m benchmarks.speed.start_up --folder build/start-up

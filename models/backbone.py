@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import timm
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from vicinal.models.errors import BundleError, ConfigError
-from vicinal.models.projection import Projection
+from vicinal.models.projection import Projection, from_classifier
 from vicinal.models.weights import (
     classifier_name,
     hub_or_cache,
@@ -77,6 +77,12 @@ class BackboneConfig(BaseModel):
         gem_power: Initial exponent of generalized-mean pooling; 1 is the average.
         freeze_batch_norm: Batch-norm layers keep their running statistics, scales and shifts, as suits
             pretrained weights and small batches.
+        head: First weights of the linear head: `random`, or `classifier` for the directions in which the
+            classifier of the first weights tells things apart, centered at the mean feature of the training
+            images; this suits average pooling without layer norm.
+        frozen_stages: Stages of the trunk, counted from the image, that keep their weights; `all` keeps the
+            whole trunk. Training images go through them once, not once a step; see
+            `models.training.front_maps`.
         projector: Layers between embedding and loss that are not exported; None trains without.
     """
 
@@ -92,7 +98,15 @@ class BackboneConfig(BaseModel):
     pooling: Literal["gem", "native"] = "gem"
     gem_power: float = Field(3.0, gt=0.0)
     freeze_batch_norm: bool = False
+    head: Literal["random", "classifier"] = "random"
+    frozen_stages: Annotated[int, Field(ge=0)] | Literal["all"] = 0
     projector: ProjectorConfig | None = None
+
+    @model_validator(mode="after")
+    def _has_a_head(self) -> Self:
+        if self.head == "classifier" and (self.dim is None or self.layer_norm):
+            raise ValueError("head 'classifier' needs a dim above 0 and layer_norm = false")
+        return self
 
 
 class GeneralizedMeanPooling(nn.Module):
@@ -139,7 +153,11 @@ class EmbeddingNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed (B, 3, S, S) to (B, dim), not normalized."""
-        embeddings: Tensor = self.head(self.norm(self.pooling(self.trunk(images))))
+        return self.embed(self.trunk(images))
+
+    def embed(self, features: Tensor) -> Tensor:
+        """(B, dim), not normalized, of what the trunk gives."""
+        embeddings: Tensor = self.head(self.norm(self.pooling(features)))
         return embeddings
 
     def set_head(self, projection: Projection) -> None:
@@ -152,6 +170,12 @@ class EmbeddingNetwork(nn.Module):
         self.dim, width = weight.shape
         self.head = nn.Linear(width, self.dim)
         self.head.load_state_dict({"weight": weight, "bias": bias})
+
+    def center_head(self, mean: Tensor) -> None:
+        """Shift the head so that a feature, (width,), comes to lie at the origin."""
+        if isinstance(self.head, nn.Linear):
+            with torch.no_grad():
+                self.head.bias.copy_(-self.head.weight @ mean.to(self.head.weight))
 
     def train(self, mode: bool = True) -> Self:
         """Training mode; frozen batch-norm layers keep using their running statistics."""
@@ -186,7 +210,10 @@ def build_network(config: BackboneConfig, *, input_size: int | None = None) -> E
         if not isinstance(getattr(trunk, "maxpool", None), nn.Module):
             raise ConfigError(f"backbone '{config.name}' has no stem pooling: remove `stem_pool = false`")
         trunk.maxpool = nn.Identity()
-    return EmbeddingNetwork(trunk, _width(trunk, config, input_size), config)
+    network = EmbeddingNetwork(trunk, _width(trunk, config, input_size), config)
+    if config.head == "classifier":
+        network.set_head(_classifier_head(config))
+    return network
 
 
 def classifier_of(config: BackboneConfig) -> npt.NDArray[np.float32] | None:
@@ -233,6 +260,16 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
     for width, following in pairwise([dim] * config.layers + [config.dim]):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def _classifier_head(config: BackboneConfig) -> Projection:
+    matrix = classifier_of(config)
+    if matrix is None or config.dim is None:
+        raise ConfigError(
+            f"the first weights of '{config.name}' have no linear classifier to make a head of: "
+            "set backbone.head to 'random', or start from weights that have one"
+        )
+    return from_classifier(matrix, config.dim)
 
 
 def _weights_path(config: BackboneConfig) -> Path:

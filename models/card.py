@@ -76,7 +76,13 @@ def _origin(manifest: BundleManifest, *, has_notice: bool) -> list[str]:
         f"Trained on {training['images']:,} images of {training['classes']:,} classes with the "
         f"{training['loss']} loss, {training['best_step']} steps of {training['batch_size']} images:"
     )
-    return [*lines, trained, "", *(f"- {dataset}" for dataset in training["datasets"])]
+    share = training.get("share", 1.0)
+    kept = (
+        []
+        if share == 1.0
+        else ["", f"Its weights lie {share:.0%} of the way from the first ones to the trained ones."]
+    )
+    return [*lines, trained, "", *(f"- {dataset}" for dataset in training["datasets"]), *kept]
 
 
 def _tests(manifest: BundleManifest) -> list[str]:

@@ -28,7 +28,7 @@ from vicinal.models.bundle import ModelBundle
 FLOORS = {
     "calibration": set(),
     "models": {"calibration"},
-    "refine": {"models"},
+    "refine": {"models", "calibration"},
     "indexer": {"refine", "models"},
     "service": {"indexer", "refine", "models", "calibration"},
 }

@@ -5,7 +5,7 @@ and opens them one by one; `labelled` holds the decoded ones in memory.
 """
 
 from vicinal.models.datasets.files import LabelledFile
-from vicinal.models.datasets.labelled import LabelledImages, load_datasets
+from vicinal.models.datasets.labelled import LabelledImages, load_datasets, load_labels, opened_images
 from vicinal.models.datasets.layouts import DatasetConfig, MeasurableConfig
 from vicinal.models.datasets.listing import ImageListing, list_images
 
@@ -17,4 +17,6 @@ __all__ = [
     "MeasurableConfig",
     "list_images",
     "load_datasets",
+    "load_labels",
+    "opened_images",
 ]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from vicinal.models.datasets.files import LabelledFile, ReadImage
 from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.datasets.listing import ImageListing, list_images
 from vicinal.models.decoding import decode_image
 from vicinal.models.errors import DatasetError, ImageError
 
-__all__ = ["LabelledImages", "load_datasets"]
+__all__ = ["LabelledImages", "load_datasets", "load_labels", "opened_images"]
 
 Fit = Callable[[Image.Image], Image.Image]
 
@@ -25,21 +27,25 @@ class LabelledImages:
     """Images and labels.
 
     Attributes:
-        pixels: (n, S, S, 3) uint8 RGB.
+        pixels: (n, S, S, 3) uint8 RGB; (n, 0, 0, 3) where they are not held in memory.
         labels: (n,) class names, each with its data set's name before a colon.
         roles: (n,) roles; see `models.datasets.files.LabelledFile`.
         super_labels: (n,) groups of classes, named like labels. The classes of a data set without any are
             one group with the data set's name; left out, that holds for all.
+        positions: (n,) place of each image among all of the data sets, which a subset keeps.
     """
 
     pixels: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.str_]
     roles: npt.NDArray[np.str_]
     super_labels: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
+    positions: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
 
     def __post_init__(self) -> None:
         if not len(self.super_labels):
             object.__setattr__(self, "super_labels", self.sources)
+        if not len(self.positions):
+            object.__setattr__(self, "positions", np.arange(len(self.labels)))
 
     @property
     def class_ids(self) -> npt.NDArray[np.int64]:
@@ -58,7 +64,13 @@ class LabelledImages:
 
     def subset(self, mask: npt.NDArray[np.bool_]) -> LabelledImages:
         """The images where `mask` (n,) is true."""
-        return LabelledImages(self.pixels[mask], self.labels[mask], self.roles[mask], self.super_labels[mask])
+        return LabelledImages(
+            self.pixels[mask],
+            self.labels[mask],
+            self.roles[mask],
+            self.super_labels[mask],
+            self.positions[mask],
+        )
 
     def split_classes(self, share: float, seed: int) -> tuple[LabelledImages, LabelledImages]:
         """Split by class, the same share of each data set.
@@ -93,10 +105,53 @@ def load_datasets(configs: Sequence[DatasetConfig], fit: Fit) -> LabelledImages:
             twice, or two different ones have the same name.
         MissingPackageError: The layout of a data set needs a package that is not installed.
     """
+    listings = _list_all(configs)
+    return _labelled(_decode_all(listings, fit), listings)
+
+
+def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
+    """What `load_datasets` gives, with no image decoded and no pixel in it.
+
+    Raises:
+        DatasetError: A data set is missing or has no images; one is named twice, or two different ones have
+            the same name.
+        MissingPackageError: The layout of a data set needs a package that is not installed.
+    """
+    listings = _list_all(configs)
+    return _labelled(np.empty((sum(map(len, listings)), 0, 0, 3), np.uint8), listings)
+
+
+@contextmanager
+def opened_images(
+    configs: Sequence[DatasetConfig], *, target_side: int | None = None
+) -> Iterator[Callable[[int], Image.Image]]:
+    """Open data sets for decoding image by image.
+
+    Args:
+        configs: As for `load_labels`.
+        target_side: The caller will scale down to about this many pixels; see `decode_image`.
+
+    Yields:
+        A function from a place among all images to the image, for any number of threads. It raises a
+        DatasetError where the image cannot be used.
+    """
+    listings = _list_all(configs)
+    with ExitStack() as stack:
+        rows = []
+        for listing in listings:
+            read = stack.enter_context(listing.open())
+            rows += [(listing, read, file) for file in listing.files]
+        yield lambda position: _decoded(*rows[position], target_side)
+
+
+def _list_all(configs: Sequence[DatasetConfig]) -> list[ImageListing]:
     _check_names(configs)
-    listings = [list_images(config) for config in configs]
+    return [list_images(config) for config in configs]
+
+
+def _labelled(pixels: npt.NDArray[np.uint8], listings: Sequence[ImageListing]) -> LabelledImages:
     return LabelledImages(
-        _decode_all(listings, fit),
+        pixels,
         np.concatenate([listing.labels for listing in listings]),
         np.concatenate([listing.roles for listing in listings]),
         np.concatenate([listing.super_labels for listing in listings]),
@@ -118,7 +173,7 @@ def _check_names(configs: Sequence[DatasetConfig]) -> None:
 
 def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> npt.NDArray[np.uint8]:
     """(n, S, S, 3) pixels; filled image by image, because two copies of a large set need not fit."""
-    images = (fit(image) for listing in listings for image in _decoded(listing))
+    images = (fit(image) for listing in listings for image in _all_decoded(listing))
     first = np.asarray(next(images), dtype=np.uint8)
     pixels = np.empty((sum(map(len, listings)), *first.shape), np.uint8)
     pixels[0] = first
@@ -127,12 +182,18 @@ def _decode_all(listings: Sequence[ImageListing], fit: Fit) -> npt.NDArray[np.ui
     return pixels
 
 
-def _decoded(listing: ImageListing) -> Iterator[Image.Image]:
+def _all_decoded(listing: ImageListing) -> Iterator[Image.Image]:
     with listing.open() as read:
         for file in listing.files:
-            try:
-                yield decode_image(read(file))
-            except ImageError as error:
-                raise DatasetError(
-                    f"data set '{listing.name}': image '{file.path}' cannot be used: {error.reason}"
-                ) from error
+            yield _decoded(listing, read, file)
+
+
+def _decoded(
+    listing: ImageListing, read: ReadImage, file: LabelledFile, target_side: int | None = None
+) -> Image.Image:
+    try:
+        return decode_image(read(file), target_side=target_side)
+    except ImageError as error:
+        raise DatasetError(
+            f"data set '{listing.name}': image '{file.path}' cannot be used: {error.reason}"
+        ) from error

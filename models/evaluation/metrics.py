@@ -13,7 +13,7 @@ from vicinal.models.errors import EvaluationError, MissingPackageError
 from vicinal.models.evaluation.ranking import Positions, item_ranks, mate_positions
 from vicinal.models.similarity import normalize
 
-__all__ = ["RetrievalMetrics", "auroc", "retrieval_metrics", "scikit_metrics"]
+__all__ = ["RetrievalMetrics", "auroc", "average_precisions", "retrieval_metrics", "scikit_metrics"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -137,6 +137,20 @@ def _average(per_query: Sequence[list[float] | None], ks: Sequence[int]) -> Retr
         n_queries=len(counted),
         n_without_mates=len(per_query) - len(counted),
     )
+
+
+def average_precisions(is_mate: npt.NDArray[np.bool_], n_mates: Positions) -> Floats:
+    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
+
+    Args:
+        is_mate: (Q, w) whether each item is a mate, best first.
+        n_mates: (Q,) mates R of each query; more than w count as w.
+    """
+    width = is_mate.shape[1]
+    cut = np.minimum(n_mates, width)
+    ranks = np.arange(1, width + 1)
+    counted = is_mate & (ranks <= cut[:, None])
+    return np.asarray((is_mate.cumsum(axis=1) / ranks * counted).sum(axis=1) / np.maximum(cut, 1))
 
 
 def auroc(with_mate: npt.ArrayLike, without_mate: npt.ArrayLike) -> float:

@@ -2,8 +2,9 @@
 
 float16 halves the file and changes nothing else: weights are stored in half precision and cast as the file is
 opened, so that speed and arithmetic are those of float32. int8 computes in 8 bits: weights by channel,
-activations by tensor, between the extremes that the calibration images gave. Weights use 7 of the bits, so
-that every processor gives the same embeddings, with instructions for such sums or without.
+activations by tensor, between the extremes that the calibration images gave. It is meant for processors with
+VNNI (or AMX, or ARM's dot products): others may cut sums of two products off at 16 bits. Weights of 7 bits
+would fit there, and cost about .006 of R@1 on photos of dogs: measure a form where it will run.
 """
 
 from __future__ import annotations
@@ -115,8 +116,6 @@ def _write_int8(source: Path, target: Path, images: Sequence[FloatArray]) -> Non
                 _Images(name, images),
                 quant_format=QuantFormat.QDQ,
                 per_channel=True,
-                # 7 bits: sums of two products fit the 16 bits that processors without VNNI add them up in.
-                reduce_range=True,
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 nodes_to_exclude=_delicate(prepared),
@@ -128,7 +127,7 @@ def _write_int8(source: Path, target: Path, images: Sequence[FloatArray]) -> Non
 def _delicate(path: Path) -> list[str]:
     """Nodes that stay in float32: the one that sees the picture, and the one that gives the embedding.
 
-    They take a small part of the time, and in 8 bits they would cost more of MAP@R than all others.
+    They take some 3 % of the time, and in 8 bits they cost as much of MAP@R as all the others together.
     """
     graph = onnx.load(path).graph
     first = next((node.name for node in graph.node if node.op_type == "Conv"), None)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Lock
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
@@ -17,25 +19,35 @@ from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import Batches
 from vicinal.models.training.config import AugmentationConfig, TrainingConfig
 
-__all__ = ["AugmentedImages", "augmentation", "training_batches"]
+__all__ = ["AugmentedImages", "Draw", "augmentation", "changed", "seed_of", "stored_size", "training_batches"]
 
 # Step, place in the batch, position of the image.
-_Draw = tuple[int, int, int]
+Draw = tuple[int, int, int]
+_STORED_PER_INPUT = 1.15
+# The transforms know the global generator only.
+_GENERATOR_IN_USE = Lock()
 
 
 def training_batches(
-    images: LabelledImages, config: TrainingConfig, *, first_step: int = 0, pin_memory: bool = False
+    images: LabelledImages,
+    config: TrainingConfig,
+    *,
+    drawn: Dataset[tuple[Tensor, int]] | None = None,
+    first_step: int = 0,
+    pin_memory: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Augmented batches of a run, the same for any number of workers and from whichever step on.
 
     Args:
         images: The training images.
         config: Sampler, augmentation, seed, workers and number of steps.
+        drawn: What a drawn image (step, place in the batch, position) becomes; by default its augmented
+            pixels.
         first_step: Steps that were done before; their batches are drawn, but not loaded.
         pin_memory: Load into page-locked memory, for a GPU.
 
     Yields:
-        (b, 3, S, S) float32 standardized pixels, (b,) int64 labels.
+        (b, 3, S, S) float32 standardized pixels, or whatever `drawn` gives, and (b,) int64 labels.
 
     Raises:
         ConfigError: The images cannot fill the sampler's batches.
@@ -45,7 +57,7 @@ def training_batches(
         images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed
     )
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
-        AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
+        drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
         batch_sampler=_StepSampler(batches, first_step),
         num_workers=config.workers,
         pin_memory=pin_memory,
@@ -78,14 +90,27 @@ class AugmentedImages(Dataset[tuple[Tensor, int]]):
         self.seed = seed
         self.transform = augmentation(preprocessing, config)
 
-    def __getitem__(self, draw: _Draw) -> tuple[Tensor, int]:
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
         """(3, S, S) float32 pixels and label of one drawn image."""
         step, place, position = draw
         image = torch.from_numpy(self.pixels[position]).permute(2, 0, 1)
-        # The transforms know the global generator only; the network's dropout must not notice.
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(_seed_of(self.seed, step, place))
-            return self.transform(image), int(self.class_ids[position])
+        pixels = changed(image, self.transform, seed_of(self.seed, step, place))
+        return pixels, int(self.class_ids[position])
+
+
+def changed(image: Tensor, transform: nn.Module, seed: int) -> Tensor:
+    """A (3, H, W) uint8 image after a random transform that follows from the seed alone."""
+    # The network's dropout must not notice.
+    with _GENERATOR_IN_USE, torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(seed)
+        augmented: Tensor = transform(image)
+        return augmented
+
+
+def stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
+    """What fits an image before it is augmented: larger than the input, so that a crop has pixels left."""
+    side = round(preprocessing.input_size * _STORED_PER_INPUT)
+    return preprocessing.model_copy(update={"input_size": side}).resize
 
 
 def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn.Module:
@@ -114,13 +139,14 @@ class _StepSampler:
     def __len__(self) -> int:
         return len(self.batches) - self.first_step
 
-    def __iter__(self) -> Iterator[list[_Draw]]:
+    def __iter__(self) -> Iterator[list[Draw]]:
         for step, batch in enumerate(self.batches):
             if step >= self.first_step:
                 yield [(step, place, position) for place, position in enumerate(batch)]
 
 
-def _seed_of(*parts: int) -> int:
+def seed_of(*parts: int) -> int:
+    """A seed that follows from numbers of 0 or more."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -16,7 +16,7 @@ from vicinal.models.errors import ConfigError
 from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.state import TrainingState
 
-__all__ = ["CHECKPOINT_FILE", "identity_of", "load_checkpoint", "save_checkpoint"]
+__all__ = ["CHECKPOINT_FILE", "check_checkpoint", "identity_of", "load_checkpoint", "save_checkpoint"]
 
 CHECKPOINT_FILE = "checkpoint.pt"
 _FORMAT = 1
@@ -66,6 +66,20 @@ def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any
     Raises:
         ConfigError: There is no checkpoint, it is damaged, or it belongs to another configuration or images.
     """
+    content = check_checkpoint(path, identity)
+    try:
+        state.load_state_dict(content["state"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"checkpoint '{path}' does not fit this version's network: {reason}") from error
+
+
+def check_checkpoint(path: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a checkpoint and see that it belongs to a run, before work is done for it.
+
+    Raises:
+        ConfigError: As `load_checkpoint` does, but for the network.
+    """
     content = _read(path)
     stored = content["identity"]
     _check_recipe(path, stored["recipe"], identity["recipe"])
@@ -74,11 +88,7 @@ def load_checkpoint(path: Path, state: TrainingState, identity: Mapping[str, Any
             f"checkpoint '{path}' was trained on other images: {stored['n_images']:,} then, "
             f"{identity['n_images']:,} now: bring them back, or start anew with --overwrite"
         )
-    try:
-        state.load_state_dict(content["state"])
-    except (RuntimeError, KeyError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"checkpoint '{path}' does not fit this version's network: {reason}") from error
+    return content
 
 
 def _read(path: Path) -> dict[str, Any]:

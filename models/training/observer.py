@@ -47,6 +47,9 @@ class StepProgress:
 class TrainingObserver:
     """Takes note of nothing and stops nothing; subclasses do."""
 
+    def on_views(self, done: int, total: int) -> None:
+        """Images were run through the frozen part of the network, before the first step."""
+
     def on_start(self) -> None:
         """Images are loaded, and the first step is next."""
 
@@ -63,5 +66,5 @@ class TrainingObserver:
         """Something is left out or ends early; one line for people."""
 
     def should_stop(self) -> bool:
-        """Whether to write a checkpoint now and stop; asked after each step."""
+        """Whether to write a checkpoint now and stop; asked after each image and each step."""
         return False

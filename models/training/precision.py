@@ -18,7 +18,8 @@ class MixedPrecision:
     """Floats of the forward passes, and the scaling of the loss that float16 needs.
 
     Args:
-        wanted: `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU.
+        wanted: `auto` takes bfloat16 where it runs in hardware, else float16 on a GPU and float32 on a CPU;
+            `fit` leaves bfloat16 again where it would be slower.
         device: Where the network runs.
 
     Attributes:
@@ -32,13 +33,15 @@ class MixedPrecision:
         self.dtype = _choose_dtype(wanted, device)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
 
-    def fit(self, network: nn.Module, input_size: int) -> str:
-        """Leave bfloat16 on a CPU where torch computes wrong gradients in it.
+    def fit(self, trained: nn.Module, network: nn.Module, input_size: int) -> str:
+        """Leave bfloat16 on a CPU where it is slower than float32, or torch computes wrong gradients in it.
 
-        Seen with torch 2.15 (oneDNN): the weights of a strided convolution over a map of one pixel get
-        gradients from memory that nobody wrote.
+        Slower: training the depthwise convolutions of EfficientNet-Lite0 took twice as long in bfloat16, and
+        a head alone gains nothing. Wrong, seen with torch 2.15 (oneDNN): the weights of a strided convolution
+        over a map of one pixel get gradients from memory that nobody wrote.
 
         Args:
+            trained: The part that learns: the network, or the back of a cut one.
             network: The network, on the device.
             input_size: Side of its input in pixels.
 
@@ -49,6 +52,9 @@ class MixedPrecision:
             ConfigError: bfloat16 was asked for by name.
         """
         if self.device.type != "cpu" or self.dtype != torch.bfloat16:
+            return ""
+        if self.wanted == "auto" and not _gains_by_bfloat16(trained):
+            self.dtype = torch.float32
             return ""
         name = _strided_over_one_pixel(network, input_size)
         if not name:
@@ -92,6 +98,18 @@ def supports_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     return bool(probe())
+
+
+def _gains_by_bfloat16(trained: nn.Module) -> bool:
+    learning = [layer for layer in trained.modules() if _learns(layer)]
+    convolutions = [layer for layer in learning if isinstance(layer, nn.Conv2d)]
+    if any(layer.groups == layer.in_channels > 1 for layer in convolutions):
+        return False
+    return bool(convolutions) or sum(isinstance(layer, nn.Linear) for layer in learning) > 1
+
+
+def _learns(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
 
 
 def _strided_over_one_pixel(network: nn.Module, input_size: int) -> str:

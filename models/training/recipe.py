@@ -13,17 +13,20 @@ import numpy as np
 import torch
 
 from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
-from vicinal.models.card import write_card
-from vicinal.models.datasets import LabelledImages
+from vicinal.models.card import write_card, write_notice
+from vicinal.models.datasets import list_images
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.evaluation.measurement import manifest_metrics
+from vicinal.models.export.choice import give_form
 from vicinal.models.export.network import export_network
+from vicinal.models.export.sample import Sample
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.config import TrainingConfig
+from vicinal.models.training.front_maps import MAPS_FILE, PROGRESS_FILE, discard_maps
 from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
-from vicinal.models.training.observer import StepRecord, TrainingObserver
-from vicinal.models.training.trainer import Trainer
+from vicinal.models.training.observer import TrainingObserver
+from vicinal.models.training.trainer import Trainer, TrainingResult
 
 __all__ = ["Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe"]
 
@@ -34,6 +37,8 @@ _RUN_FILES = (
     CSV_FILE,
     CURVES_FILE,
     BACKBONE_FILE,
+    MAPS_FILE,
+    PROGRESS_FILE,
     "weights.pt",
     "recipe.toml",
     "MODEL_CARD.md",
@@ -77,7 +82,7 @@ def run_recipe(
     Args:
         recipe: Configuration and its text, which goes into the bundle.
         output: Directory of the bundle; log, curves, checkpoint and `weights.pt` (for a recipe that starts
-            from it) are kept beside it.
+            from it) are kept beside it, maps of a frozen front only until the bundle is there.
         start: `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
             deletes it first.
         device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
@@ -92,10 +97,15 @@ def run_recipe(
     _prepare(output, start)
     result = trainer.run(resume=start == "resume")
     torch.save(result.network.state_dict(), output / "weights.pt")
-    fields = bundle_fields(recipe.config, result.training, result.best)
+    fields = bundle_fields(recipe.config, result)
     bundle = export_network(result.network, output, fields)
+    if recipe.config.form != "float32":
+        sample = Sample(list_images(recipe.config.datasets[0]), is_labelled=True)
+        bundle = give_form(bundle, recipe.config.form, sample)
     (output / "recipe.toml").write_text(recipe.text, encoding="utf-8")
-    return finish_bundle(bundle, recipe.config, fields)
+    finished = finish_bundle(bundle, recipe.config)
+    discard_maps(output)
+    return finished
 
 
 def _prepare(output: Path, start: Start) -> None:
@@ -112,22 +122,26 @@ def _prepare(output: Path, start: Start) -> None:
         shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
 
 
-def finish_bundle(bundle: ModelBundle, config: TrainingConfig, fields: dict[str, Any]) -> ModelBundle:
-    """Measure an exported bundle on the recipe's tests, and write metrics and card into it."""
+def finish_bundle(bundle: ModelBundle, config: TrainingConfig) -> ModelBundle:
+    """Measure an exported bundle on the recipe's tests, and write metrics, notice and card into it."""
     embedder = Embedder(bundle, device="cpu")
     metrics = {test.name: manifest_metrics(embedder, test) for test in config.tests}
-    finished = ModelBundle.write(bundle.path, {**fields, "dim": bundle.dim, "metrics": metrics})
+    fields = bundle.manifest.model_dump(exclude={"files", "refiner"})
+    finished = ModelBundle.write(bundle.path, {**fields, "metrics": metrics})
+    write_notice(finished)
     write_card(finished)
     return finished
 
 
-def bundle_fields(config: TrainingConfig, training: LabelledImages, best: StepRecord) -> dict[str, Any]:
+def bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:
     """Manifest fields that follow from the recipe and the training run."""
+    training = result.training
     return {
         "name": config.name,
         "backbone": config.backbone.name,
         "preprocessing": config.preprocessing.model_dump(),
         "licence": config.licence,
+        "source": config.source,
         "labels_sha256": training.labels_sha256,
         "training": {
             "datasets": [_describe(dataset) for dataset in config.datasets],
@@ -135,7 +149,8 @@ def bundle_fields(config: TrainingConfig, training: LabelledImages, best: StepRe
             "classes": len(np.unique(training.labels)),
             "loss": " + ".join([config.loss.name, *(one.name for one in config.loss.add)]),
             "steps": config.optimizer.steps,
-            "best_step": best.step,
+            "best_step": result.best.step,
+            "share": result.share,
             "batch_size": config.sampler.batch_size,
             "seed": config.seed,
         },

@@ -17,7 +17,7 @@ from vicinal.models.training.observer import StepRecord
 from vicinal.models.training.optimization import clip_gradients
 from vicinal.models.training.random_states import random_states, set_random_states
 
-__all__ = ["TrainingState"]
+__all__ = ["TrainingState", "copied"]
 
 _NO_RECORD = StepRecord(0, math.nan, math.nan, math.nan, 0.0)
 
@@ -33,6 +33,8 @@ class TrainingState:
         optimizer: Over the parameters of all three.
         schedule: Of the learning rates.
         scaler: Of the loss under float16.
+        start_weights: The network's weights before the first step, for a run that interpolates; a resumed one
+            makes them again.
         step: Steps done.
         seconds: Time spent on them.
         losses: Loss of each step since the last validation.
@@ -47,6 +49,7 @@ class TrainingState:
     optimizer: Optimizer
     schedule: LRScheduler
     scaler: torch.amp.GradScaler
+    start_weights: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
     seconds: float = 0.0
     losses: list[Tensor] = field(default_factory=list)
@@ -66,9 +69,7 @@ class TrainingState:
         # Without held-out classes MAP@R is NaN.
         if not record.map_at_r <= self.best.map_at_r:
             self.best = record
-            self.best_weights = {
-                name: value.detach().clone() for name, value in self.network.state_dict().items()
-            }
+            self.best_weights = copied(self.network.state_dict())
 
     def freeze_trunk(self, frozen: bool) -> None:
         """Keep the trunk's learned weights where they are, or let them be trained."""
@@ -127,3 +128,8 @@ class TrainingState:
             "schedule": self.schedule,
             "scaler": self.scaler,
         }
+
+
+def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights that stay as they are while the network goes on learning."""
+    return {name: value.detach().clone() for name, value in weights.items()}

@@ -4,39 +4,50 @@ from __future__ import annotations
 
 import math
 import pickle
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
-from vicinal.models.datasets import LabelledImages, load_datasets
+from vicinal.models.datasets import LabelledImages, load_datasets, load_labels
 from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.models.evaluation import OpenSetFigures, open_set_figures
 from vicinal.models.losses import build_loss
 from vicinal.models.losses.base import MetricLoss
-from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import leave_out_small_classes
-from vicinal.models.training.augmentation import training_batches
-from vicinal.models.training.checkpoint import CHECKPOINT_FILE, identity_of, load_checkpoint, save_checkpoint
+from vicinal.models.training.augmentation import Draw, stored_size, training_batches
+from vicinal.models.training.checkpoint import (
+    CHECKPOINT_FILE,
+    check_checkpoint,
+    identity_of,
+    load_checkpoint,
+    save_checkpoint,
+)
 from vicinal.models.training.config import TrainingConfig
+from vicinal.models.training.front_maps import FrontMaps, make_maps
+from vicinal.models.training.frozen_front import CutNetwork
 from vicinal.models.training.log import TrainingLog
 from vicinal.models.training.multistage import multistage_backward
 from vicinal.models.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.models.training.optimization import build_optimizer, build_schedule, parameter_groups
 from vicinal.models.training.precision import MixedPrecision, choose_device
-from vicinal.models.training.state import TrainingState
-from vicinal.models.training.validation import validate
+from vicinal.models.training.state import TrainingState, copied
+from vicinal.models.training.validation import best_between, between, embed_held_out, validate
 
 __all__ = ["Trainer", "TrainingResult"]
 
-# Stored images are larger than the input, so that a random crop still has pixels to choose from.
-_STORED_PER_INPUT = 1.15
+# Images that the mean feature is taken of.
+_CENTERED_ON = 1024
 # A list of thousands of classes would hide the line's end.
 _NAMED_CLASSES = 5
 
@@ -50,19 +61,29 @@ class TrainingResult:
         records: All validations, in order.
         best: The record whose weights were kept.
         training: The images trained on.
+        share: How far from the first weights to the best ones the kept weights lie, in [0, 1].
     """
 
     network: EmbeddingNetwork
     records: list[StepRecord]
     best: StepRecord
     training: LabelledImages
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
 class _Images:
+    """What is trained on, and what of the network it goes through: all, or the back of a cut one."""
+
     training: LabelledImages
     validation: LabelledImages
     identity: dict[str, Any]
+    network: nn.Module
+    maps: FrontMaps | None = None
+
+    @property
+    def held_out_maps(self) -> npt.NDArray[np.float16] | None:
+        return None if self.maps is None else self.maps.held_out
 
 
 class Trainer:
@@ -113,16 +134,22 @@ class Trainer:
         network = _load_start(build_network(config.backbone), config.start_from)
         network = network.to(self.device).to(memory_format=torch.channels_last)
         _try_input(network, config)
-        notice = self.precision.fit(network, config.preprocessing.input_size)
-        if notice:
-            self.observer.on_notice(notice)
-        parts = self._load_images()
-        state = self._new_state(network, parts.training)
-        if resume:
-            load_checkpoint(self._checkpoint, state, parts.identity)
-        self._optimize(state, parts)
-        network.load_state_dict(state.best_weights)
-        return TrainingResult(network.eval(), state.records, state.best, parts.training)
+        with ExitStack() as stack:
+            images = self._load_images(network)
+            # A run that was killed while its images went through the front has no checkpoint yet.
+            goes_on = resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
+            if goes_on:
+                check_checkpoint(self._checkpoint, images.identity)
+            images = self._cut(network, images, stack)
+            notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
+            if notice:
+                self.observer.on_notice(notice)
+            state = self._new_state(network, images)
+            if goes_on:
+                load_checkpoint(self._checkpoint, state, images.identity)
+            self._optimize(state, images)
+            share = self._keep_best(state, images)
+        return TrainingResult(network.eval(), state.records, state.best, images.training, share)
 
     @property
     def _checkpoint(self) -> Path:
@@ -130,9 +157,13 @@ class Trainer:
             raise ConfigError("a run without a folder has no checkpoint to resume from")
         return self.folder / CHECKPOINT_FILE
 
-    def _load_images(self) -> _Images:
+    def _load_images(self, network: EmbeddingNetwork) -> _Images:
         config, smallest = self.config, self.config.sampler.smallest_class
-        images = load_datasets(config.datasets, _stored_size(config.preprocessing))
+        images = (
+            load_labels(config.datasets)
+            if config.backbone.frozen_stages
+            else load_datasets(config.datasets, stored_size(config.preprocessing))
+        )
         larger, validation = images.split_classes(config.validation_share, config.seed)
         training, left_out = leave_out_small_classes(larger, smallest)
         if left_out:
@@ -141,10 +172,33 @@ class Trainer:
             self.observer.on_notice(
                 f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
             )
-        return _Images(training, validation, identity_of(config, images))
+        return _Images(training, validation, identity_of(config, images), network)
 
-    def _new_state(self, network: EmbeddingNetwork, training: LabelledImages) -> TrainingState:
+    def _cut(self, network: EmbeddingNetwork, images: _Images, stack: ExitStack) -> _Images:
+        """The images as maps of the network's frozen front, where it has one."""
         config = self.config
+        if not config.backbone.frozen_stages:
+            return images
+        cut = CutNetwork(network, config.backbone.frozen_stages, config.preprocessing.input_size)
+        # A batch that cannot be drawn is told before every image goes through the front.
+        next(iter(training_batches(images.training, config, drawn=_Labels(images.training))))
+        folder = self.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        maps = make_maps(
+            folder,
+            cut,
+            images.training,
+            images.validation,
+            config,
+            identity=images.identity,
+            observer=self.observer,
+        )
+        return replace(images, network=cut, maps=maps)
+
+    def _new_state(self, network: EmbeddingNetwork, images: _Images) -> TrainingState:
+        config, training = self.config, images.training
+        if config.backbone.head == "classifier" and config.start_from is None:
+            network.center_head(_mean_feature(network, images, config))
+        network.to(memory_format=torch.channels_last)
         projector = build_projector(network.dim, config.backbone.projector).to(self.device)
         seen = config.backbone.projector.dim if config.backbone.projector else network.dim
         loss = _build_loss(config, seen, np.bincount(training.class_ids).tolist()).to(self.device)
@@ -157,6 +211,7 @@ class Trainer:
             optimizer=optimizer,
             schedule=build_schedule(optimizer, config.optimizer),
             scaler=self.precision.scaler,
+            start_weights=copied(network.state_dict()) if config.interpolate else {},
         )
 
     def _optimize(self, state: TrainingState, images: _Images) -> None:
@@ -164,13 +219,13 @@ class Trainer:
         log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
         self.observer.on_start()
         started = time.monotonic() - state.seconds
-        for pixels, labels in self._batches(state, images.training):
-            state.losses.append(self._step(state, pixels, labels))
+        for inputs, labels in self._batches(state, images):
+            state.losses.append(self._step(state, images.network, inputs, labels))
             state.step += 1
             state.seconds = time.monotonic() - started
             step_loss = state.losses[-1]
             if state.step % self.config.validate_every == 0 or state.step == steps:
-                self._validate(state, images.validation)
+                self._validate(state, images)
                 if log:
                     log.write(state.records)
                 self._save(state, images)
@@ -189,14 +244,18 @@ class Trainer:
         if log:
             log.finish(state.records, state.best)
 
-    def _batches(self, state: TrainingState, training: LabelledImages) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, state: TrainingState, images: _Images) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches that are left; none if the run that is resumed was at its end."""
         if state.step < self.config.optimizer.steps and not self._has_stopped_improving(state):
             on_gpu = self.device.type == "cuda"
-            yield from training_batches(training, self.config, first_step=state.step, pin_memory=on_gpu)
+            training, maps = images.training, images.maps
+            drawn = maps.draws(training.class_ids, self.config.seed) if maps else None
+            yield from training_batches(
+                training, self.config, drawn=drawn, first_step=state.step, pin_memory=on_gpu
+            )
 
-    def _step(self, state: TrainingState, pixels: Tensor, labels: Tensor) -> Tensor:
-        trained = nn.Sequential(state.network, state.projector).train()
+    def _step(self, state: TrainingState, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(network, state.projector).train()
         if self.config.optimizer.frozen_trunk_steps:
             state.freeze_trunk(state.step < self.config.optimizer.frozen_trunk_steps)
         state.optimizer.zero_grad(set_to_none=True)
@@ -209,24 +268,50 @@ class Trainer:
 
         multistage_backward(
             trained,
-            pixels.contiguous(memory_format=torch.channels_last),
+            # Features that a frozen trunk pooled have no height and width.
+            inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs,
             labels.to(self.device),
             scaled_loss,
-            chunk_size=self.config.sampler.chunk_size or len(pixels),
+            chunk_size=self.config.sampler.chunk_size or len(inputs),
             autocast=self.precision.autocast,
         )
         state.apply_gradients(self.config.optimizer.clip_norm)
         return losses[0]
 
-    def _validate(self, state: TrainingState, validation: LabelledImages) -> None:
+    def _validate(self, state: TrainingState, images: _Images) -> None:
         loss = float(torch.stack(state.losses).mean())
         if not math.isfinite(loss):
             raise ConfigError(
                 f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
                 "or set precision to 'float32'"
             )
-        hit_rate, map_at_r = validate(state.network, validation, self.config.preprocessing)
+        hit_rate, map_at_r = validate(
+            images.network, images.validation, self.config.preprocessing, images.held_out_maps
+        )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
+
+    def _keep_best(self, state: TrainingState, images: _Images) -> float:
+        """Give the network the best weights, and say how far from the first ones they lie."""
+        share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
+        if wanted:
+            share = (
+                best_between(state.start_weights, weights, lambda tried: self._open_set(state, images, tried))
+                if wanted is True
+                else wanted
+            )
+            weights = between(state.start_weights, weights, share)
+            self.observer.on_notice(
+                f"kept the weights {share:.0%} of the way from the first to the best ones"
+            )
+        state.network.load_state_dict(weights)
+        return share
+
+    def _open_set(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> OpenSetFigures:
+        state.network.load_state_dict(weights)
+        embeddings = embed_held_out(
+            images.network, images.validation, self.config.preprocessing, images.held_out_maps
+        )
+        return open_set_figures(embeddings, images.validation.labels, seed=self.config.seed)
 
     def _save(self, state: TrainingState, images: _Images) -> None:
         if self.folder is not None:
@@ -247,6 +332,33 @@ def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> Met
         class_sizes=class_sizes,
         max_per_class=sampler.max_per_class,
         batch_design=sampler.batch_design,
+    )
+
+
+class _Labels(Dataset[tuple[Tensor, int]]):
+    """Drawn images of which only the labels are wanted."""
+
+    def __init__(self, images: LabelledImages) -> None:
+        self.class_ids = images.class_ids
+
+    def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
+        return torch.empty(0), int(self.class_ids[draw[2]])
+
+
+def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingConfig) -> Tensor:
+    """(width,) what the head sees, averaged over some training images, all data sets counting alike."""
+    training = images.training
+    some = np.unique(np.linspace(0, len(training.labels) - 1, _CENTERED_ON).astype(np.intp))
+    mask = np.isin(np.arange(len(training.labels)), some)
+    head, network.head = network.head, nn.Identity()
+    try:
+        maps = None if images.maps is None else images.maps.training[some]
+        features = embed_held_out(images.network, training.subset(mask), config.preprocessing, maps)
+    finally:
+        network.head = head
+    sources = training.sources[some]
+    return torch.from_numpy(
+        np.mean([features[sources == one].mean(axis=0) for one in np.unique(sources)], axis=0)
     )
 
 
@@ -275,8 +387,3 @@ def _load_start(network: EmbeddingNetwork, path: Path | None) -> EmbeddingNetwor
     except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
         raise ConfigError(f"start_from names '{path}', which holds no weights of this network") from error
     return network
-
-
-def _stored_size(preprocessing: Preprocessing) -> Callable[[Image.Image], Image.Image]:
-    side = round(preprocessing.input_size * _STORED_PER_INPUT)
-    return preprocessing.model_copy(update={"input_size": side}).resize

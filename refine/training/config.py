@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.models.configs.losses import LossConfig, check_loss_fits_sampler, named_loss
@@ -16,6 +24,8 @@ from vicinal.models.refiner_manifest import RefinerArchitecture, RefinerForm
 from vicinal.models.samplers import ClassBalancedConfig
 
 __all__ = [
+    "DEFAULT_RECIPE",
+    "MOST_NEIGHBORS",
     "AbsentConfig",
     "BatchConfig",
     "RefinerConfig",
@@ -27,7 +37,9 @@ __all__ = [
 ]
 
 # A gallery keeps this many neighbors of each item.
-_MOST_NEIGHBORS = 32
+MOST_NEIGHBORS = 32
+# What is trained unless a recipe is given: gates and a level, by searches.
+DEFAULT_RECIPE = Path(__file__).with_name("default_recipe.toml")
 
 
 class _Frozen(BaseModel):
@@ -59,7 +71,7 @@ class RefinerConfig(_Frozen):
     """
 
     n_steps: int = Field(8, ge=1, le=64)
-    n_neighbors: int = Field(8, ge=1, le=_MOST_NEIGHBORS)
+    n_neighbors: int = Field(8, ge=1, le=MOST_NEIGHBORS)
     n_heads: int = Field(8, ge=1)
     form: RefinerForm = "attention_mlp"
     neighbors: Literal["context", "none"] = "context"
@@ -167,6 +179,9 @@ class SearchConfig(_Frozen):
         n_queries: Queries a step, half of them without a mate.
         n_candidates: Most similar items of each query, with which losses are computed.
         gallery_share: Smallest and largest share of the items that a gallery holds.
+        most_per_class: Range of the most items of a class that a gallery holds, drawn anew for every step,
+            small ones as often as large ones: galleries with few photos a product are then learned from,
+            too. None leaves them to `gallery_share`.
         absent_share: Share of the classes that are left out of it.
         rank_sharpness: Factor on differences of similarity between two candidates of a query, before a
             sigmoid counts them as ranked.
@@ -177,6 +192,7 @@ class SearchConfig(_Frozen):
     n_queries: int = Field(192, ge=8)
     n_candidates: int = Field(24, ge=2)
     gallery_share: tuple[float, float] = (0.4, 0.6)
+    most_per_class: tuple[PositiveInt, PositiveInt] | None = None
     absent_share: float = Field(0.5, gt=0.0, lt=1.0)
     rank_sharpness: float = Field(100.0, gt=0.0, allow_inf_nan=False)
     level_sharpness: float = Field(10.0, gt=0.0, allow_inf_nan=False)
@@ -187,6 +203,9 @@ class SearchConfig(_Frozen):
         low, high = self.gallery_share
         if not 0.0 < low <= high < 1.0:
             raise ValueError(f"gallery_share is {low} to {high}, expected two ascending shares in (0, 1)")
+        fewest, most = self.most_per_class or (1, 1)
+        if fewest > most:
+            raise ValueError(f"most_per_class is {fewest} to {most}, expected two ascending numbers")
         return self
 
 
@@ -220,7 +239,7 @@ class RerankConfig(_Frozen):
         eps: Slack of the neighborhood on the squared distance.
     """
 
-    k: int = Field(8, ge=2, le=_MOST_NEIGHBORS)
+    k: int = Field(8, ge=2, le=MOST_NEIGHBORS)
     beta: float = Field(0.1, ge=0.0, le=1.0)
     eps: float = Field(0.05, ge=0.0, le=4.0)
 
@@ -229,18 +248,28 @@ class ValidationConfig(_Frozen):
     """Searches among held-out classes that choose the step and the verdict.
 
     Attributes:
-        share: Share of the classes held out, unless classes to validate on are given.
+        folds: Folds that the classes are dealt into, unless classes to validate on are given: each is
+            searched with a refiner that was trained on the others, and the one that is kept is trained on
+            all; see `refine.training.cross_fitting`. 0 holds out a share of the classes instead.
+        share: Share of the classes held out with 0 folds.
         every: Steps between two validations.
         draws: Times that the classes are dealt into known and absent ones; every second draw swaps them.
         fpir: False positive identification rate at which the false negative one is compared.
         rerank: Re-ranking that the verdict on re-ranking is about.
     """
 
+    folds: int = Field(5, ge=0, le=20)
     share: float = Field(0.2, gt=0.0, lt=1.0)
     every: int = Field(200, ge=1)
     draws: int = Field(2, ge=1)
     fpir: float = Field(0.05, gt=0.0, le=0.5)
     rerank: RerankConfig = RerankConfig()
+
+    @model_validator(mode="after")
+    def _folds_leave_something(self) -> ValidationConfig:
+        if self.folds == 1:
+            raise ValueError("folds is 1, expected 0 or at least 2: one fold leaves nothing to train on")
+        return self
 
 
 class RefinerRecipe(_Frozen):
@@ -286,13 +315,13 @@ class RefinerRecipe(_Frozen):
         """Read a TOML file.
 
         Args:
-            path: The file; None takes the defaults.
+            path: The file; None takes `DEFAULT_RECIPE`.
             data_root: Folder that relative data set paths start from; the working directory when None.
             settings: `key=value` of fields to set anew; see `models.configs.file.override`.
 
         Raises:
             ConfigError: The file is missing or not TOML, a key is unknown, or a value cannot work.
         """
-        fields = override({} if path is None else read_toml(path), settings)
+        fields = override(read_toml(path or DEFAULT_RECIPE), settings)
         where = "the refiner recipe" if path is None else f"'{path}'"
         return checked(cls, fields, where, data_root=data_root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +90,12 @@ class EmbeddingSet:
             np.concatenate([one.spaces + offset for one, offset in zip(sets, offsets[:-1], strict=True)]),
         )
 
+    def beside(self, others: EmbeddingSet) -> EmbeddingSet:
+        """These and others of the same spaces, these first."""
+        return EmbeddingSet(
+            *(np.concatenate([getattr(one, field.name) for one in (self, others)]) for field in fields(self))
+        )
+
     @property
     def dim(self) -> int:
         """Length of the embeddings."""
@@ -145,6 +151,28 @@ class EmbeddingSet:
             held += rng.permutation(own)[: round(share * len(own))].tolist()
         mask = np.isin(class_ids, held)
         return self.subset(~mask), self.subset(mask)
+
+    def deal_classes(self, n_folds: int, seed: int) -> Ints:
+        """(n,) fold of each embedding: a class is in one fold, and each fold has about as many of a space.
+
+        Args:
+            n_folds: Number of folds.
+            seed: Seed of the draw.
+        """
+        rng = np.random.default_rng(seed)
+        class_ids, sizes = self.class_ids, np.bincount(self.class_ids)
+        dealt = np.zeros(len(sizes), np.int64)
+        for positions in self.positions_by_space():
+            own = rng.permutation(np.unique(class_ids[positions]))
+            # Those with a single item last, so that each fold has its share of the others.
+            ordered = own[np.argsort(sizes[own] == 1, kind="stable")]
+            dealt[ordered] = np.arange(len(ordered)) % n_folds
+        return dealt[class_ids]
+
+    @property
+    def n_paired_classes(self) -> int:
+        """Classes with two items or more."""
+        return int((np.bincount(self.class_ids) > 1).sum())
 
 
 def read_embedding_sets(paths: Sequence[Path]) -> EmbeddingSet:

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.datasets import list_images
 from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation.embedding import embed_files
 from vicinal.models.progress import OnProgress
+from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.config import RefinerRecipe
+from vicinal.refine.training.cross_fitting import PresentLine, cross_fit
 from vicinal.refine.training.embedding_set import EmbeddingSet
 from vicinal.refine.training.export import export_refiner
 from vicinal.refine.training.trainer import RefinerTrainer, TrainingResult
+from vicinal.refine.training.validation import Line
 
 __all__ = ["TrainedRefiner", "embed_datasets", "train_refiner"]
 
@@ -85,14 +88,16 @@ def train_refiner(
         bundle: The bundle whose embeddings these are.
         recipe: The checked recipe.
         items: Embeddings to train on.
-        held_out: Embeddings of other classes to validate on; None holds out a share of the classes.
-        output: Where to copy the bundle to first, so that the original stays as it is.
+        held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
+            a share of them, as the recipe says.
+        output: Where to put a copy of the bundle with the refiner, so that the original stays as it is; a
+            bundle that is there is replaced.
         trainer: Trains by this recipe and reports the progress; None does it silently.
 
     Raises:
         RefineError: The recipe does not fit the embeddings, or they are too few; nothing was changed then.
         ConfigError: The loss cannot be built, or a batch cannot be filled.
-        FileExistsError: There is something at `output`.
+        FileExistsError: There is something else than a bundle at `output`.
     """
     for one in (items, held_out):
         if one is not None and one.dim != bundle.dim:
@@ -102,16 +107,39 @@ def train_refiner(
             )
     if recipe.datasets and held_out is not None:
         _check_apart(items, held_out)
-    result = (trainer or RefinerTrainer(recipe)).run(items, held_out)
+    trainer = trainer or RefinerTrainer(recipe)
+    if held_out is None and recipe.validation.folds:
+        result = cross_fit(trainer, items, _present_line(bundle))
+    else:
+        result = trainer.run(items, held_out)
+    gains = {f"gain_over_{name}": gain.flat() for name, gain in result.gains.items()}
     fields = {
         "sides": result.verdict.sides,
         "rerank": result.verdict.rerank,
-        "validation": _rounded(result.verdict.figures),
+        "validation": _rounded({**result.verdict.figures, **gains}),
         "training": _training_fields(recipe, result),
     }
-    target = bundle if output is None else ModelBundle.open(shutil.copytree(bundle.path, output))
+    target = bundle if output is None else _copied(bundle, output)
     finished = export_refiner(result.network, target, fields)
     return TrainedRefiner(finished, result, tuple(_notes(bundle, items, held_out)))
+
+
+def _present_line(bundle: ModelBundle) -> PresentLine:
+    """What a search with the bundle does where nobody asks for anything else."""
+    section = bundle.manifest.refiner
+    if section is None:
+        return PresentLine(Line("off", "contextual"))
+    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
+
+
+def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:
+    there = read_fingerprint(output)
+    if there == bundle.fingerprint:
+        # A service may be reading it: the refiner alone is replaced.
+        return ModelBundle.open(output)
+    if there is not None:
+        shutil.rmtree(output)
+    return ModelBundle.open(shutil.copytree(bundle.path, output))
 
 
 def _check_apart(items: EmbeddingSet, held_out: EmbeddingSet) -> None:

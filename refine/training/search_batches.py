@@ -17,7 +17,7 @@ from vicinal.refine.training.embedding_set import EmbeddingSet
 __all__ = ["Neighborhood", "SearchBatch", "SearchBatches"]
 
 # Nearest others that are known of each item: a gallery is a part of them, and needs enough to choose from.
-_LIST_LENGTH = 128
+_LIST_LENGTH = 256
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,28 @@ class SearchBatches:
         search = self.recipe.search
         low, high = search.gallery_share
         share = low + (high - low) * float(torch.rand((), generator=self._generator))
-        drawn = torch.rand(len(self._classes), generator=self._generator).to(self._classes.device) < share
+        lots = torch.rand(len(self._classes), generator=self._generator).to(self._classes.device)
+        drawn = (lots < share) & (self._rank_in_class(lots) < self._draw_most_per_class())
         absent = torch.rand(len(self.class_sizes), generator=self._generator) < search.absent_share
         absent = absent.to(self._classes.device)
         return drawn & ~absent[self._classes], absent
+
+    def _draw_most_per_class(self) -> int:
+        if self.recipe.search.most_per_class is None:
+            return len(self._classes)
+        fewest, most = self.recipe.search.most_per_class
+        exponent = float(torch.rand((), generator=self._generator))
+        return round(fewest * (most / fewest) ** exponent)
+
+    def _rank_in_class(self, lots: Tensor) -> Tensor:
+        """(n,) place of each item among those of its class, by its lot."""
+        by_lot = torch.argsort(lots)
+        order = by_lot[torch.argsort(self._classes[by_lot], stable=True)]
+        sizes = torch.bincount(self._classes)
+        starts = torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        ranks = torch.empty_like(order)
+        ranks[order] = torch.arange(len(order), device=order.device) - starts
+        return ranks
 
     def _draw_queries(self, in_gallery: Tensor, absent: Tensor) -> Tensor:
         half = self.recipe.search.n_queries // 2

@@ -8,9 +8,10 @@ minimized over class-balanced batches.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +26,13 @@ from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.training.batches import ClassBatch, ClassBatches
 from vicinal.refine.training.config import OptimizerConfig, RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.refine.training.gain import Gain
 from vicinal.refine.training.network import ContextRefinerNetwork
 from vicinal.refine.training.search_batches import SearchBatches
 from vicinal.refine.training.search_loss import search_loss
 from vicinal.refine.training.validation import Refine, SideFigures, Validation, Verdict
 
-__all__ = ["TrainingRecord", "RefinerTrainer", "TrainingResult", "absent_loss", "refine_with"]
+__all__ = ["RefinerTrainer", "Training", "TrainingRecord", "TrainingResult", "absent_loss", "refine_with"]
 
 _VALIDATION_BATCH = 1024
 
@@ -65,6 +67,7 @@ class TrainingResult:
         verdict: What to do by default.
         n_items: Embeddings trained on, those that only stand in contexts included.
         n_classes: Classes trained on.
+        gains: What it gains, where it was cross-fitted; by what it is compared with.
     """
 
     network: ContextRefinerNetwork
@@ -73,6 +76,7 @@ class TrainingResult:
     verdict: Verdict
     n_items: int
     n_classes: int
+    gains: Mapping[str, Gain] = field(default_factory=dict)
 
 
 class RefinerTrainer:
@@ -112,29 +116,76 @@ class RefinerTrainer:
         if held_out is None:
             items, held_out = items.split_classes(recipe.validation.share, recipe.seed)
         validation = Validation(held_out, recipe.refiner.n_neighbors, recipe.validation, seed=recipe.seed)
-        torch.manual_seed(recipe.seed)
-        network = ContextRefinerNetwork(items.dim, recipe.refiner).to(self.device)
-        objective = self._objective(network, items)
-        records, best = self._optimize(network, objective, validation)
-        verdict = validation.decide(refine_with(network), best.figures)
+        validation.require_queries()
+        training = self.begin(items)
+        records: list[TrainingRecord] = []
+        for step, loss in training.checkpoints(self.on_step):
+            records.append(TrainingRecord(step, loss, validation.measure(refine_with(training.network))))
+            if self.on_record:
+                self.on_record(records[-1])
+            best = min(records, key=lambda one: one.order)
+            if best is records[-1]:
+                weights = copy.deepcopy(training.network.state_dict())
+        training.network.load_state_dict(weights)
+        verdict = validation.decide(refine_with(training.network), best.figures)
         return TrainingResult(
-            network.eval(), records, best, verdict, n_items=len(items), n_classes=objective.n_classes
+            training.network.eval(), records, best, verdict, len(items), training.objective.n_classes
         )
 
-    def _objective(self, network: ContextRefinerNetwork, items: EmbeddingSet) -> Objective:
-        if self.recipe.objective == "search":
-            return search_objective(network, SearchBatches(items, self.recipe, self.device))
-        return batch_objective(network, ClassBatches(items, self.recipe, self.device))
+    def begin(self, items: EmbeddingSet) -> Training:
+        """A training that has not done a step yet.
 
-    def _optimize(
-        self, network: ContextRefinerNetwork, objective: Objective, validation: Validation
-    ) -> tuple[list[TrainingRecord], TrainingRecord]:
+        Args:
+            items: Embeddings to train on, all of them.
+
+        Raises:
+            RefinerTrainingError: No class has two items.
+            ConfigError: As in `run`.
+        """
+        torch.manual_seed(self.recipe.seed)
+        network = ContextRefinerNetwork(items.dim, self.recipe.refiner).to(self.device)
+        if self.recipe.objective == "search":
+            objective = search_objective(network, SearchBatches(items, self.recipe, self.device))
+        else:
+            objective = batch_objective(network, ClassBatches(items, self.recipe, self.device))
+        return Training(self.recipe, network, objective)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training under way.
+
+    Attributes:
+        recipe: The checked recipe.
+        network: The network, which the steps change.
+        objective: What is minimized.
+    """
+
+    recipe: RefinerRecipe
+    network: ContextRefinerNetwork
+    objective: Objective
+
+    def checkpoints(
+        self, on_step: Callable[[int, int], None] | None = None, *, until: int | None = None
+    ) -> Iterator[tuple[int, float]]:
+        """Train, and stop for a look at the network as often as the recipe validates, and at the end.
+
+        Args:
+            on_step: Called after each step with the steps done and all steps.
+            until: The last step; that of the recipe when None, whose learning rates it has either way.
+
+        Yields:
+            Steps done, at first 0, and the mean loss since the look before; NaN at step 0.
+
+        Raises:
+            RefinerTrainingError: The loss is no number.
+        """
         config, every = self.recipe.optimizer, self.recipe.validation.every
-        optimizer, schedule = _build_optimizer(network, objective, config)
-        records = [self._record(network, validation, 0, math.nan)]
-        best, weights = records[0], copy.deepcopy(network.state_dict())
+        last = config.steps if until is None else until
+        optimizer, schedule = _build_optimizer(self.network, self.objective, config)
         losses: list[Tensor] = []
-        for step, loss in enumerate(objective.losses, start=1):
+        yield 0, math.nan
+        for step, loss in enumerate(itertools.islice(self.objective.losses, last), start=1):
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             losses.append(loss.detach())
@@ -142,24 +193,11 @@ class RefinerTrainer:
                 nn.utils.clip_grad_norm_(_parameters_of(optimizer), config.clip_norm)
             optimizer.step()
             schedule.step()
-            if self.on_step:
-                self.on_step(step, config.steps)
-            if step % every and step != config.steps:
-                continue
-            records.append(self._record(network, validation, step, _mean_loss(losses, step)))
-            losses.clear()
-            if records[-1].order < best.order:
-                best, weights = records[-1], copy.deepcopy(network.state_dict())
-        network.load_state_dict(weights)
-        return records, best
-
-    def _record(
-        self, network: ContextRefinerNetwork, validation: Validation, step: int, loss: float
-    ) -> TrainingRecord:
-        record = TrainingRecord(step, loss, validation.measure(refine_with(network)))
-        if self.on_record:
-            self.on_record(record)
-        return record
+            if on_step:
+                on_step(step, last)
+            if step % every == 0 or step == last:
+                yield step, _mean_loss(losses, step)
+                losses.clear()
 
 
 def absent_loss(refined: Tensor, batch: ClassBatch, margin: float) -> Tensor:

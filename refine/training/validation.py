@@ -7,32 +7,34 @@ refined gallery item attends to its neighbors in the gallery, a refined query to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.errors import EvaluationError
-from vicinal.models.evaluation import retrieval_metrics
+from vicinal.models.evaluation import average_precisions, deal_roles, fnir_at_fpir
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.nearest import nearest_items
-from vicinal.refine.neighbor_features import RADIUS_RANKS, neighborhood_radii
+from vicinal.refine.neighbor_features import neighborhood_radii
 from vicinal.refine.reranking import contextual_scores, kth_similarities
-from vicinal.refine.training.config import RerankConfig, ValidationConfig
+from vicinal.refine.training.config import MOST_NEIGHBORS, RerankConfig, ValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
 
 __all__ = [
     "SIDES",
+    "Line",
+    "Outcomes",
     "Refine",
-    "Validation",
     "SideFigures",
+    "Validation",
     "Verdict",
     "choose_sides",
-    "fnir_at_fpir",
+    "verdict_of",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +44,8 @@ SIDES: tuple[Sides, ...] = ("off", "gallery", "query", "both")
 # Candidates that are re-ranked; the service scores no fewer.
 _CANDIDATES = 100
 _CHUNK = 64
+# Queries whose similarities to a whole gallery are held at a time.
+_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,51 @@ class Verdict:
     figures: dict[str, dict[str, float]]
 
 
+class Line(NamedTuple):
+    """What is done with searches: which sides are refined, and whether results are re-ranked."""
+
+    sides: Sides
+    rerank: RerankVerdict = "off"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the queries of some searches got.
+
+    Attributes:
+        mates: (n,) best score with a mate of each query that has one, -inf where none was found.
+        mate_classes: (n,) its class.
+        precisions: (n,) its average precision over the first R items, R the number of its mates.
+        hits: (n,) 1 where its best item is a mate, else 0.
+        others: (m,) best score of each query without a mate.
+        other_classes: (m,) its class.
+    """
+
+    mates: Floats
+    mate_classes: Ints
+    precisions: Floats
+    hits: Floats
+    others: Floats
+    other_classes: Ints
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Those of several searches, in their order."""
+        return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
+
+    def figures(self, fpir: float) -> SideFigures:
+        """Figures of all the queries.
+
+        Args:
+            fpir: False positive identification rate of the threshold.
+
+        Raises:
+            EvaluationError: None has a mate, or all have one.
+        """
+        fnir = fnir_at_fpir(self.mates, self.others, fpir)
+        return SideFigures(fnir, float(self.precisions.mean()), float(self.hits.mean()))
+
+
 class Refine(Protocol):
     """A refiner, as a validation asks it."""
 
@@ -96,7 +145,7 @@ class _Search:
         gallery: (m,) items.
         queries: (n,) queries with a mate, then those without.
         n_known: Queries with a mate.
-        contexts: (m + n, k) neighbors of gallery and queries, as positions in the gallery, -1 for none.
+        contexts: (m + n, 32) neighbors of gallery and queries, as positions in the gallery, -1 for none.
         radii: (m, 3) similarity of each gallery item to its nearest others in it; see
             `refine.neighbor_features`.
     """
@@ -116,24 +165,36 @@ class Validation:
         n_neighbors: Neighbors k of a context.
         config: Draws, and the rate to compare at.
         seed: Seed of the draws.
-
-    Raises:
-        RefinerTrainingError: There are too few queries without a mate for the rate, or none with one.
+        beside: Embeddings of other classes, which stand in every gallery of their space and are no queries.
     """
 
     def __init__(
-        self, held_out: EmbeddingSet, n_neighbors: int, config: ValidationConfig, *, seed: int
+        self,
+        held_out: EmbeddingSet,
+        n_neighbors: int,
+        config: ValidationConfig,
+        *,
+        seed: int,
+        beside: EmbeddingSet | None = None,
     ) -> None:
         self.config = config
-        self._unit = held_out.embeddings
-        self._classes = held_out.class_ids
+        self.n_neighbors = n_neighbors
+        items = held_out if beside is None else held_out.beside(beside)
+        self._unit = items.embeddings
+        self._classes = items.class_ids
         rng = np.random.default_rng(seed)
+        others = np.arange(len(held_out), len(items))
         self._searches = [
-            self._prepare(*roles, n_neighbors)
-            for positions in held_out.positions_by_space()
-            for roles in _deal(positions, self._classes, config.draws, rng)
+            self._prepare(
+                np.concatenate([roles.gallery, others[items.spaces[others] == space]]),
+                roles.known,
+                roles.absent,
+            )
+            for space in np.unique(held_out.spaces)
+            for roles in deal_roles(
+                np.flatnonzero(held_out.spaces == space), self._classes, draws=config.draws, rng=rng
+            )
         ]
-        self._check()
 
     @property
     def n_known(self) -> int:
@@ -145,41 +206,12 @@ class Validation:
         """Queries without a mate."""
         return sum(len(search.queries) - search.n_known for search in self._searches)
 
-    def measure(self, refine: Refine) -> dict[Sides, SideFigures]:
-        """Figures by what is refined."""
-        refined = [self._refine(search, refine) for search in self._searches]
-        return {sides: self._measure_sides(refined, sides) for sides in SIDES}
+    def require_queries(self) -> None:
+        """Refuse classes that say nothing at the rate to compare at.
 
-    def decide(self, refine: Refine, figures: Mapping[Sides, SideFigures]) -> Verdict:
-        """Choose what to refine by the lowest FNIR, then MAP@R, then least work, and whether to re-rank.
-
-        Args:
-            refine: The refiner.
-            figures: What `measure` gave for it.
+        Raises:
+            RefinerTrainingError: There are too few queries without a mate for the rate, or none with one.
         """
-        sides = choose_sides(figures)
-        refined = [(search, self._refine(search, refine)) for search in self._searches]
-        fnir = self._fnir([self._reranked(search, *_pick(one, sides)) for search, one in refined])
-        named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}
-        counts = {"n_known": float(self.n_known), "n_absent": float(self.n_absent)}
-        rerank: RerankVerdict = "contextual" if fnir < figures[sides].fnir else "off"
-        return Verdict(sides, rerank, {**named, "rerank": {"fnir": fnir}, "queries": counts})
-
-    def _prepare(self, gallery: Ints, known: Ints, absent: Ints, k: int) -> _Search:
-        queries = np.concatenate([known, absent])
-        rows = np.concatenate([gallery, queries])
-        # Nothing but a gallery item itself is left out of a context.
-        contexts, similarities = nearest_items(
-            self._unit[rows],
-            self._unit[gallery],
-            max(k, *RADIUS_RANKS),
-            query_groups=rows,
-            item_groups=gallery,
-        )
-        radii = neighborhood_radii(similarities[: len(gallery)])
-        return _Search(gallery, queries, len(known), contexts[:, :k], radii)
-
-    def _check(self) -> None:
         needed = int(np.ceil(1.0 / self.config.fpir))
         if not self.n_known or self.n_absent < needed:
             raise RefinerTrainingError(
@@ -188,65 +220,143 @@ class Validation:
                 "larger share of the classes, or give more classes to validate on"
             )
 
+    def outcomes(
+        self, refine: Refine | None, lines: Sequence[Line], *, n_neighbors: int | None = None
+    ) -> dict[Line, Outcomes]:
+        """What the queries get, by what is done with the searches.
+
+        Args:
+            refine: The refiner; None without one, for lines that refine nothing.
+            lines: What to try.
+            n_neighbors: Neighbors that it is given; k by default.
+        """
+        parts: dict[Line, list[Outcomes]] = {line: [] for line in lines}
+        for search in self._searches:
+            refined = self._refine(search, refine, n_neighbors or self.n_neighbors)
+            for line, found in parts.items():
+                found.append(self._outcomes(search, line, *_pick(refined, line.sides)))
+        return {line: Outcomes.join(found) for line, found in parts.items()}
+
+    def outcomes_by_side(self, refine: Refine) -> dict[Sides, Outcomes]:
+        """What the queries get without re-ranking, by what is refined."""
+        found = self.outcomes(refine, [Line(sides) for sides in SIDES if sides != "off"])
+        return {"off": self._unrefined, **{line.sides: one for line, one in found.items()}}
+
+    def measure(self, refine: Refine) -> dict[Sides, SideFigures]:
+        """Figures by what is refined."""
+        return {sides: one.figures(self.config.fpir) for sides, one in self.outcomes_by_side(refine).items()}
+
+    def decide(self, refine: Refine, figures: Mapping[Sides, SideFigures]) -> Verdict:
+        """Choose what to refine by the lowest FNIR, then MAP@R, then least work, and whether to re-rank.
+
+        Args:
+            refine: The refiner.
+            figures: What `measure` gave for it.
+        """
+        line = Line(choose_sides(figures), "contextual")
+        return verdict_of(figures, self.outcomes(refine, [line])[line], self.config.fpir)
+
+    @cached_property
+    def _unrefined(self) -> Outcomes:
+        # The same at every step of a training.
+        line = Line("off")
+        return self.outcomes(None, [line])[line]
+
+    def _prepare(self, gallery: Ints, known: Ints, absent: Ints) -> _Search:
+        queries = np.concatenate([known, absent])
+        rows = np.concatenate([gallery, queries])
+        # Nothing but a gallery item itself is left out of a context.
+        contexts, similarities = nearest_items(
+            self._unit[rows],
+            self._unit[gallery],
+            MOST_NEIGHBORS,
+            query_groups=rows,
+            item_groups=gallery,
+        )
+        radii = neighborhood_radii(similarities[: len(gallery)])
+        return _Search(gallery, queries, len(known), contexts, radii)
+
     def _refine(
-        self, search: _Search, refine: Refine
+        self, search: _Search, refine: Refine | None, k: int
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Gallery and queries, as they are and refined."""
         gallery = self._unit[search.gallery]
-        rows = np.concatenate([gallery, self._unit[search.queries]])
-        n = len(gallery)
+        queries = self._unit[search.queries]
+        if refine is None:
+            return gallery, queries, gallery, queries
+        contexts, n = search.contexts[:, :k], len(gallery)
 
         def of(part: slice) -> Neighbors:
-            places = np.maximum(search.contexts[part], 0)
-            return Neighbors(gallery[places], search.contexts[part] >= 0, search.radii[places])
+            places = np.maximum(contexts[part], 0)
+            return Neighbors(gallery[places], contexts[part] >= 0, search.radii[places])
 
         return (
             gallery,
-            rows[n:],
+            queries,
             refine(gallery, of(slice(n)), as_queries=False),
-            refine(rows[n:], of(slice(n, None)), as_queries=True),
+            refine(queries, of(slice(n, None)), as_queries=True),
         )
 
-    def _measure_sides(self, refined: Sequence[tuple[FloatArray, ...]], sides: Sides) -> SideFigures:
-        trials, metrics, weights = [], [], []
-        for search, one in zip(self._searches, refined, strict=True):
-            gallery, queries = _pick(one, sides)
-            trials.append(self._best(search, queries @ gallery.T))
-            if search.n_known:
-                known = slice(search.n_known)
-                measured = retrieval_metrics(
-                    queries[known],
-                    self._classes[search.queries[known]],
-                    gallery_embeddings=gallery,
-                    gallery_labels=self._classes[search.gallery],
-                    ks=(1,),
-                )
-                metrics.append((measured.map_at_r, measured.hit_rate[1]))
-                weights.append(search.n_known)
-        map_at_r, hit_rate = np.average(metrics, axis=0, weights=weights).tolist()
-        return SideFigures(self._fnir(trials), map_at_r, hit_rate)
-
-    def _best(self, search: _Search, scores: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
-        """Best score with a mate of each query that has one, and best score of each that has none."""
+    def _outcomes(self, search: _Search, line: Line, gallery: FloatArray, queries: FloatArray) -> Outcomes:
+        classes = self._classes[search.queries]
+        scored = self._scored if line.rerank == "off" else self._reranked
+        best_mates, best, precisions, hits = scored(search, gallery, queries)
         n = search.n_known
-        mates = self._classes[search.queries[:n], None] == self._classes[search.gallery]
-        best_mates = np.where(mates, scores[:n], -np.inf).max(axis=1, initial=-np.inf)
-        return best_mates.astype(np.float64), scores[n:].max(axis=1, initial=-np.inf).astype(np.float64)
+        return Outcomes(best_mates, classes[:n], precisions, hits, best[n:], classes[n:])
 
-    def _fnir(self, trials: Sequence[tuple[Floats, Floats]]) -> float:
-        mates, absent = (np.concatenate(scores) for scores in zip(*trials, strict=True))
-        return fnir_at_fpir(mates, absent, self.config.fpir)
+    def _scored(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
+        parts = [
+            self._found(search, start, queries[start : start + _ROWS] @ gallery.T)
+            for start in range(0, len(queries), _ROWS)
+        ]
+        return _Found(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _reranked(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> tuple[Floats, Floats]:
+    def _reranked(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
         rerank = self.config.rerank
         own = np.arange(len(gallery))
         _, nearest = nearest_items(gallery, gallery, rerank.k, query_groups=own, item_groups=own)
         kth = kth_similarities(nearest, rerank.k)
-        scores = [
-            _contextual(queries[start : start + _CHUNK], gallery, kth, rerank)
+        parts = [
+            self._found(search, start, _contextual(queries[start : start + _CHUNK], gallery, kth, rerank))
             for start in range(0, len(queries), _CHUNK)
         ]
-        return self._best(search, np.concatenate(scores))
+        return _Found(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _found(self, search: _Search, start: int, scores: npt.NDArray[np.floating]) -> _Found:
+        """What the scores of some queries, (q, m), say of them."""
+        best = scores.max(axis=1, initial=-np.inf).astype(np.float64)
+        n = min(len(scores), max(0, search.n_known - start))
+        own = self._classes[search.queries[start : start + n]]
+        known, mates = scores[:n], own[:, None] == self._classes[search.gallery]
+        best_mates = np.where(mates, known, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+        ranked = _ranked_mates(known, mates)
+        n_mates = mates.sum(axis=1)
+        hits = ranked[:, 0].astype(np.float64) if n else np.empty(0)
+        return _Found(best_mates, best, average_precisions(ranked, n_mates), hits)
+
+
+class _Found(NamedTuple):
+    """Of each query with a mate: best score with one, average precision, hit; of each query: best score."""
+
+    best_mates: Floats
+    best: Floats
+    precisions: Floats
+    hits: Floats
+
+
+def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: float) -> Verdict:
+    """What to do by default.
+
+    Args:
+        figures: By what is refined.
+        reranked: What the queries got with the sides that `choose_sides` takes, re-ranked.
+        fpir: The rate to compare at.
+    """
+    sides, found = choose_sides(figures), reranked.figures(fpir)
+    named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}
+    counts = {"n_known": float(len(reranked.mates)), "n_absent": float(len(reranked.others))}
+    rerank: RerankVerdict = "contextual" if found.fnir < figures[sides].fnir else "off"
+    return Verdict(sides, rerank, {**named, "rerank": {"fnir": found.fnir}, "queries": counts})
 
 
 def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
@@ -254,52 +364,20 @@ def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:
     return min(SIDES, key=lambda sides: (*figures[sides].order, SIDES.index(sides)))
 
 
-def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayLike, fpir: float) -> float:
-    """False negative identification rate at a false positive one (ISO/IEC 19795-1).
-
-    The threshold is the lowest that holds the rate; a query with a mate counts when no mate passes it.
+def _ranked_mates(scores: npt.NDArray[np.floating], is_mate: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """(n, w) whether the items on the first w ranks are mates, w the most mates of any query and at least 1.
 
     Args:
-        best_mate_scores: (n,) best score of each query with one of its mates, -inf where none was found.
-        best_absent_scores: (m,) best score of each query without a mate.
-        fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
-
-    Raises:
-        EvaluationError: One of the two is empty.
+        scores: (n, m), -inf for what was not found.
+        is_mate: (n, m).
     """
-    mates, absent = (np.asarray(one, dtype=np.float64) for one in (best_mate_scores, best_absent_scores))
-    if not len(mates) or not len(absent):
-        raise EvaluationError("FNIR at an FPIR needs queries with and without a mate")
-    allowed = int(np.floor(fpir * len(absent) + 1e-9))
-    # A score is accepted above the best one that has to be turned down.
-    turned_down = np.sort(absent)[::-1][allowed]
-    return float((mates <= turned_down).mean())
-
-
-def _deal(
-    positions: Ints, classes: Ints, draws: int, rng: np.random.Generator
-) -> list[tuple[Ints, Ints, Ints]]:
-    """Gallery, known and absent queries of each draw within one space."""
-    names, sizes = np.unique(classes[positions], return_counts=True)
-    single = positions[np.isin(classes[positions], names[sizes == 1])]
-    dealt = []
-    for _ in range((draws + 1) // 2):
-        halves = np.array_split(rng.permutation(names[sizes > 1]), 2)
-        for known, others in (halves, halves[::-1]):
-            gallery, queries = _halve(positions[np.isin(classes[positions], known)], classes, rng)
-            absent = positions[np.isin(classes[positions], others)]
-            dealt.append((gallery, queries, np.concatenate([absent, single])))
-    return [roles for roles in dealt[:draws] if len(roles[0])]
-
-
-def _halve(positions: Ints, classes: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Half of each class's items, rounded up, and the others."""
-    shuffled = rng.permutation(positions)
-    ordered = shuffled[np.argsort(classes[shuffled], kind="stable")]
-    _, starts, sizes = np.unique(classes[ordered], return_index=True, return_counts=True)
-    ranks = np.arange(len(ordered)) - np.repeat(starts, sizes)
-    first = ranks < np.repeat((sizes + 1) // 2, sizes)
-    return ordered[first], ordered[~first]
+    width = min(scores.shape[1], max(1, int(is_mate.sum(axis=1).max(initial=0))))
+    # Sorting whole rows would take longer than all the rest.
+    first = np.argpartition(-scores, width - 1, axis=1)[:, :width]
+    order = np.argsort(-np.take_along_axis(scores, first, axis=1), axis=1, kind="stable")
+    places = np.take_along_axis(first, order, axis=1)
+    found = np.take_along_axis(is_mate, places, axis=1)
+    return found & np.isfinite(np.take_along_axis(scores, places, axis=1))
 
 
 def _pick(one: tuple[FloatArray, ...], sides: Sides) -> tuple[FloatArray, FloatArray]:

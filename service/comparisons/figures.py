@@ -24,6 +24,7 @@ from vicinal.calibration.rates.paired_bootstrap import (
     variance_figure,
 )
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.evaluation import average_precisions
 from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.evidence import SpaceOpis, rate_evidence
 from vicinal.service.calibrator.trials import Measurement
@@ -35,7 +36,7 @@ from vicinal.service.comparisons.record import (
 )
 from vicinal.service.scoring.scorer import Scorer
 
-__all__ = ["Answers", "ComparedSearches", "Outcomes", "average_precisions", "count_flips", "find_best"]
+__all__ = ["Answers", "ComparedSearches", "Outcomes", "count_flips", "find_best"]
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -259,17 +260,3 @@ def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Ans
         np.concatenate([getattr(one, name)[:, 0] for one in parts]) for name in ("positions", "scores")
     )
     return Answers.of(snapshot, positions, scores)
-
-
-def average_precisions(is_mate: Bools, n_mates: Numbers) -> Floats:
-    """(Q,) average precision over the first R ranks (Musgrave et al., ECCV 2020, eq. 2).
-
-    Args:
-        is_mate: (Q, w) whether each item is a mate, best first.
-        n_mates: (Q,) mates R of each query; more than w count as w.
-    """
-    width = is_mate.shape[1]
-    cut = np.minimum(n_mates, width)
-    ranks = np.arange(1, width + 1)
-    counted = is_mate & (ranks <= cut[:, None])
-    return np.asarray((is_mate.cumsum(axis=1) / ranks * counted).sum(axis=1) / np.maximum(cut, 1))

@@ -14,12 +14,16 @@ from vicinal.models.demo_catalog import make_catalog, render_view
 
 __all__ = ["DemoCatalogConfig"]
 
-# Training never needs more pixels, and drawing is what takes the time.
-_SIDE = 96
-
 
 class DemoCatalogConfig(BaseModel):
-    """Products of the demo catalog generator; the demo itself uses seed 0."""
+    """Products of the demo catalog generator; the demo itself uses seed 0.
+
+    Attributes:
+        seeds: One catalog each.
+        products: Products of a catalog.
+        views: Photos of a product.
+        side: Side of a photo in pixels; the scene is the same at every size, and drawing takes the time.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,6 +32,7 @@ class DemoCatalogConfig(BaseModel):
     seeds: tuple[int, ...] = Field(min_length=1)
     products: int = Field(60, ge=1)
     views: int = Field(8, ge=2)
+    side: int = Field(96, ge=16, le=2048)
 
     def rows(self) -> Iterator[LabelledFile]:
         """Views of every product; labels are `<seed>/<product>`, super-labels kinds of products."""
@@ -46,6 +51,6 @@ class DemoCatalogConfig(BaseModel):
         }
 
         def draw(row: LabelledFile) -> Image.Image:
-            return render_view(products[row.label], int(row.path.rpartition("/")[2]), size=_SIDE)
+            return render_view(products[row.label], int(row.path.rpartition("/")[2]), size=self.side)
 
         return nullcontext(draw)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table
 
-from vicinal.models.bundle import ModelBundle
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.bundle import ModelBundle, default_bundle_path, read_fingerprint
 from vicinal.models.refiner_manifest import RefinerManifest
 from vicinal.service.cli.bundles.train_extra import require_train_extra
-from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar
-from vicinal.service.cli.options import JsonOption
+from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar, say
+from vicinal.service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    JsonOption,
+    load_settings,
+    open_gallery,
+)
 from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.labelled_items import LabelledItems
+from vicinal.service.settings import Settings
+from vicinal.service.words import percent
 
 if TYPE_CHECKING:
     from vicinal.models.datasets.layouts import DatasetConfig
@@ -25,10 +38,19 @@ if TYPE_CHECKING:
 __all__ = ["train_refiner"]
 
 _COLUMNS = {"fnir": "FNIR", "map_at_r": "MAP@R", "hit_rate_1": "R@1"}
+_SIDES = {
+    "off": "nothing",
+    "gallery": "the gallery",
+    "query": "the query",
+    "both": "the gallery and the query",
+}
 
 
 def train_refiner(
-    bundle: Annotated[Path, typer.Option(help="Bundle whose embeddings are refined; it gets the refiner.")],
+    gallery: Annotated[
+        str | None, typer.Option("--gallery", "-g", help="Gallery to learn from: its labelled items.")
+    ] = None,
+    bundle: BundleOption = None,
     recipe: Annotated[
         Path | None,
         typer.Option("--data", help="Refiner recipe, a TOML file with settings and the images' data sets."),
@@ -39,12 +61,29 @@ def train_refiner(
     ] = None,
     validation: Annotated[
         list[Path] | None,
-        typer.Option(help="The same of classes to validate on; else a share of the classes is held out."),
+        typer.Option(help="The same of labels to measure on; else the labels are dealt into folds."),
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Parts of the labels, each measured with a refiner that learned from the others; "
+            "0 holds one share out. 5 by default.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Copy the bundle here and leave the original as it is."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Copy the bundle here and leave the original as it is; of a gallery by default "
+            "bundles/<bundle>-<gallery> in the data folder.",
+        ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the bundle in --output.")] = False,
+    max_items: Annotated[
+        int, typer.Option(min=1, help="Learn from a draw of the labels with at most so many items.")
+    ] = 20_000,
     data_root: Annotated[
         Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
     ] = None,
@@ -54,31 +93,60 @@ def train_refiner(
             "--set", metavar="KEY=VALUE", help="Set a key of the recipe, such as refiner.n_steps=4."
         ),
     ] = None,
+    data_dir: DataDirOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Train a refiner on embeddings, and decide on held-out classes what it should refine."""
+    """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
     require_train_extra("training a refiner")
     from vicinal.refine.training.config import RefinerRecipe
+    from vicinal.refine.training.embedding_set import EmbeddingSet
     from vicinal.refine.training.recipe import train_refiner as run
     from vicinal.refine.training.trainer import RefinerTrainer
 
-    loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=settings or ())
-    opened = ModelBundle.open(bundle)
-    _check_sources(loaded, embeddings, validation)
-    if output is not None and output.exists():
-        raise RequestError(f"'{output}' exists: choose another --output, or remove it")
+    changes = [*(settings or ()), *([] if folds is None else [f"validation.folds={folds}"])]
+    loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=changes)
+    _check_sources(loaded, gallery, embeddings, validation)
+    service = load_settings(data_dir=data_dir, bundle=bundle)
+    learned: LabelledItems | None = None
+    if gallery is None:
+        opened = ModelBundle.open(service.bundle)
+    else:
+        opened, learned = _read_gallery(service, gallery, max_items, loaded.seed)
+        output = output or service.data_dir / "bundles" / f"{opened.name}-{gallery}"
+    _check_output(opened, output, overwrite=overwrite)
     with progress_bar() as update:
-        items = _read(opened, embeddings, loaded.datasets, update)
+        items = (
+            EmbeddingSet.of(learned.embeddings, learned.labels)
+            if learned
+            else _read(opened, embeddings, loaded.datasets, update)
+        )
         has_validation = bool(validation or loaded.validation_datasets)
         held_out = _read(opened, validation, loaded.validation_datasets, update) if has_validation else None
         watcher = _Watcher(update)
         trainer = RefinerTrainer(loaded, on_step=watcher.on_step, on_record=watcher.on_record)
         trained = run(opened, loaded, items, held_out, output=output, trainer=trainer)
     section = trained.bundle.manifest.refiner
-    if section is not None and json_output:
-        print_json({**section.model_dump(), "fingerprint": section.fingerprint, "notes": trained.notes})
-    elif section is not None:
-        _print(trained.bundle, section, trained.notes)
+    if section is None:
+        return
+    commands = [] if learned is None else _next_commands(learned, trained.bundle, section, data_dir)
+    if json_output:
+        print_json(
+            {
+                **section.model_dump(),
+                "fingerprint": section.fingerprint,
+                "bundle": str(trained.bundle.path),
+                "gallery": learned and _counts(learned),
+                "notes": trained.notes,
+                "next": commands,
+            }
+        )
+        return
+    if learned is None:
+        _print(trained.bundle, section)
+    else:
+        _print_learned(learned, trained.bundle, section, commands)
+    for note in trained.notes:
+        say(f"  note: {note}")
 
 
 class _Watcher:
@@ -100,19 +168,65 @@ class _Watcher:
         self._note = f"FNIR {both.fnir:.3f}  MAP@R {both.map_at_r:.3f}"
 
 
+def _read_gallery(
+    settings: Settings, name: str, max_items: int, seed: int
+) -> tuple[ModelBundle, LabelledItems]:
+    """The bundle of a gallery, and what it gives to learn from."""
+    view = GalleryReader(open_gallery(settings, name)).view()
+    bundle = ServedBundles(settings).of(name, view.snapshot.manifest.bundle).bundle
+    return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
+
+
+def _counts(learned: LabelledItems) -> dict[str, Any]:
+    return {
+        "name": learned.gallery,
+        "n_items": len(learned.labels),
+        "n_labels": len(np.unique(learned.labels)),
+        "n_unlabelled": learned.n_unlabelled,
+        "n_repeated": learned.n_repeated,
+        "n_not_drawn": learned.n_not_drawn,
+    }
+
+
 def _check_sources(
-    recipe: RefinerRecipe, embeddings: Sequence[Path] | None, validation: Sequence[Path] | None
+    recipe: RefinerRecipe,
+    gallery: str | None,
+    embeddings: Sequence[Path] | None,
+    validation: Sequence[Path] | None,
 ) -> None:
-    if not embeddings and not recipe.datasets:
+    files = embeddings or validation or recipe.datasets or recipe.validation_datasets
+    if gallery is not None and files:
         raise RequestError(
-            "say what to train on: --embeddings FILE, or --data with a recipe that has [[datasets]]"
+            "--gallery is all that is learned from: leave out --embeddings, --validation and data sets"
         )
-    for option, key, files, datasets in (
+    if gallery is not None and not recipe.validation.folds:
+        raise RequestError("a gallery's labels are dealt into folds: give --folds 2 or more, or leave it out")
+    if gallery is None and not embeddings and not recipe.datasets:
+        raise RequestError(
+            "say what to train on: --gallery NAME, --embeddings FILE, or --data with a recipe that has "
+            "[[datasets]]"
+        )
+    for option, key, given, datasets in (
         ("--embeddings", "[[datasets]]", embeddings, recipe.datasets),
         ("--validation", "[[validation_datasets]]", validation, recipe.validation_datasets),
     ):
-        if files and datasets:
+        if given and datasets:
             raise RequestError(f"the recipe has {key}, and {option} was given: leave out one of them")
+
+
+def _check_output(bundle: ModelBundle, output: Path | None, *, overwrite: bool) -> None:
+    """Refuse to write where something else is; done before the training, which takes long."""
+    target = bundle.path if output is None else output
+    if target.resolve() == default_bundle_path().resolve():
+        raise RequestError(
+            f"'{target}' ships with Vicinal and stays as it is: name a folder for a copy with --output"
+        )
+    if output is None or not output.exists():
+        return
+    if not overwrite:
+        raise RequestError(f"'{output}' exists: choose another --output, or replace it with --overwrite")
+    if read_fingerprint(output) is None:
+        raise RequestError(f"'{output}' is no bundle and is not overwritten: choose another --output")
 
 
 def _read(
@@ -131,7 +245,81 @@ def _read(
     )
 
 
-def _print(bundle: ModelBundle, section: RefinerManifest, notes: Sequence[str]) -> None:
+def _fpir(section: RefinerManifest) -> float:
+    return float(section.training["recipe"]["validation"]["fpir"])
+
+
+def _gain_lines(section: RefinerManifest) -> list[str]:
+    """What searches find before and after, for people; nothing where only one share was held out."""
+    gain = section.validation.get("gain_over_present")
+    if gain is None:
+        return []
+    before, after = (100 * (1.0 - gain[f"fnir_{when}"]) for when in ("before", "after"))
+    # Fewer misses are more finds, so that the ends change places.
+    low, high = (round(-100 * gain[f"fnir_{end}"]) for end in ("high", "low"))
+    return [
+        f"Of 100 photos of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
+        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 photos of other things.",
+        f"95 % interval of the gain: {low:+d} to {high:+d}; measured on labels that the refiner never saw.",
+    ]
+
+
+def _finds_more(section: RefinerManifest) -> bool:
+    gain = section.validation["gain_over_present"]
+    return section.sides != "off" and gain["fnir_after"] < gain["fnir_before"]
+
+
+def _next_commands(
+    learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, data_dir: Path | None
+) -> list[str]:
+    """What to do with the new bundle; nothing where it finds no more."""
+    if not _finds_more(section):
+        return []
+    refine = [["gallery", "refine", learned.gallery]] if section.sides in ("gallery", "both") else []
+    commands = [
+        *refine,
+        ["calibrate", "--gallery", learned.gallery, "--target", f"fpir={100 * _fpir(section):g}%"],
+        ["compare", "--gallery", learned.gallery],
+        ["serve"],
+    ]
+    options = ["--bundle", str(bundle.path), *([] if data_dir is None else ["--data-dir", str(data_dir)])]
+    return [shlex.join(["vicinal", *command, *options]) for command in commands]
+
+
+def _print_learned(
+    learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, commands: Sequence[str]
+) -> None:
+    counts = _counts(learned)
+    say(
+        f"Learned from {counts['n_items']:,} photos with {counts['n_labels']:,} labels of gallery "
+        f"{learned.gallery}."
+    )
+    for n, what in (
+        (learned.n_unlabelled, "without a label"),
+        (learned.n_repeated, "that are there twice"),
+        (learned.n_not_drawn, "of labels that were not drawn (--max-items)"),
+    ):
+        if n:
+            say(f"  left out: {n:,} photos {what}")
+    for line in _gain_lines(section):
+        say(line)
+    if section.sides == "off":
+        say("Verdict: refine nothing. Refining finds no more than searching as you do now.")
+    else:
+        rerank = "re-rank" if section.rerank == "contextual" else "do not re-rank"
+        say(f"Verdict: refine {_SIDES[section.sides]}, {rerank}.")
+    say(f"Bundle: {bundle.path}")
+    if not commands:
+        say("Nothing needs doing: searches stay as they are with the bundle that you have.")
+        return
+    if section.validation["gain_over_present"]["fnir_high"] >= 0.0:
+        say("The interval reaches 0, so the gain may be chance: `vicinal compare` below measures it again.")
+    say("Next:")
+    for command in commands:
+        say(f"  {command}")
+
+
+def _print(bundle: ModelBundle, section: RefinerManifest) -> None:
     console.print(f"Refiner {section.fingerprint} in bundle [bold]{bundle.name}[/], {bundle.path}")
     verdict = "refine nothing" if section.sides == "off" else f"refine {section.sides}"
     rerank = "re-rank" if section.rerank == "contextual" else "do not re-rank"
@@ -142,11 +330,10 @@ def _print(bundle: ModelBundle, section: RefinerManifest, notes: Sequence[str]) 
         table.add_row(sides, *(f"{figures[name]:.4f}" for name in _COLUMNS))
     print_table(table)
     counts = section.validation["queries"]
-    fpir = section.training["recipe"]["validation"]["fpir"]
-    console.print(
+    say(
         f"  on held-out classes, {counts['n_known']:,.0f} queries with a mate and {counts['n_absent']:,.0f} "
-        f"without; FNIR at FPIR {100 * fpir:g} %, {section.validation['rerank']['fnir']:.4f} with re-ranking",
-        soft_wrap=True,
+        f"without; FNIR at FPIR {percent(_fpir(section))}, {section.validation['rerank']['fnir']:.4f} with "
+        "re-ranking"
     )
-    for note in notes:
-        console.print(f"  note: {note}", markup=False, soft_wrap=True)
+    for line in _gain_lines(section):
+        say(f"  {line}")

@@ -109,18 +109,6 @@ def test_a_form_names_no_folder_of_the_machine_that_made_it(
     assert [str(place) for place in places if f"{place}/".encode() in content] == []
 
 
-def test_int8_weights_leave_room_for_sums_of_two_products(
-    network: Path, images: list[np.ndarray], tmp_path: Path
-) -> None:
-    """Two products of 8 bits by 7 fit the 16 bits that older processors add them up in."""
-    write_form(network, tmp_path / "form.onnx", "int8", images)
-    tensors = onnx.load(tmp_path / "form.onnx").graph.initializer
-    weights = [
-        numpy_helper.to_array(one) for one in tensors if one.data_type == TensorProto.INT8 and one.dims
-    ]
-    assert max(int(np.abs(values.astype(int)).max()) for values in weights) <= 64
-
-
 def test_weights_too_large_for_float16_are_refused(tmp_path: Path) -> None:
     network = _write_network(tmp_path / "large.onnx", scale=1e6)
     with pytest.raises(BundleError, match="do not fit float16: choose another --precision"):

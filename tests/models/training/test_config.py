@@ -26,10 +26,7 @@ input_size = 64
 kind = "protocol"
 root = "omniglot"
 """
-# `refiner.toml` is of another kind: `vicinal train-refiner` reads it.
-RECIPES = sorted(
-    path for path in (Path(__file__).parents[3] / "recipes").glob("*.toml") if path.stem != "refiner"
-)
+RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.toml"))
 
 
 def _written(folder: Path, text: str) -> Path:

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.slow
 RECIPE = """
 name = "tiny"
 licence = "Apache-2.0"
+source = "nothing but random numbers"
+form = "int8"
+interpolate = 0.5
 validation_share = 0.0
 
 [backbone]
@@ -97,6 +100,17 @@ def test_recipe_curve_card_and_weights_lie_beside_the_bundle(finished: ModelBund
         "weights.pt",
         "checkpoint.pt",
     }
+
+
+def test_the_network_has_the_form_that_the_recipe_asks_for(finished: ModelBundle) -> None:
+    assert finished.manifest.precision == "int8"
+    assert set(finished.manifest.forms) == {"float32", "int8"}
+    assert finished.manifest.training["share"] == 0.5
+
+
+def test_where_the_first_weights_come_from_is_named(finished: ModelBundle) -> None:
+    assert "random numbers" in (finished.path / "NOTICE").read_text(encoding="utf-8")
+    assert "50% of the way" in (finished.path / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
 def test_the_card_has_a_row_for_each_test(finished: ModelBundle) -> None:

@@ -41,8 +41,8 @@ def test_a_recipe_is_read_with_what_is_set_anew(path: Path) -> None:
     assert recipe.datasets[0].root == Path("/data/photos")
 
 
-def test_without_a_file_the_defaults_are_those_of_the_paper() -> None:
-    refiner = RefinerRecipe.load(None).refiner
+def test_keys_that_are_left_out_are_those_of_the_paper() -> None:
+    refiner = RefinerRecipe().refiner
     assert (refiner.n_steps, refiner.n_neighbors, refiner.form) == (8, 8, "attention_mlp")
 
 
@@ -55,6 +55,7 @@ def test_without_a_file_the_defaults_are_those_of_the_paper() -> None:
         ("validation.share=0", r"validation\.share"),
         ("objective='rank'", r"objective: .*'batch' or 'search'"),
         ("search.gallery_share=[0.6, 0.4]", r"gallery_share is 0\.6 to 0\.4, expected two ascending shares"),
+        ("search.most_per_class=[4, 2]", r"most_per_class is 4 to 2, expected two ascending numbers"),
         ("search.gallery_share=[0.5, 1.0]", r"gallery_share is 0\.5 to 1\.0, expected two ascending shares"),
         ("search.absent_share=1.0", r"search\.absent_share: .*less than 1"),
         ("search.n_queries=2", r"search\.n_queries"),
@@ -124,12 +125,13 @@ def test_a_gated_refiner_has_one_head_for_every_length_of_embeddings() -> None:
 
 
 def test_a_recipe_minimizes_a_loss_on_batches_unless_it_says_otherwise() -> None:
-    recipe = RefinerRecipe.load(None)
+    recipe = RefinerRecipe()
     assert (recipe.objective, recipe.refiner.level) == ("batch", False)
 
 
-def test_the_shipped_recipe_is_a_gated_refiner_with_a_level() -> None:
-    recipe = RefinerRecipe.load(Path(__file__).parents[3] / "recipes" / "refiner.toml")
+def test_without_a_recipe_a_gated_refiner_with_a_level_is_cross_fitted() -> None:
+    recipe = RefinerRecipe.load(None)
+    assert recipe.validation.folds == 5
     assert (recipe.objective, recipe.refiner.form, recipe.refiner.level) == ("search", "gated", True)
 
 
@@ -142,3 +144,8 @@ def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     paper, gated = recipes
     assert (paper.refiner.init, paper.objective, paper.absent.share) == ("softmax_qe", "batch", 0.3)
     assert (gated.refiner.form, gated.refiner.level, gated.objective) == ("gated", True, "search")
+
+
+def test_one_fold_is_refused() -> None:
+    with pytest.raises(ConfigError, match="folds is 1, expected 0 or at least 2"):
+        RefinerRecipe.load(None, settings=["validation.folds=1"])

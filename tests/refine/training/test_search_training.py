@@ -104,6 +104,19 @@ def test_queries_are_not_in_the_gallery_and_half_are_of_classes_left_out(
     assert len(set(drawn.queries.tolist())) == len(drawn.queries)
 
 
+def test_galleries_hold_as_few_items_of_a_class_as_was_drawn(items: EmbeddingSet) -> None:
+    search = {"n_queries": 40, "gallery_share": [0.98, 0.99], "most_per_class": [1, 3]}
+    batches = SearchBatches(items, recipe(search=search), CPU)
+    most = set()
+    for _ in range(20):
+        drawn = Drawn(batches, items)
+        counts = np.bincount(items.class_ids[drawn.in_gallery], minlength=24)
+        present = counts[~drawn.is_absent_class]
+        most.add(int(present.max()))
+        assert present.min() >= present.max() - 1
+    assert most == {1, 2, 3}
+
+
 def test_nothing_of_a_class_that_was_left_out_stands_anywhere(drawn: Drawn, items: EmbeddingSet) -> None:
     seen = [drawn.items, *(one[mask] for one, mask in zip(drawn.contexts, drawn.masks, strict=True))]
     for positions in seen:

@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vicinal.models.errors import EvaluationError
 from vicinal.models.evaluation import retrieval_metrics
 from vicinal.refine.errors import RefinerTrainingError
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.refine.training.config import ValidationConfig
 from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.validation import SideFigures, Validation, choose_sides, fnir_at_fpir
-
-scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
+from vicinal.refine.training.validation import Line, SideFigures, Validation, choose_sides
 
 
 def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
@@ -25,19 +20,6 @@ def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
     thresholds = [*mates, *absent, *(np.nextafter(one, 2.0) for one in (*mates, *absent))]
     allowed = [t for t in thresholds if np.mean(np.array(absent) >= t) <= fpir]
     return min(float(np.mean(np.array(mates) < t)) for t in allowed)
-
-
-@given(mates=scores, absent=scores, fpir=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
-def test_fnir_is_the_lowest_that_any_threshold_within_the_rate_gives(
-    mates: list[float], absent: list[float], fpir: float
-) -> None:
-    assert fnir_at_fpir(mates, absent, fpir) == pytest.approx(fnir_by_trying(mates, absent, fpir))
-
-
-@pytest.mark.parametrize(("mates", "absent"), [([], [0.1]), ([0.1], [])])
-def test_fnir_without_queries_is_refused(mates: list[float], absent: list[float]) -> None:
-    with pytest.raises(EvaluationError, match="with and without a mate"):
-        fnir_at_fpir(mates, absent, 0.05)
 
 
 def blobs(
@@ -117,8 +99,9 @@ def test_figures_of_one_search_are_those_of_a_loop() -> None:
         items.embeddings[known], items.labels[known], gallery_embeddings=gallery, gallery_labels=labels
     )
     figures = validation.measure(unchanged)["off"]
-    assert figures.fnir == fnir_by_trying(best_mates, best_absent, 0.05)
-    assert (figures.map_at_r, figures.hit_rate_1) == (expected.map_at_r, expected.hit_rate[1])
+    assert figures.fnir == pytest.approx(fnir_by_trying(best_mates, best_absent, 0.05))
+    assert figures.map_at_r == pytest.approx(expected.map_at_r)
+    assert figures.hit_rate_1 == expected.hit_rate[1]
 
 
 def test_what_changes_nothing_gives_the_same_on_all_sides() -> None:
@@ -175,15 +158,45 @@ def test_reranked_scores_are_those_of_the_dense_formula() -> None:
     validation = validate(items, draws=1, fpir=0.5, rerank={"k": 4, "beta": 0.3, "eps": 0.05})
     (search,) = validation._searches
     gallery, queries = items.embeddings[search.gallery], items.embeddings[search.queries]
-    mates, absent = validation._reranked(search, gallery, queries)
+    line = Line("off", "contextual")
+    found = validation.outcomes(None, [line])[line]
     rows = []
     for query in queries:
         members = np.vstack([gallery, query])
         dense = dense_contextual_scores(members @ members.T, 4, 0.3, 0.05)
         rows.append(dense[-1, :-1])
-    expected = validation._best(search, np.array(rows))
-    np.testing.assert_allclose(mates, expected[0], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(absent, expected[1], rtol=0, atol=1e-6)
+    dense, n = np.array(rows), search.n_known
+    mates = items.labels[search.queries[:n], None] == items.labels[search.gallery]
+    expected = np.where(mates, dense[:n], -np.inf).max(axis=1)
+    np.testing.assert_allclose(found.mates, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.others, dense[n:].max(axis=1), rtol=0, atol=1e-6)
+
+
+def test_items_beside_stand_in_every_gallery_and_are_no_queries() -> None:
+    everything = blobs(n_classes=40)
+    held = everything.labels.astype(int) < 30
+    beside = everything.subset(~held)
+    config = ValidationConfig(draws=3)
+    validation = Validation(everything.subset(held), 4, config, seed=0, beside=beside)
+    others = np.arange(held.sum(), len(everything))
+    for search in validation._searches:
+        assert np.isin(others, search.gallery).all()
+        assert not np.isin(others, search.queries).any()
+    alone = Validation(everything.subset(held), 4, config, seed=0)
+    assert (validation.n_known, validation.n_absent) == (alone.n_known, alone.n_absent)
+
+
+def test_more_of_others_in_the_gallery_makes_searching_harder() -> None:
+    """Items of other classes can be taken for mates."""
+    everything = blobs(n_classes=120, noise=1.2)
+    held = everything.labels.astype(int) < 30
+    config = ValidationConfig()
+    alone, beside = (
+        Validation(everything.subset(held), 4, config, seed=0, beside=others).measure(unchanged)["off"]
+        for others in (None, everything.subset(~held))
+    )
+    assert beside.map_at_r < alone.map_at_r
+    assert beside.fnir > alone.fnir
 
 
 def test_spaces_are_searched_apart_and_counted_together() -> None:
@@ -197,4 +210,4 @@ def test_spaces_are_searched_apart_and_counted_together() -> None:
 @pytest.mark.parametrize("n_classes", [1, 4])
 def test_too_few_validation_classes_are_refused(n_classes: int) -> None:
     with pytest.raises(RefinerTrainingError, match=r"at least 20: hold out a larger share"):
-        validate(blobs(n_classes=n_classes, size=4), draws=1)
+        validate(blobs(n_classes=n_classes, size=4), draws=1).require_queries()

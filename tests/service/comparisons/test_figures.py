@@ -10,7 +10,6 @@ from vicinal.service.comparisons.figures import (
     Answers,
     ComparedSearches,
     Outcomes,
-    average_precisions,
     count_flips,
 )
 
@@ -158,16 +157,3 @@ def test_nothing_flips_between_a_variant_and_itself(present: Outcomes, labels: n
 def test_queries_without_a_label_stand_for_themselves(present: Outcomes) -> None:
     found = count_flips(present.answers, present.answers, np.full(N, None, dtype=object), (0.5, 0.5))
     assert found.flipped.n_labels == N
-
-
-def test_average_precisions_are_those_of_going_down_the_ranks() -> None:
-    rng = np.random.default_rng(5)
-    is_mate, n_mates = rng.random((40, 12)) < 0.4, rng.integers(0, 20, 40)
-    found = average_precisions(is_mate, n_mates)
-    for row in range(40):
-        cut, hits, total = min(int(n_mates[row]), 12), 0, 0.0
-        for rank in range(cut):
-            if is_mate[row, rank]:
-                hits += 1
-                total += hits / (rank + 1)
-        assert found[row] == pytest.approx(total / cut if cut else 0.0)

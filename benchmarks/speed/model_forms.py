@@ -1,0 +1,108 @@
+"""One network in every form, in ONNX Runtime and in torch, on the same cores in one run.
+
+EfficientNet-Lite0 with a head of 256 numbers: float32, float16 weights and int8 in ONNX Runtime; float32, and
+bfloat16 in the channels-last layout, in torch. The contenders take turns, and the fastest turn of each
+counts: a machine that is shared slows turns down and makes none faster. `times_float32` is the speed in
+images a second as a multiple of float32 in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.common.record import save_result
+from vicinal.models.backbone import BackboneConfig, build_network, classifier_of
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.embedder import Embedder
+from vicinal.models.export.forms import PRECISIONS, write_form
+from vicinal.models.export.network import export_network
+from vicinal.models.export.sample import drawn_sample
+from vicinal.models.projection import from_classifier
+from vicinal.models.similarity import FloatArray
+
+SIDE = 224
+BATCHES = (16, 1)
+FIELDS = {
+    "name": "lite0",
+    "backbone": "tf_efficientnet_lite0",
+    "preprocessing": {"input_size": SIDE, "fit": "squash", "mean": (0.5,) * 3, "std": (0.5,) * 3},
+}
+Run = Callable[[FloatArray], object]
+
+
+def contenders(folder: Path, threads: int) -> dict[str, Run]:
+    config = BackboneConfig(
+        name="tf_efficientnet_lite0", weights="package", dim=None, layer_norm=False, pooling="native"
+    )
+    network = build_network(config)
+    network.set_head(from_classifier(classifier_of(config), 256))
+    plain = export_network(network, folder / "plain", FIELDS)
+    images = drawn_sample().prepared(plain.manifest.preprocessing)
+    runs: dict[str, Run] = {}
+    for form in PRECISIONS:
+        (folder / form).mkdir()
+        write_form(plain.backbone_path, folder / form / BACKBONE_FILE, form, images)
+        bundle = ModelBundle.write(folder / form, {**FIELDS, "dim": plain.dim})
+        embedder = Embedder(bundle, device="cpu", threads=threads)
+        runs[f"onnxruntime {form}"] = lambda batch, embedder=embedder: embedder.infer(list(batch))
+    for name, dtype, layout in (
+        ("torch float32", torch.float32, torch.contiguous_format),
+        ("torch bfloat16 channels_last", torch.bfloat16, torch.channels_last),
+    ):
+        runs[name] = in_torch(network, dtype, layout)
+    return runs
+
+
+def in_torch(network: torch.nn.Module, dtype: torch.dtype, layout: torch.memory_format) -> Run:
+    def run(batch: FloatArray) -> object:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, dtype is torch.bfloat16):
+            # A layout is a view of the same weights: each turn asks for its own.
+            return network.to(memory_format=layout)(torch.from_numpy(batch).to(memory_format=layout))
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    batches = {
+        n: np.random.default_rng(0).normal(size=(n, 3, SIDE, SIDE)).astype(np.float32) for n in BATCHES
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs = contenders(Path(folder), arguments.threads)
+        best = {(name, n): float("inf") for name in runs for n in BATCHES}
+        for turn in range(arguments.rounds + 1):
+            for name, n in best:
+                started = time.perf_counter()
+                runs[name](batches[n])
+                seconds = time.perf_counter() - started
+                best[name, n] = min(best[name, n], seconds) if turn else float("inf")
+    plain = best["onnxruntime float32", 16]
+    rows = [
+        {
+            "form": name,
+            "images_per_second": round(16 / best[name, 16], 1),
+            "milliseconds_for_one": round(1e3 * best[name, 1], 2),
+            "times_float32": round(plain / best[name, 16], 2),
+        }
+        for name in runs
+    ]
+    for row in rows:
+        print(row)
+    print(
+        save_result("model_forms", {"threads": arguments.threads, "rounds": arguments.rounds, "rows": rows})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Labelled items of a gallery, to learn from: their embeddings as they are before any refinement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import FloatArray
+from vicinal.service.errors import RequestError
+
+__all__ = ["LabelledItems"]
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LabelledItems:
+    """What a gallery gives to learn from.
+
+    Attributes:
+        gallery: Its name.
+        embeddings: (n, d) float32, L2-normalized.
+        labels: (n,) labels.
+        n_unlabelled: Items that were left out because they have no label.
+        n_repeated: Items that were left out because the same picture is there with the same label.
+        n_not_drawn: Items of labels that were not drawn.
+    """
+
+    gallery: str
+    embeddings: FloatArray
+    labels: npt.NDArray[np.str_]
+    n_unlabelled: int
+    n_repeated: int
+    n_not_drawn: int
+
+    @classmethod
+    def read(cls, view: GalleryView, gallery: str, *, max_items: int, seed: int) -> LabelledItems:
+        """Those of a state of a gallery.
+
+        Args:
+            view: The state.
+            gallery: Name of the gallery.
+            max_items: Labels are drawn, each with all of its items, as long as there is room for so many.
+            seed: Seed of the draw.
+
+        Raises:
+            RequestError: No item has a label.
+        """
+        positions = np.arange(view.n_positions)
+        positions = positions[~view.is_dead(positions)]
+        named = [row["label"] for row in view.items(positions)]
+        is_labelled = np.array([label is not None for label in named], dtype=bool)
+        if not is_labelled.any():
+            raise RequestError(
+                f"gallery '{gallery}' has no labels to learn from: index it from a folder a label, or from a "
+                "manifest with a column 'label'"
+            )
+        labels = np.array([label for label in named if label is not None], dtype=str)
+        embeddings = view.vectors(positions[is_labelled])
+        distinct = _distinct(embeddings, labels)
+        drawn = distinct[_drawn(labels[distinct], max_items, seed)]
+        return cls(
+            gallery=gallery,
+            embeddings=embeddings[drawn],
+            labels=labels[drawn],
+            n_unlabelled=int((~is_labelled).sum()),
+            n_repeated=len(labels) - len(distinct),
+            n_not_drawn=len(distinct) - len(drawn),
+        )
+
+
+def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
+    """Rows without those that are there before: one picture twice would be found by itself."""
+    first: dict[tuple[str, bytes], int] = {}
+    for i, (label, row) in enumerate(zip(labels.tolist(), embeddings, strict=True)):
+        first.setdefault((label, row.tobytes()), i)
+    return np.fromiter(first.values(), np.int64, len(first))
+
+
+def _drawn(labels: npt.NDArray[np.str_], max_items: int, seed: int) -> Bools:
+    """(n,) whether an item's label is drawn."""
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    has_room = np.empty(len(sizes), dtype=bool)
+    has_room[order] = np.cumsum(sizes[order]) <= max_items
+    return np.asarray(has_room[codes])

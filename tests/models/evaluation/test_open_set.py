@@ -1,0 +1,65 @@
+"""Open-set search: who is asked about whom, and the rate that a threshold gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.models.errors import EvaluationError
+from vicinal.models.evaluation import deal_roles, fnir_at_fpir, open_set_figures
+
+scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
+
+
+def fnir_by_trying(mates: Any, absent: Any, fpir: float) -> float:
+    """Every threshold that could matter."""
+    thresholds = [*mates, *absent, *(np.nextafter(one, 2.0) for one in (*mates, *absent))]
+    allowed = [t for t in thresholds if np.mean(np.array(absent) >= t) <= fpir]
+    return min(float(np.mean(np.array(mates) < t)) for t in allowed)
+
+
+@given(mates=scores, absent=scores, fpir=st.sampled_from([0.05, 0.1, 0.25, 0.5]))
+def test_fnir_is_the_lowest_that_any_threshold_within_the_rate_gives(
+    mates: list[float], absent: list[float], fpir: float
+) -> None:
+    assert fnir_at_fpir(mates, absent, fpir) == pytest.approx(fnir_by_trying(mates, absent, fpir))
+
+
+@pytest.mark.parametrize(("mates", "absent"), [([], [0.1]), ([0.1], [])])
+def test_fnir_without_queries_is_refused(mates: list[float], absent: list[float]) -> None:
+    with pytest.raises(EvaluationError, match="with and without a mate"):
+        fnir_at_fpir(mates, absent, 0.05)
+
+
+def test_each_class_is_known_in_one_draw_and_absent_in_the_next() -> None:
+    labels = np.repeat(["a", "b", "c", "d"], 4)
+    first, second = deal_roles(range(16), labels, draws=2, rng=np.random.default_rng(0))
+    assert set(labels[first.gallery]) == set(labels[first.known]) == set(labels[second.absent])
+    assert set(labels[first.absent]) == set(labels[second.gallery])
+    assert not set(first.gallery) & set(first.known)
+
+
+def test_an_item_alone_with_its_label_is_always_absent() -> None:
+    labels = np.array(["a", "a", "b", "b", "single"])
+    dealt = deal_roles(range(5), labels, draws=4, rng=np.random.default_rng(0))
+    assert all(4 in roles.absent and 4 not in roles.gallery for roles in dealt)
+
+
+def test_classes_apart_are_all_found_and_mixed_ones_are_not() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(8), 6)
+    apart = np.eye(8)[labels] + 0.01 * rng.normal(size=(48, 8))
+    mixed = rng.normal(size=(48, 8))
+    good, bad = open_set_figures(apart, labels), open_set_figures(mixed, labels)
+    assert (good.fnir, good.map_at_r) == (0.0, 1.0)
+    assert bad.fnir > 0.5
+    assert good.order < bad.order
+
+
+def test_figures_of_a_single_class_are_refused() -> None:
+    with pytest.raises(EvaluationError, match="queries with and without a mate"):
+        open_set_figures(np.eye(3), ["a", "a", "a"])
