@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DATA   ?= ../shared/data
-BUNDLE_FILES := bundle.json backbone.onnx MODEL_CARD.md recipe.toml training.csv
+BUNDLE       := vicinal-photos
+BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md NOTICE recipe.toml training.csv
 
 # Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
@@ -48,9 +49,10 @@ openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is
 docs: $(VENV)/.dev ## bring the tables of docs/settings.md and docs/training.md up to date, which a test compares
 	$(BIN)/python docs/tables.py
 
-bundle: $(VENV)/.dev ## train the bundle that ships with the package; DATA names the image sets
-	$(BIN)/vicinal train recipes/vicinal-small.toml --data-root $(DATA) --output build/vicinal-small --overwrite
-	cp $(addprefix build/vicinal-small/,$(BUNDLE_FILES)) models/bundled/vicinal-small/
+bundle: $(VENV)/.dev ## train the model that ships with the package, and its refiner; DATA names the image sets
+	$(BIN)/vicinal train recipes/$(BUNDLE).toml --data-root $(DATA) --output build/$(BUNDLE) --overwrite
+	$(BIN)/vicinal train-refiner --bundle build/$(BUNDLE) --data recipes/$(BUNDLE)-refiner.toml --data-root $(DATA)
+	cp $(addprefix build/$(BUNDLE)/,$(BUNDLE_FILES)) models/bundled/$(BUNDLE)/
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,8 +20,8 @@ PROGRAM = ROOT / "tests/packaging/user_program.py"
 # One of each kind that is no Python file.
 NEEDED = (
     "vicinal/py.typed",
-    "vicinal/models/bundled/vicinal-small/backbone.onnx",
-    "vicinal/models/bundled/vicinal-small/bundle.json",
+    "vicinal/models/bundled/vicinal-photos/backbone.onnx",
+    "vicinal/models/bundled/vicinal-photos/bundle.json",
 )
 MISTAKE = "\nnumber: int = create_app().title\n"
 

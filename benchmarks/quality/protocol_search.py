@@ -33,7 +33,7 @@ from vicinal.service.settings import Settings
 
 RERANK = ("off", "contextual")
 # What is refined, where the bundle has a refiner.
-REFINE = ("off", "both")
+REFINE = ("off", "gallery", "both")
 
 
 def vicinal(*arguments: object) -> dict:

@@ -69,7 +69,7 @@ def test_a_data_set_that_is_none_is_refused(text: str, split: str | None, reason
 
 
 def test_the_tests_of_a_recipe_are_read(tmp_path: Path) -> None:
-    tests = load_tests(RECIPES / "vicinal-small.toml", data_root=tmp_path)
+    tests = load_tests(RECIPES / "characters.toml", data_root=tmp_path)
     assert [(one.name, one.dataset.root) for one in tests] == [
         ("omniglot-test", tmp_path / "omniglot"),
         ("grocery-test", tmp_path / "grocery"),
