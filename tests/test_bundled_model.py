@@ -1,4 +1,4 @@
-"""The bundle that ships with the package: whole, small, honest about itself, and good on photos that it never saw."""
+"""The bundle that ships with the package: whole, small, honest about itself, good on unseen photos."""
 
 from __future__ import annotations
 
