@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+import vicinal.models.plain_conv_net  # noqa: F401 - registers its network with timm
 from vicinal.models.errors import BundleError, ConfigError
 from vicinal.models.projection import Projection, from_classifier
 from vicinal.models.weights import (

@@ -58,6 +58,7 @@ INNER_FLOORS = {
         "matcher",
         "galleries",
         "comparisons",
+        "fitting",
         "jobs",
         "tasks",
         "reports",

@@ -35,7 +35,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["IndexJob", "index_items"]
+__all__ = ["IndexJob", "gallery_items", "index_items"]
 
 _BATCH = 4096
 _PATIENCE = 1.0
@@ -66,6 +66,7 @@ def index_items(
     embedder: Embedder,
     *,
     index: str = "auto",
+    activate: bool = True,
     max_failures: int | None = None,
     workers: int = 2,
     on_progress: OnProgress = no_progress,
@@ -80,6 +81,7 @@ def index_items(
         items: What to index; of two with one id the first is kept.
         embedder: Embedder of the bundle to use.
         index: Factory string of the vector index, or `auto`.
+        activate: Let searches use the result; else it is a version that can be compared and activated.
         max_failures: Give up when more images than this cannot be used; None goes on.
         workers: Threads that decode beside the network.
         on_progress: See `IndexJob`.
@@ -89,7 +91,8 @@ def index_items(
         GalleryBusyError: Another process indexes the same source.
         GalleryError: Faiss does not know the factory string, or the disk refuses.
     """
-    plan = IndexPlan(items, index, options=RunOptions(max_failures=max_failures, workers=workers))
+    options = RunOptions(max_failures=max_failures, workers=workers)
+    plan = IndexPlan(items, index, activate=activate, options=options)
     staging = Staging(gallery, f"{_BY_HAND}{_digest(items)}")
     try:
         result = IndexJob(gallery, embedder, plan, staging, on_progress).run()
@@ -98,6 +101,12 @@ def index_items(
         raise
     staging.remove()
     return result
+
+
+def gallery_items(gallery: Gallery) -> list[SourceItem]:
+    """The items of a gallery as a source; their files are where they were when they were indexed."""
+    active = gallery.activation
+    return [] if active is None else _items_at(gallery, active)
 
 
 def _digest(items: Sequence[SourceItem]) -> str:
@@ -234,14 +243,7 @@ class IndexJob:
 
     def _own_items(self, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
         """The gallery's items as a source: their files are read again."""
-        columns = ["sequence", "id", "uri", "label", "metadata"]
-        rows = self.gallery.columns(active.revision, columns)
-        if sequences is not None:
-            rows = rows.filter(pa.array(np.isin(rows["sequence"].to_numpy(), sequences)))
-        return [
-            SourceItem(row["id"], Path(row["uri"]), row["label"], json.loads(row["metadata"] or "{}"))
-            for row in rows.to_pylist()
-        ]
+        return _items_at(self.gallery, active, sequences)
 
     def _embed(self, items: Sequence[SourceItem], staged: set[str]) -> None:
         """Embed the items that are not staged yet."""
@@ -404,6 +406,16 @@ class IndexJob:
             report["state"] = _state(active)
         self.gallery.reports.save(made.version, report)
         return report
+
+
+def _items_at(gallery: Gallery, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
+    rows = gallery.columns(active.revision, ["sequence", "id", "uri", "label", "metadata"])
+    if sequences is not None:
+        rows = rows.filter(pa.array(np.isin(rows["sequence"].to_numpy(), sequences)))
+    return [
+        SourceItem(row["id"], Path(row["uri"]), row["label"], json.loads(row["metadata"] or "{}"))
+        for row in rows.to_pylist()
+    ]
 
 
 def _state(active: Activation) -> list[Any]:

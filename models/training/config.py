@@ -60,6 +60,8 @@ class TrainingConfig(_Frozen):
         loss: What is minimized.
         sampler: How batches are drawn.
         optimizer: How weights are learned.
+        validation_datasets: Held-out classes to choose the weights by, given as data sets of their own; left
+            out, a share of the classes is held out.
         validation_share: Share of the classes held out to choose the weights, per data set.
         validate_every: Steps between two validations, each of which leaves a checkpoint.
         patience: Validations without a better MAP@R on the held-out classes after which training stops; None
@@ -85,6 +87,7 @@ class TrainingConfig(_Frozen):
     backbone: BackboneConfig
     preprocessing: Preprocessing
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    validation_datasets: tuple[DatasetConfig, ...] = ()
     loss: Annotated[LossConfig, BeforeValidator(named_loss)] = LossConfig()
     sampler: SamplerConfig = ClassBalancedConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -105,7 +108,7 @@ class TrainingConfig(_Frozen):
     def _parts_fit(self) -> TrainingConfig:
         check_loss_fits_sampler(self.loss, self.sampler)
         for name, wanted in (("patience", self.patience), ("interpolate", self.interpolate is True)):
-            if wanted and not self.validation_share:
+            if wanted and not (self.validation_share or self.validation_datasets):
                 raise ValueError(
                     f"{name} {str(wanted).lower()} needs held-out classes: set validation_share above 0, "
                     f"or leave {name} out"

@@ -138,7 +138,8 @@ def make_maps(
     starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
     observer.on_views(progress.done, len(positions))
     side = max(config.preprocessing.decode_side, _DECODED_SIDE)
-    with opened_images(config.datasets, target_side=side) as read, ThreadPoolExecutor() as pool:
+    datasets = (*config.datasets, *config.validation_datasets)
+    with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor() as pool:
 
         def tensors(place: int) -> npt.NDArray[np.float32]:
             return draw(read(positions[place]), positions[place], counts[place])
@@ -209,7 +210,12 @@ class _Progress:
     ) -> _Progress:
         found = hashlib.sha256(identity["labels_sha256"].encode())
         # What the maps depend on; losses and steps may change between two runs.
-        for part in (config.preprocessing, config.augmentation, *config.datasets):
+        for part in (
+            config.preprocessing,
+            config.augmentation,
+            *config.datasets,
+            *config.validation_datasets,
+        ):
             found.update(part.model_dump_json().encode())
         found.update(np.concatenate([training.positions, [-1, config.seed], held_out.positions]).tobytes())
         for name, value in cut.front.state_dict().items():

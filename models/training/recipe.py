@@ -28,10 +28,10 @@ from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDE
 from vicinal.models.training.observer import TrainingObserver
 from vicinal.models.training.trainer import Trainer, TrainingResult
 
-__all__ = ["Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe"]
+__all__ = ["RUN_FILES", "Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe"]
 
 Start = Literal["new", "resume", "overwrite"]
-_RUN_FILES = (
+RUN_FILES = (
     MANIFEST_FILE,
     CHECKPOINT_FILE,
     CSV_FILE,
@@ -109,7 +109,7 @@ def run_recipe(
 
 
 def _prepare(output: Path, start: Start) -> None:
-    found = [name for name in _RUN_FILES if (output / name).exists()]
+    found = [name for name in RUN_FILES if (output / name).exists()]
     if found and start == "new":
         raise ConfigError(
             f"'{output}' already holds a run ({found[0]}): go on with --resume, "

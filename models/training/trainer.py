@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
-from vicinal.models.datasets import LabelledImages, load_datasets, load_labels
+from vicinal.models.datasets import LabelledImages, list_images, load_datasets, load_labels
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.evaluation import OpenSetFigures, open_set_figures
 from vicinal.models.losses import build_loss
@@ -159,12 +159,17 @@ class Trainer:
 
     def _load_images(self, network: EmbeddingNetwork) -> _Images:
         config, smallest = self.config, self.config.sampler.smallest_class
+        datasets = (*config.datasets, *config.validation_datasets)
         images = (
-            load_labels(config.datasets)
+            load_labels(datasets)
             if config.backbone.frozen_stages
-            else load_datasets(config.datasets, stored_size(config.preprocessing))
+            else load_datasets(datasets, stored_size(config.preprocessing))
         )
-        larger, validation = images.split_classes(config.validation_share, config.seed)
+        if config.validation_datasets:
+            is_held = np.arange(len(images.labels)) >= sum(len(list_images(one)) for one in config.datasets)
+            larger, validation = images.subset(~is_held), images.subset(is_held)
+        else:
+            larger, validation = images.split_classes(config.validation_share, config.seed)
         training, left_out = leave_out_small_classes(larger, smallest)
         if left_out:
             named = ", ".join(left_out[:_NAMED_CLASSES])

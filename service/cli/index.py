@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.jobs.index_job import gallery_items, index_items
 from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.sources import read_source
 from vicinal.service.cli.console import console, print_failures, print_json, progress_bar, say
@@ -20,6 +20,7 @@ from vicinal.service.cli.options import (
     GalleryOption,
     JsonOption,
     load_settings,
+    open_gallery,
 )
 from vicinal.service.galleries.bundles import ServedBundles
 
@@ -29,11 +30,20 @@ _STAGES = {"embed": "Embedding", "neighbors": "Finding neighbors", "publish": "P
 
 
 def index(
-    source: Annotated[Path, typer.Argument(help="Folder of images, or a .csv or .parquet manifest.")],
     gallery: GalleryOption,
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of images, or a .csv or .parquet manifest. Default: the gallery's own images."
+        ),
+    ] = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     index_kind: Annotated[str, typer.Option("--index", help="Faiss index_factory string, or auto.")] = "auto",
+    activate: Annotated[
+        bool,
+        typer.Option(help="Search the new version at once, or leave it to `vicinal compare` and `use`."),
+    ] = True,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
     ] = None,
@@ -45,7 +55,7 @@ def index(
     A run that was stopped goes on where it was when it is started again over the same files.
     """
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    items = read_source(source)
+    items = gallery_items(open_gallery(settings, gallery)) if source is None else read_source(source)
     served = ServedBundles(settings).own
     with progress_bar() as update:
         result = index_items(
@@ -53,6 +63,7 @@ def index(
             items,
             served.embedder,
             index=index_kind,
+            activate=activate,
             max_failures=max_failures,
             workers=workers,
             on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),

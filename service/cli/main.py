@@ -18,7 +18,7 @@ from vicinal.service.cli import (
     search,
     server,
 )
-from vicinal.service.cli.bundles import export, import_onnx, train, train_refiner
+from vicinal.service.cli.bundles import export, fit, import_onnx, train, train_refiner
 from vicinal.service.cli.console import errors
 from vicinal.service.problem_types import ERRORS
 
@@ -41,6 +41,7 @@ app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
 app.command("worker")(server.worker)
+app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(export.export)

@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
-import vicinal.models.plain_conv_net  # noqa: E402, F401
 from vicinal.models.backbone import build_network  # noqa: E402
 from vicinal.models.datasets import load_labels, opened_images  # noqa: E402
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402

@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
 
-import vicinal.models.plain_conv_net  # noqa: E402, F401
 from vicinal.models.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.models.training.frozen_front import CutNetwork  # noqa: E402

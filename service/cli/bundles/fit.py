@@ -1,0 +1,94 @@
+"""`vicinal fit`: adapt the model to photos of one's own (needs the `train` extra)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vicinal.indexer.jobs.index_job import gallery_items
+from vicinal.indexer.sources import read_source
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.cli.bundles.train_extra import require_train_extra
+from vicinal.service.cli.console import errors, print_json, progress_bar, say
+from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
+from vicinal.service.errors import RequestError
+from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.service.fitting.report import next_commands, report_lines
+
+__all__ = ["fit"]
+
+_STAGES = {
+    "look": "Looking at the photos",
+    "try": "Trying out this machine",
+    "views": "Making views of the photos",
+    "train": "Training",
+    "export": "Writing the bundle",
+    "measure": "Measuring",
+}
+
+
+def fit(
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PHOTOS]", help="Folder with one folder a label, or a manifest with labels."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the new bundle, such as bundles/mine.")
+    ] = None,
+    gallery: Annotated[
+        str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 15.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
+    ] = None,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Adapt the model to your own photos, and measure on labels that it did not see what that changed."""
+    if (source is None) == (gallery is None):
+        raise RequestError("say what to learn from: a folder of PHOTOS, or --gallery NAME")
+    if output is None:
+        raise RequestError("say where the new bundle goes: --output bundles/mine")
+    if resume and overwrite:
+        raise RequestError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    require_train_extra("adapting the model")
+    from vicinal.service.fitting.run import Fitting
+
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
+    start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"
+    before = ModelBundle.open(settings.bundle)
+    with progress_bar() as update:
+
+        def report(stage: str, done: int, total: int, note: str = "") -> None:
+            update(_STAGES[stage], done, total, note)
+
+        items = gallery_items(open_gallery(settings, gallery)) if gallery else read_source(_given(source))
+        photos = LabelledPhotos.read(items, on_progress=report)
+        for one in photos.unusable[:_SHOWN]:
+            say(f"  left out {one.path}: {one.reason}", to=errors)
+        fitting = Fitting(photos, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report)
+        made = fitting.run(start)
+    commands = next_commands(made, None if source is None else str(source), gallery, data_dir)
+    if json_output:
+        print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})
+        return
+    for line in report_lines(made):
+        say(line)
+    if commands:
+        say("Next:")
+    for command in commands:
+        say(f"  {command}")
+
+
+_SHOWN = 10
+
+
+def _given(source: Path | None) -> Path:
+    return Path() if source is None else source

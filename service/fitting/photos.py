@@ -1,0 +1,184 @@
+"""Photos to fit to: which have a label and can be used, and which labels are held out to measure on."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.sources import SourceItem
+from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded
+from vicinal.models.errors import ImageError
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.service.errors import RequestError
+
+__all__ = ["FEWEST_LABELS", "LabelledPhotos", "Split", "UnusablePhoto"]
+
+Mask = npt.NDArray[np.bool_]
+
+# Labels with two photos: some to learn from, and enough others that a rate among them says something.
+FEWEST_LABELS = 12
+# Each held-out photo is also asked for where its label is not: 5 % of fewer would be no photo at all.
+_FEWEST_HELD_OUT = 20
+# Of so many labels of like size, one is held out.
+_ONE_OF = 5
+_SEEN_SIDE = 64
+
+
+@dataclass(frozen=True)
+class UnusablePhoto:
+    """A file that was left out.
+
+    Attributes:
+        path: The file.
+        reason: One sentence, for people.
+    """
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """What is learned from, and what is held out.
+
+    Attributes:
+        training: (n,) photos to learn from.
+        held_out: (n,) photos to measure on, those alone with their label among them.
+    """
+
+    training: Mask
+    held_out: Mask
+
+
+@dataclass(frozen=True)
+class LabelledPhotos:
+    """Photos that have a label and can be used.
+
+    Attributes:
+        paths: n files.
+        labels: (n,) labels.
+        n_unlabelled: Photos without a label.
+        n_repeated: Files that hold the same bytes under the same label as one before.
+        unusable: Files that are no picture.
+    """
+
+    paths: tuple[Path, ...]
+    labels: npt.NDArray[np.str_]
+    n_unlabelled: int = 0
+    n_repeated: int = 0
+    unusable: tuple[UnusablePhoto, ...] = ()
+
+    @classmethod
+    def read(
+        cls,
+        items: Sequence[SourceItem],
+        *,
+        refuse: Callable[[Path], str | None] = lambda _path: None,
+        limits: DecodeLimits | None = None,
+        on_progress: OnProgress = no_progress,
+    ) -> LabelledPhotos:
+        """Look at every labelled item of a source once.
+
+        Args:
+            items: From `indexer.sources.read_source`, or a gallery's own.
+            refuse: Says why a file must not be read.
+            limits: What a picture may cost.
+            on_progress: Called in the stage `look`.
+        """
+        labelled = [item for item in items if item.label is not None]
+
+        def look(item: SourceItem) -> tuple[str, str]:
+            return _look(item.path, refuse, limits or DecodeLimits())
+
+        seen: set[tuple[str, str]] = set()
+        kept: list[SourceItem] = []
+        unusable = []
+        with ThreadPoolExecutor() as pool:
+            for done, (item, (digest, reason)) in enumerate(
+                zip(labelled, pool.map(look, labelled), strict=True), start=1
+            ):
+                if reason:
+                    unusable.append(UnusablePhoto(str(item.path), reason))
+                elif (digest, str(item.label)) not in seen:
+                    seen.add((digest, str(item.label)))
+                    kept.append(item)
+                on_progress("look", done, len(labelled))
+        return cls(
+            tuple(item.path for item in kept),
+            np.array([str(item.label) for item in kept], dtype=np.str_),
+            len(items) - len(labelled),
+            len(labelled) - len(kept) - len(unusable),
+            tuple(unusable),
+        )
+
+    def split(self, seed: int) -> Split:
+        """Hold out one of five labels, of every size alike, and all labels with one photo.
+
+        Args:
+            seed: Seed of the draw.
+
+        Raises:
+            RequestError: There are too few labels, or too few photos of those held out.
+        """
+        names, sizes = np.unique(self.labels, return_counts=True)
+        paired = names[sizes > 1]
+        if len(paired) < FEWEST_LABELS:
+            raise RequestError(
+                f"{len(paired)} labels have two photos or more, {FEWEST_LABELS} are needed to learn from "
+                "some and measure on the others: label more photos, one folder a label"
+            )
+        rng = np.random.default_rng(seed)
+        order = np.argsort(-sizes[sizes > 1], kind="stable")
+        starts = range(0, len(order) - _ONE_OF // 2, _ONE_OF)
+        held = [str(paired[rng.choice(order[start : start + _ONE_OF])]) for start in starts]
+        is_held = np.isin(self.labels, held)
+        if is_held.sum() < _FEWEST_HELD_OUT:
+            raise RequestError(
+                f"the labels held out to measure on have {is_held.sum()} photos together, at least "
+                f"{_FEWEST_HELD_OUT} are needed: add photos, several of each thing"
+            )
+        is_single = np.isin(self.labels, names[sizes == 1])
+        return Split(~is_held & ~is_single, is_held | is_single)
+
+    def at_most(self, per_label: int, split: Split, seed: int) -> Split:
+        """A split that learns from no more than so many photos of a label, drawn at random."""
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(np.flatnonzero(split.training))
+        order = order[np.argsort(self.labels[order], kind="stable")]
+        _, starts, sizes = np.unique(self.labels[order], return_index=True, return_counts=True)
+        ranks = np.arange(len(order)) - np.repeat(starts, sizes)
+        training = np.zeros(len(self.labels), bool)
+        training[order[ranks < per_label]] = True
+        return replace(split, training=training)
+
+    def write_manifest(self, path: Path, split: Split) -> None:
+        """Write path, label and split of what is used, as a manifest that training reads."""
+        partial = path.with_suffix(".csv.partial")
+        with partial.open("w", newline="", encoding="utf-8") as stream:
+            rows = csv.writer(stream)
+            rows.writerow(("path", "label", "split"))
+            for name, mask in (("train", split.training), ("held-out", split.held_out)):
+                rows.writerows((self.paths[i], self.labels[i], name) for i in np.flatnonzero(mask))
+        partial.replace(path)
+
+
+def _look(path: Path, refuse: Callable[[Path], str | None], limits: DecodeLimits) -> tuple[str, str]:
+    """Digest of a file, and why it cannot be used or nothing."""
+    refused = refuse(path)
+    if refused:
+        return "", refused
+    try:
+        encoded = read_encoded(path, limits)
+        decode_image(encoded, limits=limits, target_side=_SEEN_SIDE)
+    except ImageError as error:
+        return "", error.reason
+    except OSError as error:
+        return "", error.strerror or str(error)
+    return hashlib.sha256(encoded).hexdigest(), ""

@@ -1,0 +1,99 @@
+"""Plan of a fitting: how many views and steps fit into the minutes, by the speed of this machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["FitPlan", "FitSpeed", "plan_fit"]
+
+# More steps and views than these hardly changed what was found.
+MOST_STEPS = 300
+FEWEST_STEPS = 30
+MOST_VIEWS = 8
+# Share of the time that views may take, and the fewest that are worth a training.
+_FOR_VIEWS = 0.45
+_FEWEST_VIEWS = 2
+# Export, its forms, and the measurement at the end.
+_SECONDS_AT_THE_END = 60.0
+# Held-out photos go through the back some seven times, which costs a third of learning from them.
+_VALIDATIONS = 7 / 3
+
+
+class FitSpeed(BaseModel):
+    """Speed of this machine.
+
+    Attributes:
+        view: Seconds to make one view and run it through the front.
+        step: Seconds a step.
+        batch_size: Photos of a step.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    view: float = Field(gt=0.0)
+    step: float = Field(gt=0.0)
+    batch_size: int = Field(ge=1)
+
+
+class FitPlan(BaseModel):
+    """What a run does; a resumed one does the same.
+
+    Attributes:
+        minutes: What was asked for.
+        seed: Seed of everything that is drawn.
+        views: Views of each photo.
+        steps: Steps of training.
+        per_label: Most photos of a label that are learned from; None takes all.
+        speed: What it was reckoned with.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    minutes: float
+    seed: int
+    views: int
+    steps: int
+    per_label: int | None
+    speed: FitSpeed
+
+    @property
+    def seconds(self) -> float:
+        """What views and steps take."""
+        return self.steps * self.speed.step
+
+
+def plan_fit(
+    sizes: npt.ArrayLike, n_held_out: int, speed: FitSpeed, *, minutes: float, spent: float, seed: int
+) -> FitPlan:
+    """Fit views and steps into the minutes.
+
+    Args:
+        sizes: (c,) photos of each label to learn from.
+        n_held_out: Photos to measure on.
+        speed: Speed of this machine.
+        minutes: Minutes that the whole run may take.
+        spent: Seconds of it that are gone.
+        seed: Seed, which the plan keeps.
+    """
+    counts = np.asarray(sizes, np.int64)
+    validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
+    left = max(0.0, 60.0 * minutes - spent - _SECONDS_AT_THE_END - validation)
+    affordable = _FOR_VIEWS * left / speed.view
+    views = int(np.clip(affordable // counts.sum(), 1, MOST_VIEWS))
+    per_label = None
+    if views < _FEWEST_VIEWS:
+        views = _FEWEST_VIEWS
+        per_label = next(
+            (
+                cap
+                for cap in range(int(counts.max()), 4, -1)
+                if np.minimum(counts, cap).sum() * views <= affordable
+            ),
+            4,
+        )
+    n_training = int(np.minimum(counts, per_label or counts.max()).sum())
+    for_steps = left - n_training * views * speed.view
+    steps = int(np.clip(for_steps // speed.step, FEWEST_STEPS, MOST_STEPS))
+    return FitPlan(minutes=minutes, seed=seed, views=views, steps=steps, per_label=per_label, speed=speed)
