@@ -26,7 +26,7 @@ __all__ = ["BEGIN", "END", "TABLES", "documented", "settings_table", "training_t
 
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 # Tables of their own: there are many kinds.
-_DATA_SETS = ("dataset", "datasets")
+_DATA_SETS = ("datasets", "validation_datasets", "dataset")
 # Made from the setting `refine` and the bundle, whatever the environment says.
 _NOT_SETTINGS = ("pipeline.refine",)
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
@@ -93,7 +93,8 @@ def _sections(model: type[BaseModel], prefix: str, title: str) -> Iterator[str]:
     rows, inner = [], []
     for name, field in model.model_fields.items():
         if name in _DATA_SETS:
-            rows.append(f"| `{prefix}{name}` | required | {texts[name]} See the data sets below. |")
+            needed = "required" if field.is_required() else "none"
+            rows.append(f"| `{prefix}{name}` | {needed} | {texts[name]} See the data sets below. |")
         elif models_of(field.annotation):
             inner.append((name, field))
         elif name != "kind":

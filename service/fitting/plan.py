@@ -28,6 +28,7 @@ class FitSpeed(BaseModel):
         view: Seconds to make one view and run it through the front.
         step: Seconds a step.
         batch_size: Photos of a step.
+        threads: Threads of torch that a step takes so long with.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,7 @@ class FitSpeed(BaseModel):
     view: float = Field(gt=0.0)
     step: float = Field(gt=0.0)
     batch_size: int = Field(ge=1)
+    threads: int = Field(ge=1)
 
 
 class FitPlan(BaseModel):
@@ -57,11 +59,6 @@ class FitPlan(BaseModel):
     steps: int
     per_label: int | None
     speed: FitSpeed
-
-    @property
-    def seconds(self) -> float:
-        """What views and steps take."""
-        return self.steps * self.speed.step
 
 
 def plan_fit(

@@ -57,7 +57,7 @@ RECIPE = Path(__file__).with_name("recipe.toml")
 # Photos, views and steps of the look at the machine's speed.
 _TRIED_LABELS = 16
 _TRIED_VIEWS = 2
-_TRIED_STEPS = 4
+_TRIED_STEPS = 3
 _VALIDATIONS = 6
 _FPIR = 0.05
 _DRAWS = 4
@@ -94,6 +94,34 @@ class _Watcher(TrainingObserver):
 
     def on_notice(self, text: str) -> None:
         self.notices.append(text)
+
+
+@dataclass
+class _TryingThreads(_Watcher):
+    """Takes the first half of the steps with all threads of torch, the second with one.
+
+    On a processor that others use too, threads that wait for each other are slower than one alone.
+    """
+
+    threads: int = 0
+
+    def on_start(self) -> None:
+        self.threads = torch.get_num_threads()
+        super().on_start()
+
+    def on_step(self, progress: StepProgress) -> None:
+        super().on_step(progress)
+        if progress.step == progress.n_steps // 2:
+            torch.set_num_threads(1)
+            self.steps.append(time.monotonic())
+
+    @property
+    def speed(self) -> tuple[float, int]:
+        """Seconds of a step, and threads that it takes so long with."""
+        half = len(self.steps) // 2
+        parts = (self.steps[:half], self.threads), (self.steps[half:], 1)
+        # The first step of each half prepares what the others have.
+        return min((float(np.median(np.diff(times)[1:])), threads) for times, threads in parts)
 
 
 class Fitting:
@@ -145,7 +173,10 @@ class Fitting:
         self._prepare(start)
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
-        config = self._config(self._plan())
+        plan = self._plan()
+        config = self._config(plan)
+        # The same number for a run that is resumed: sums in another order would end otherwise.
+        torch.set_num_threads(plan.speed.threads)
         with self._timed("train"):
             watcher = _Watcher(self.report)
             result = Trainer(config, folder=self.output, observer=watcher).run(resume=start == "resume")
@@ -224,18 +255,22 @@ class Fitting:
         few = Split(self.split.training & np.isin(self.photos.labels, names), self.split.held_out & False)
         few = self.photos.at_most(4, few, self.seed)
         self.report("try", 0, 1, "")
-        watcher = _Watcher(lambda *_: None)
+        watcher, threads = _TryingThreads(lambda *_: None), torch.get_num_threads()
         with tempfile.TemporaryDirectory() as folder:
             self.photos.write_manifest(Path(folder) / PHOTOS_FILE, few)
-            config = self._config_of(Path(folder), views=_TRIED_VIEWS, steps=_TRIED_STEPS, held_out=False)
-            Trainer(config, observer=watcher).run()
+            config = self._config_of(Path(folder), views=_TRIED_VIEWS, steps=2 * _TRIED_STEPS, held_out=False)
+            try:
+                Trainer(config, observer=watcher).run()
+            finally:
+                torch.set_num_threads(threads)
         self.report("try", 1, 1, "")
         first, last = watcher.views[0], watcher.views[-1]
         n_views = _TRIED_VIEWS * (last[1] - first[1])
-        steps = np.diff(watcher.steps)
+        step, fewer = watcher.speed
         return FitSpeed(
             view=max(1e-6, (last[0] - first[0]) / n_views),
-            step=max(1e-6, float(np.median(steps[1:]))),
+            step=max(1e-6, step),
+            threads=fewer,
             batch_size=config.sampler.batch_size,
         )
 
