@@ -175,9 +175,7 @@ class Fitting:
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
         plan = self._plan()
         config = self._config(plan)
-        # The same number for a run that is resumed: sums in another order would end otherwise.
-        torch.set_num_threads(plan.speed.threads)
-        with self._timed("train"):
+        with self._timed("train"), _threads(plan.speed.threads):
             watcher = _Watcher(self.report)
             result = Trainer(config, folder=self.output, observer=watcher).run(resume=start == "resume")
             torch.save(result.network.state_dict(), self.output / "weights.pt")
@@ -236,7 +234,7 @@ class Fitting:
             int(self.split.held_out.sum()),
             speed,
             minutes=self.minutes,
-            spent=self.seconds["try"],
+            spent=self.seconds.get("try", 0.0),
             seed=self.seed,
         )
         self.split = self._narrowed(plan)
@@ -382,6 +380,17 @@ class Fitting:
         started = time.monotonic()
         yield
         self.seconds[stage] = time.monotonic() - started
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Let torch use the number of the plan: with another, sums of a resumed run would end otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _present_line(bundle: ModelBundle) -> PresentLine:

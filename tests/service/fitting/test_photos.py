@@ -1,0 +1,84 @@
+"""Photos to fit to: what is used, what is held out, and when there is too little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.indexer.sources import read_source
+from vicinal.models.datasets.layouts.manifest import ManifestConfig
+from vicinal.service.errors import RequestError
+from vicinal.service.fitting.photos import LabelledPhotos
+
+
+def photos_of(sizes: list[int]) -> LabelledPhotos:
+    labels = np.repeat([f"label {i:03d}" for i in range(len(sizes))], sizes)
+    return LabelledPhotos(tuple(Path(f"/photos/{i}.jpg") for i in range(len(labels))), labels)
+
+
+def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
+    for name, color in (
+        ("cup/1.png", "red"),
+        ("cup/2.png", "blue"),
+        ("cup/again.png", "red"),
+        ("loose.png", "red"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16), color).save(tmp_path / name)
+    (tmp_path / "cup" / "broken.jpg").write_bytes(b"no picture")
+    found = LabelledPhotos.read(read_source(tmp_path))
+    assert [path.name for path in found.paths] == ["1.png", "2.png"]
+    assert (found.n_unlabelled, found.n_repeated) == (1, 1)
+    assert [Path(one.path).name for one in found.unusable] == ["broken.jpg"]
+
+
+def test_one_of_five_labels_is_held_out_of_every_size() -> None:
+    photos = photos_of([100] * 10 + [10] * 10)
+    split = photos.split(0)
+    held = photos.labels[split.held_out]
+    assert sorted(np.unique(held, return_counts=True)[1]) == [10, 10, 100, 100]
+    assert not set(held) & set(photos.labels[split.training])
+    assert (split.training | split.held_out).all()
+
+
+def test_a_label_with_one_photo_is_measured_with_and_not_learned_from() -> None:
+    photos = photos_of([10] * 15 + [1])
+    split = photos.split(0)
+    assert (split.training[-1], split.held_out[-1]) == (False, True)
+
+
+def test_another_seed_holds_out_others() -> None:
+    photos = photos_of([10] * 50)
+    assert (photos.split(0).held_out != photos.split(1).held_out).any()
+    assert (photos.split(1).held_out == photos.split(1).held_out).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([10] * 7 + [1] * 20, "7 labels have two photos or more, 12 are needed"),
+        ([2] * 12, "have 4 photos together, at least 20 are needed"),
+    ],
+)
+def test_too_little_is_refused(sizes: list[int], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        photos_of(sizes).split(0)
+
+
+def test_labels_are_cut_to_so_many_photos() -> None:
+    photos = photos_of([30] * 20)
+    split = photos.split(0)
+    cut = photos.at_most(5, split, 0)
+    assert set(np.unique(photos.labels[cut.training], return_counts=True)[1]) == {5}
+    assert not (cut.training & ~split.training).any()
+
+
+def test_the_manifest_is_one_that_training_reads(tmp_path: Path) -> None:
+    photos = photos_of([10] * 15)
+    split = photos.split(0)
+    photos.write_manifest(tmp_path / "photos.csv", split)
+    config = ManifestConfig(kind="manifest", root=tmp_path, file=Path("photos.csv"), split="held-out")
+    assert [row.label for row in config.rows()] == photos.labels[split.held_out].tolist()

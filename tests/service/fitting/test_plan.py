@@ -1,0 +1,40 @@
+"""Plan of a fitting: what fits into the minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from vicinal.service.fitting.plan import FEWEST_STEPS, MOST_STEPS, MOST_VIEWS, FitPlan, FitSpeed, plan_fit
+
+
+def plan(
+    n_labels: int = 40, size: int = 50, *, minutes: float = 15.0, view: float = 0.01, step: float = 1.0
+) -> FitPlan:
+    speed = FitSpeed(view=view, step=step, batch_size=64, threads=2)
+    return plan_fit([size] * n_labels, 10 * n_labels, speed, minutes=minutes, spent=10.0, seed=0)
+
+
+def seconds_of(made: FitPlan, n_labels: int = 40, size: int = 50) -> float:
+    n_photos = n_labels * min(size, made.per_label or size)
+    return n_photos * made.views * made.speed.view + made.steps * made.speed.step
+
+
+def test_a_fast_machine_does_no_more_than_is_of_use() -> None:
+    made = plan(view=0.001, step=0.1)
+    assert (made.views, made.steps, made.per_label) == (MOST_VIEWS, MOST_STEPS, None)
+
+
+@pytest.mark.parametrize(("view", "step"), [(0.01, 1.0), (0.03, 2.5), (0.06, 1.0)])
+def test_views_and_steps_fit_into_the_minutes(view: float, step: float) -> None:
+    made = plan(view=view, step=step)
+    assert 15 * 60 * 0.5 < seconds_of(made) < 15 * 60
+
+
+def test_a_large_shop_learns_from_some_photos_of_each_label() -> None:
+    made = plan(2000, 20)
+    assert made.per_label is not None
+    assert 4 <= made.per_label < 20
+
+
+def test_a_minute_still_takes_some_steps() -> None:
+    assert plan(minutes=0.5).steps == FEWEST_STEPS

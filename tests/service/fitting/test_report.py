@@ -1,0 +1,69 @@
+"""Report of a fitting: sentences that people read, and commands that come next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vicinal.service.fitting.report import FitReport, Interval, next_commands, report_lines
+
+
+def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
+    fields: dict[str, Any] = {
+        "bundle": "bundles/mine",
+        "name": "mine",
+        "fingerprint": "0" * 16,
+        "n_photos": 1000,
+        "n_labels": 30,
+        "n_held_out_photos": 412,
+        "n_held_out_labels": 8,
+        "n_single": 0,
+        "n_unlabelled": 0,
+        "n_repeated": 0,
+        "n_unusable": 0,
+        "fpir": 0.05,
+        "found_before": Interval(value=0.47, low=0.4, high=0.6),
+        "found_after": Interval(value=0.83, low=0.71, high=0.9),
+        "gain": Interval(value=value, low=low, high=0.5),
+        "hit_rate_before": 0.85,
+        "hit_rate_after": 0.93,
+        "map_at_r_before": 0.5,
+        "map_at_r_after": 0.7,
+        "share": 0.5,
+        "views": 8,
+        "steps": 300,
+        "precision": "int8",
+        "refine": "both",
+        "rerank": "off",
+        "seconds": {},
+    }
+    return FitReport.model_validate({**fields, **changes})
+
+
+def test_the_figures_are_said_in_plain_words() -> None:
+    lines = report_lines(report())
+    assert lines[0] == (
+        "Of 100 photos of things you have, 47 were found before, 83 now [95 %: 71 to 90], at the same "
+        "rate of wrong matches (5 in 100)."
+    )
+    assert "Measured on 8 labels (412 photos) that training never saw." in lines
+
+
+def test_a_gain_that_may_be_chance_is_called_so() -> None:
+    assert any("may be chance (95 %: -5 to +50)" in line for line in report_lines(report(low=-0.05)))
+
+
+def test_no_gain_is_said_and_nothing_comes_next() -> None:
+    worse = report(low=-0.2, value=-0.1)
+    assert "It did not help: stay with the bundle that you have." in report_lines(worse)
+    assert next_commands(worse, "photos", None, None) == []
+
+
+def test_a_gallery_is_indexed_anew_and_compared_before_it_is_used() -> None:
+    commands = next_commands(report(), None, "shop", None)
+    assert [command.split("vicinal ")[1].split()[0] for command in commands] == ["index", "compare", "use"]
+    assert "--no-activate" in commands[0]
+
+
+def test_photos_without_a_gallery_are_indexed() -> None:
+    (command,) = next_commands(report(), "my photos", None, None)
+    assert command == "vicinal index 'my photos' --gallery shop --bundle bundles/mine"

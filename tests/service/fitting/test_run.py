@@ -1,0 +1,136 @@
+"""Run of a fitting with a tiny network: what comes out, and that a killed run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("timm")
+pytest.importorskip("pytorch_metric_learning")
+
+from tests.conftest import add_refiner, write_tiny_bundle  # noqa: E402
+from tests.models.conftest import write_class_folders  # noqa: E402
+from vicinal.indexer.sources import read_source  # noqa: E402
+from vicinal.models.bundle import ModelBundle  # noqa: E402
+from vicinal.service.errors import RequestError  # noqa: E402
+from vicinal.service.fitting import run  # noqa: E402
+from vicinal.service.fitting.photos import LabelledPhotos  # noqa: E402
+from vicinal.service.fitting.plan import FitSpeed  # noqa: E402
+from vicinal.service.fitting.run import Fitting  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = """
+name = "tiny"
+patience = 3
+interpolate = true
+[backbone]
+name = "plain_conv_net"
+arguments = { channels = [4, 8] }
+dim = 8
+frozen_stages = 1
+[preprocessing]
+input_size = 16
+fit = "squash"
+[sampler]
+batch_size = 16
+"""
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vicinal.models.bundle import ModelBundle
+from tests.service.fitting.test_run import fitting, make_quick
+photos, output, before, stage, number = sys.argv[1:]
+def die(at, done, _total, _note):
+    if (at, done) == (stage, int(number)):
+        os.kill(os.getpid(), signal.SIGKILL)
+make_quick(setattr)
+fitting(Path(photos), Path(output), ModelBundle.open(before), die).run()
+"""
+
+
+def make_quick(replace: object) -> None:
+    """Fix what depends on the machine's speed."""
+    assert callable(replace)
+    speed = FitSpeed(view=0.01, step=0.01, batch_size=16, threads=1)
+    replace(Fitting, "_speed", lambda _: speed)
+    replace(run, "give_form", lambda bundle, *_: bundle)
+
+
+def fitting(
+    photos: Path, output: Path, before: ModelBundle, report: run.FitProgress = lambda *_: None
+) -> Fitting:
+    recipe = photos.parent / "recipe.toml"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    found = LabelledPhotos.read(read_source(photos))
+    return Fitting(found, output, before, minutes=0.1, recipe=recipe, report=report)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return write_class_folders(tmp_path / "photos", n_classes=15, per_class=8, side=20)
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch, without_picture: None) -> None:
+    make_quick(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def without_picture() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vicinal.models.training.log.Figure.savefig", lambda *_, **__: None)
+        yield
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    report = fitting(photos, tmp_path / "mine", tiny_bundle).run()
+    assert ModelBundle.open(tmp_path / "mine").fingerprint == report.fingerprint
+    assert (report.n_labels, report.n_held_out_labels, report.n_held_out_photos) == (12, 3, 24)
+    assert report.found_after.low <= report.found_after.value <= report.found_after.high
+    left = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert not left & {"front-maps.npy", "checkpoint.pt"}
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_folder_that_holds_a_run_is_not_touched_unasked(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    first = fitting(photos, tmp_path / "mine", tiny_bundle).run()
+    with pytest.raises(RequestError, match="already holds a run"):
+        fitting(photos, tmp_path / "mine", tiny_bundle).run()
+    assert fitting(photos, tmp_path / "mine", tiny_bundle).run("resume") == first
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_gated_refiner_goes_along_with_a_verdict_of_its_own(photos: Path, tmp_path: Path) -> None:
+    before = add_refiner(write_tiny_bundle(tmp_path / "before"), form="gated", level=True)
+    report = fitting(photos, tmp_path / "mine", before).run()
+    section = ModelBundle.open(tmp_path / "mine").manifest.refiner
+    assert section is not None
+    assert (section.sides, section.rerank) == (report.refine, report.rerank)
+    assert section.backbone_fingerprint == report.fingerprint
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(("stage", "number"), [("views", 70), ("train", 12), ("export", 0), ("measure", 24)])
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, stage: str, number: int
+) -> None:
+    arguments = [photos, tmp_path / "killed", tiny_bundle.path, stage, number]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    resumed = fitting(photos, tmp_path / "killed", tiny_bundle).run("resume")
+    assert resumed.fingerprint == fitting(photos, tmp_path / "whole", tiny_bundle).run().fingerprint
