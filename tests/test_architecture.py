@@ -78,6 +78,7 @@ FOR_TRAINING = (
     "models/training/",
     "models/weights.py",
     "refine/training/",
+    "service/fitting/run.py",
 )
 HEAVY = ("faiss", "fastapi", "lance", "numpy", "onnxruntime", "pydantic", *TRAINING_PACKAGES)
 

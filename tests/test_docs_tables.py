@@ -34,7 +34,7 @@ def _paths(model: type[BaseModel], prefix: str = "") -> set[str]:
     found = set()
     for name, field in model.model_fields.items():
         nested = models_of(field.annotation)
-        if not nested or name in ("dataset", "datasets"):
+        if not nested or name in ("dataset", "datasets", "validation_datasets"):
             found |= {f"{prefix}{name}"} - {f"{prefix}kind"}
             continue
         inner = f"{prefix}{name}.N." if "tuple" in str(field.annotation) else f"{prefix}{name}."
