@@ -20,17 +20,18 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
-from vicinal.service.calibrator.options import CalibrationOptions
+from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console, errors, print_json, print_table, progress_bar
+from vicinal.service.cli.console import errors, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import listen, serve_until_stopped, serving
+from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
 
-__all__ = ["CheckResult", "PreparedDemo", "check_demo", "demo", "prepare_demo"]
+__all__ = ["CheckResult", "DemoStage", "PreparedDemo", "StageResult", "check_demo", "demo", "prepare_demo"]
 
 GALLERY = "demo"
 TARGET = "fpir=5%"
@@ -41,28 +42,67 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
+class DemoStage:
+    """The line of a search up to one of its stages, with a threshold of its own.
+
+    Attributes:
+        name: `initial`, `refined` or `re-ranked`.
+        choice: What a search asks for to be made so; nothing where the line goes on no further.
+    """
+
+    name: str
+    choice: PipelineChoice
+    record: CalibrationRecord
+
+
+@dataclass(frozen=True)
 class PreparedDemo:
     """A demo that can be served.
 
     Attributes:
         folder: Holds `catalog/` and the data folder `data/`.
+        stages: The stages of the default line, each with those before it; the last one is the whole line.
     """
 
     folder: Path
     catalog: DemoCatalog
     settings: Settings
-    record: CalibrationRecord
+    stages: tuple[DemoStage, ...]
+
+    @property
+    def record(self) -> CalibrationRecord:
+        """The calibration that searches use which ask for nothing else."""
+        return self.stages[-1].record
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What the queries showed at one stage.
+
+    Attributes:
+        stage: Its name.
+        pipeline: What scores were made by.
+        threshold: What decided, calibrated for this stage.
+        hit_rate_1: Share of queries whose best candidate is their product, threshold or not.
+        found_rate: Share of queries that got a match of their product; 1 - FNIR.
+        no_match_rate: Share of absent products answered with "no match"; 1 - FPIR.
+    """
+
+    stage: str
+    pipeline: str
+    threshold: float
+    hit_rate_1: float
+    found_rate: float
+    no_match_rate: float
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the queries over HTTP showed.
+    """What the queries over HTTP showed; the rates are those of the last stage.
 
     Attributes:
-        hit_rate_1: Share of queries whose best candidate is their product, threshold or not.
-        found_rate: Share of queries that got a match of their product; 1 - FNIR.
-        no_match_rate: Share of absent products answered with "no match"; 1 - FPIR.
-        p50_milliseconds: Median time of a request, as the client saw it.
+        p50_milliseconds: Median time of a request that asks for the whole line, as the client saw it.
+        stages: The same rates after each stage.
     """
 
     n_queries: int
@@ -71,6 +111,7 @@ class CheckResult:
     found_rate: float
     no_match_rate: float
     p50_milliseconds: float
+    stages: tuple[StageResult, ...]
 
 
 def demo(
@@ -116,15 +157,23 @@ def _kept_or_temporary(folder: Path | None) -> Iterator[Path]:
 
 def _print_check(prepared: PreparedDemo, result: CheckResult) -> None:
     record = prepared.record
-    table = Table("measured over HTTP", "value", box=None)
-    table.add_row(f"hit rate R@1 ({result.n_queries} queries)", f"{result.hit_rate_1:.1%}")
-    table.add_row("queries that got a match of their product", f"{result.found_rate:.1%}")
-    table.add_row(
-        f"absent products answered with 'no match' ({result.n_absent})", f"{result.no_match_rate:.1%}"
+    table = Table(
+        "measured over HTTP", "hit rate R@1", "found at the threshold", "'no match' right", box=None
     )
-    table.add_row("p50 latency of a request", f"{result.p50_milliseconds:.1f} ms")
+    for one in result.stages:
+        rates = (one.hit_rate_1, one.found_rate, one.no_match_rate)
+        table.add_row(one.stage, *(f"{rate:.1%}" for rate in rates))
     print_table(table)
-    console.print(f"Threshold {record.threshold:.4f}, calibrated for {record.target} by leave-one-out")
+    say(
+        f"Asked for: {result.n_queries} photos of products in the gallery, and {result.n_absent} of products "
+        "that it lacks."
+    )
+    thresholds = "Each row has a threshold of its own" if len(result.stages) > 1 else "The threshold is"
+    say(f"{thresholds}, calibrated for {record.target} by leave-one-out.")
+    say(
+        f"Searches do what the last row says, with threshold {record.threshold:.4f}; the p50 latency of a "
+        f"request is {result.p50_milliseconds:.1f} ms."
+    )
 
 
 def _print_invitation(prepared: PreparedDemo, port: int) -> None:
@@ -143,7 +192,7 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
 
 
 def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> PreparedDemo:
-    """Render the catalog, index it and calibrate it for `TARGET`.
+    """Render the catalog, index it and calibrate each stage of the line for `TARGET`.
 
     Args:
         folder: Where everything goes; files of an earlier demo are replaced.
@@ -163,48 +212,81 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         on_progress=lambda stage, done, total: on_progress(f"Indexing: {stage}", done, total),
     )
     matcher = bundles.matcher(gallery)
-    found = run_calibration(
-        matcher,
-        CalibrationOptions(target=TARGET),
-        on_progress=lambda _stage, done, total: on_progress("Calibrating", done, total),
-    )
-    record = matcher.calibrations.add(found.record, found.scores, found.curves)
-    return PreparedDemo(folder, catalog, settings, record)
+    stages = []
+    for name, choice in _stages(matcher.pipeline):
+        found = run_calibration(
+            matcher,
+            CalibrationOptions(target=TARGET, **choice.model_dump()),
+            on_progress=lambda _stage, done, total, name=name: on_progress(
+                f"Calibrating: {name}", done, total
+            ),
+        )
+        record = matcher.calibrations.add(found.record, found.scores, found.curves)
+        stages.append(DemoStage(name, choice, record))
+    return PreparedDemo(folder, catalog, settings, tuple(stages))
+
+
+def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:
+    """The stages that a pipeline has, each with those before it."""
+    stages = [("initial", PipelineChoice(refine="off", rerank="off"))]
+    if pipeline.refine.sides != "off":
+        stages.append(("refined", PipelineChoice(rerank="off")))
+    if pipeline.rerank.method != "off":
+        stages.append(("re-ranked", PipelineChoice()))
+    # Searches that ask for nothing go through all of them.
+    return [*stages[:-1], (stages[-1][0], PipelineChoice())]
 
 
 def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckResult:
-    """Search for every query image and every absent product over HTTP.
+    """Search for every query image and every absent product over HTTP, at each stage.
 
     Raises:
         httpx.HTTPError: The server did not answer a search.
     """
-    catalog = demo.catalog
-    n = len(catalog.query_images) + len(catalog.absent_images)
+    images = (*demo.catalog.query_images, *demo.catalog.absent_images)
     milliseconds: list[float] = []
-    answers = []
+    results: list[StageResult] = []
     with httpx.Client(base_url=url, timeout=30.0) as client:
-        for path in (*catalog.query_images, *catalog.absent_images):
-            started = time.perf_counter()
-            answers.append(_ask(client, path))
-            milliseconds.append(1e3 * (time.perf_counter() - started))
-            on_progress("Searching over HTTP", len(answers), n)
-    known = list(zip(catalog.query_images, answers, strict=False))
-    absent = answers[len(catalog.query_images) :]
+        # The whole line first: after that, the server knows the embeddings of the images.
+        for stage in reversed(demo.stages):
+            answers = []
+            for path in images:
+                started = time.perf_counter()
+                answers.append(_ask(client, path, stage.choice))
+                milliseconds.append(1e3 * (time.perf_counter() - started))
+                on_progress(f"Searching over HTTP: {stage.name}", len(answers), len(images))
+            results.insert(0, _result(demo.catalog, stage, answers))
+    last = results[-1]
     return CheckResult(
-        n_queries=len(known),
-        n_absent=len(absent),
-        hit_rate_1=float(np.mean([_first_label(answer) == path.parent.name for path, answer in known])),
-        found_rate=float(np.mean([path.parent.name in _match_labels(answer) for path, answer in known])),
-        no_match_rate=float(np.mean([answer["no_match"] for answer in absent])),
-        p50_milliseconds=float(np.median(milliseconds)),
+        n_queries=len(demo.catalog.query_images),
+        n_absent=len(demo.catalog.absent_images),
+        hit_rate_1=last.hit_rate_1,
+        found_rate=last.found_rate,
+        no_match_rate=last.no_match_rate,
+        p50_milliseconds=float(np.median(milliseconds[: len(images)])),
+        stages=tuple(results),
     )
 
 
-def _ask(client: httpx.Client, path: Path) -> Answer:
+def _result(catalog: DemoCatalog, stage: DemoStage, answers: list[Answer]) -> StageResult:
+    """Rates over the answers to all queries, and then to all absent products."""
+    known = list(zip(catalog.query_images, answers, strict=False))
+    absent = answers[len(catalog.query_images) :]
+    return StageResult(
+        stage=stage.name,
+        pipeline=stage.record.pipeline.key,
+        threshold=stage.record.threshold,
+        hit_rate_1=float(np.mean([_first_label(answer) == path.parent.name for path, answer in known])),
+        found_rate=float(np.mean([path.parent.name in _match_labels(answer) for path, answer in known])),
+        no_match_rate=float(np.mean([answer["no_match"] for answer in absent])),
+    )
+
+
+def _ask(client: httpx.Client, path: Path, choice: PipelineChoice) -> Answer:
     response = client.post(
         f"/v1/galleries/{GALLERY}/search",
         files={"image": (path.name, path.read_bytes(), "image/jpeg")},
-        data={"include_candidates": "true"},
+        data={"include_candidates": "true", "refine": choice.refine, "rerank": choice.rerank},
     )
     response.raise_for_status()
     answer: Answer = json.loads(response.content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
+from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.cli import app
 from vicinal.service.cli import demo as command
 from vicinal.service.cli.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.server import serving
+from vicinal.service.scoring.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +64,7 @@ def test_the_demo_is_calibrated_for_its_target(prepared: PreparedDemo) -> None:
 def test_every_stage_ends_with_all_of_it(prepared: PreparedDemo, stages: Stages) -> None:
     last = {stage: (done, total) for stage, done, total in stages}
     assert {stage.partition(":")[0] for stage in last} == {"Rendering products", "Indexing", "Calibrating"}
+    assert {"Calibrating: initial", "Calibrating: re-ranked"} <= set(last)
     assert all(done == total for done, total in last.values())
 
 
@@ -84,6 +88,50 @@ def test_the_rates_are_those_of_asking_one_by_one(prepared: PreparedDemo, result
     assert result.found_rate == pytest.approx(sum(found) / len(found))
     assert result.no_match_rate == pytest.approx(sum(absent) / len(absent))
     assert result.hit_rate_1 == pytest.approx(sum(hits) / len(hits))
+
+
+def test_the_rates_are_told_after_every_stage_of_the_line(
+    with_refiner: Callable[..., ModelBundle],
+    make_settings: MakeSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Each as a search with the options of its stage answers, with a threshold of its own."""
+    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    bundle = with_refiner(rerank="contextual").path
+    prepared = prepare_demo(tmp_path, make_settings(tmp_path, bundle=bundle), lambda *_at: None)
+    with serving(prepared.settings) as url:
+        result = check_demo(prepared, url, lambda *_at: None)
+        path = prepared.catalog.query_images[0]
+        options = ({"refine": "off", "rerank": "off"}, {"rerank": "off"}, {})
+        answers = [
+            httpx.post(f"{url}/v1/galleries/demo/search", files={"image": path.read_bytes()}, data=one).json()
+            for one in options
+        ]
+    assert [one.stage for one in result.stages] == ["initial", "refined", "re-ranked"]
+    assert [one.pipeline for one in result.stages] == [answer["pipeline"] for answer in answers]
+    thresholds = [answer["threshold"] for answer in answers]
+    assert [one.threshold for one in result.stages] == [threshold["value"] for threshold in thresholds]
+    assert [threshold["state"] for threshold in thresholds] == ["current"] * 3
+    assert (result.hit_rate_1, result.found_rate) == (
+        result.stages[2].hit_rate_1,
+        result.stages[2].found_rate,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sides", "method", "names"),
+    [
+        ("off", "off", ["initial"]),
+        ("off", "contextual", ["initial", "re-ranked"]),
+        ("query", "off", ["initial", "refined"]),
+    ],
+)
+def test_a_stage_that_the_line_lacks_is_not_told(sides: str, method: str, names: list[str]) -> None:
+    refine = {"sides": sides, "steps": 0 if sides == "off" else 1, "refiner": "" if sides == "off" else "abc"}
+    pipeline = Pipeline.model_validate({"refine": refine, "rerank": {"method": method}})
+    stages = command._stages(pipeline)
+    assert ([name for name, _ in stages], stages[-1][1]) == (names, PipelineChoice())
 
 
 def test_a_server_that_refuses_a_search_fails_the_check(
@@ -111,3 +159,15 @@ def test_the_command_prints_the_check_as_json(
     printed = json.loads(done.stdout)
     assert (done.exit_code, printed["hit_rate_1"]) == (0, result.hit_rate_1)
     assert printed["no_match_rate"] == result.no_match_rate
+    assert [one["stage"] for one in printed["stages"]] == ["initial", "re-ranked"]
+
+
+def test_the_command_prints_a_row_for_every_stage(
+    monkeypatch: pytest.MonkeyPatch, tiny_bundle: ModelBundle, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    arguments = ["demo", "--check", "--bundle", str(tiny_bundle.path), "--folder", str(tmp_path)]
+    lines = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["initial", "re-ranked"]
+    assert "calibrated for FPIR 5 % by leave-one-out" in " ".join(lines)
+    assert "30 photos of products in the gallery, 6 of products that it lacks" in " ".join(lines)
