@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vicinal.models.bundle import ModelBundle
 from vicinal.service.calibrator.evidence import Evidence, Grouping, RateEvidence
+from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.drift import DriftState
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "percent",
     "rate_name",
     "rate_with_interval",
+    "search_words",
     "span",
 ]
 
@@ -45,6 +48,8 @@ SOURCES = {
 }
 SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "final": "final scores"}
 _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
+_REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
+_RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
 # Labels of about one size are worth as many.
 _EVEN = 0.9
 
@@ -108,3 +113,19 @@ def drift_words(found: DriftState) -> str:
         f"chance up to {found.chance_psi or 0.0:.3f}); {percent(found.no_match_now or 0.0)} of them get no "
         f"match, of the calibration's queries {percent(found.no_match_then or 0.0)}"
     )
+
+
+def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
+    """What a search does with a pipeline, stage by stage.
+
+    Args:
+        pipeline: The pipeline.
+        bundle: The bundle whose refiner it uses, if it refines.
+    """
+    stages, refiner = ["nearest neighbors"], bundle.manifest.refiner
+    if refiner is not None and pipeline.refine.sides != "off":
+        n = refiner.architecture.n_neighbors
+        stages.append(f"{_REFINED[pipeline.refine.sides]} refined by attention over {n} neighbors")
+    if pipeline.rerank.method != "off":
+        stages.append(_RERANKED[pipeline.rerank.method])
+    return ", ".join([*stages, "one threshold"])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import listen, serve_until_stopped, serving
+from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.calibrate import run_calibration
@@ -212,18 +214,23 @@ def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> P
         on_progress=lambda stage, done, total: on_progress(f"Indexing: {stage}", done, total),
     )
     matcher = bundles.matcher(gallery)
-    stages = []
-    for name, choice in _stages(matcher.pipeline):
-        found = run_calibration(
-            matcher,
-            CalibrationOptions(target=TARGET, **choice.model_dump()),
-            on_progress=lambda _stage, done, total, name=name: on_progress(
-                f"Calibrating: {name}", done, total
-            ),
-        )
-        record = matcher.calibrations.add(found.record, found.scores, found.curves)
-        stages.append(DemoStage(name, choice, record))
+    stages = [
+        DemoStage(name, choice, _calibrate(matcher, choice, partial(on_progress, f"Calibrating: {name}")))
+        for name, choice in _stages(matcher.pipeline)
+    ]
     return PreparedDemo(folder, catalog, settings, tuple(stages))
+
+
+def _calibrate(
+    matcher: Matcher, choice: PipelineChoice, on_progress: Callable[[int, int], None]
+) -> CalibrationRecord:
+    """Put a threshold of its own in force for a pipeline."""
+    found = run_calibration(
+        matcher,
+        CalibrationOptions(target=TARGET, **choice.model_dump()),
+        on_progress=lambda _stage, done, total: on_progress(done, total),
+    )
+    return matcher.calibrations.add(found.record, found.scores, found.curves)
 
 
 def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.errors import BundleMismatchError, GalleryBusyError
+from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.jobs.changes import LiveAddition, add_source, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
@@ -35,7 +35,11 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.scoring.pipeline import ActivePipelineFile
+from vicinal.service.settings import Settings
 from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.words import search_words
 
 __all__ = ["app"]
 
@@ -68,7 +72,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
 
 @app.command("show")
 def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
-    """Everything about one gallery, as JSON: counts, versions, hygiene and calibrations."""
+    """Everything about one gallery, as JSON: counts, how it is searched, versions, hygiene, calibrations."""
     settings = load_settings(data_dir=data_dir)
     gallery = open_gallery(settings, name)
     summary = _summary(name, data_dir)
@@ -76,6 +80,7 @@ def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
     print_json(
         {
             **summary,
+            "searches": _search_words(settings, gallery, summary["bundle"]),
             "versions": gallery.versions(),
             "report": gallery.reports.of(summary["version"]),
             "calibrations": [record.model_dump(mode="json") for record in calibrations],
@@ -156,6 +161,16 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
         f"Added {done.n_added:,} items and replaced {done.n_replaced:,}, gallery {name} holds {n_items:,}"
     )
     print_failures(done.failures, "--json")
+
+
+def _search_words(settings: Settings, gallery: Gallery, fingerprint: str) -> str | None:
+    """What its searches do; None where its bundle is not here."""
+    try:
+        served = ServedBundles(settings).of(gallery.name, fingerprint)
+    except BundleMismatchError:
+        return None
+    active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+    return search_words(active.pipeline, served.bundle)
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:

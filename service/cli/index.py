@@ -23,6 +23,8 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.scoring.pipeline import ActivePipelineFile
+from vicinal.service.words import search_words
 
 __all__ = ["index", "print_build"]
 
@@ -70,8 +72,11 @@ def index(
         )
     if json_output:
         print_json(asdict(result))
-    else:
-        print_build(gallery, result)
+        return
+    print_build(gallery, result)
+    calibrations = Gallery(settings.gallery_path(gallery)).calibrations_path
+    pipeline = ActivePipelineFile(calibrations).resolve(served.pipeline, served.bundle).pipeline
+    say(f"Searches: {search_words(pipeline, served.bundle)}")
 
 
 def print_build(gallery: str, result: IndexResult) -> None:

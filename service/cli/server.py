@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.service.cli.console import errors, print_json
+from vicinal.service.cli.console import errors, print_json, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, load_settings
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
@@ -18,6 +18,7 @@ from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.kinds import JobKinds
+from vicinal.service.words import search_words
 
 __all__ = ["openapi", "serve", "worker"]
 
@@ -33,13 +34,15 @@ def serve(
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
         app = create_app(settings)
-        embedder = state_of(app).galleries.own.embedder
+        served = state_of(app).galleries.own
+        embedder = served.embedder
         if not settings.api_keys:
             errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
         errors.print(
             f"Bundle {embedder.bundle.name} on {embedder.provider}, galleries in {settings.galleries_path}",
             soft_wrap=True,
         )
+        say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
         errors.print(
             f"Serving http://{settings.host}:{listener.getsockname()[1]}, API at /docs", soft_wrap=True
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from vicinal.models.bundle import ModelBundle
 from vicinal.service.calibrator.evidence import Grouping, RateEvidence
+from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.words import (
     RATES,
@@ -13,6 +15,7 @@ from vicinal.service.words import (
     labels_behind,
     percent,
     rate_name,
+    search_words,
     span,
 )
 
@@ -70,3 +73,25 @@ def test_what_mixing_groups_would_promise_stands_beside_what_it_shows() -> None:
 def test_unknown_drift_says_why() -> None:
     found = DriftState(calibration="a", pipeline="p", since=None, level="unknown", reason="nobody searched")
     assert drift_words(found) == "unknown: nobody searched"
+
+
+@pytest.mark.parametrize(
+    ("refine", "rerank", "expected"),
+    [
+        ("off", "off", "nearest neighbors, one threshold"),
+        ("off", "contextual", "nearest neighbors, re-ranked by shared neighbors, one threshold"),
+        ("query", "off", "nearest neighbors, query refined by attention over 4 neighbors, one threshold"),
+        (
+            "both",
+            "k_reciprocal",
+            "nearest neighbors, query and items refined by attention over 4 neighbors, re-ranked by mutual "
+            "neighbors, one threshold",
+        ),
+    ],
+)
+def test_a_search_is_told_stage_by_stage(
+    refiner_bundle: ModelBundle, refine: str, rerank: str, expected: str
+) -> None:
+    default = service_pipeline(Pipeline(), refiner_bundle)
+    pipeline = choose_pipeline(default, rerank, refine=refine, bundle=refiner_bundle)
+    assert search_words(pipeline, refiner_bundle) == expected

@@ -149,6 +149,20 @@ def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir:
     shown = json.loads(run("gallery", "show", "shoes").stdout)
     assert (shown["n_items"], len(shown["versions"]), len(shown["calibrations"])) == (60, 1, 1)
     assert shown["report"]["n_items"] == 60
+    assert shown["searches"] == "nearest neighbors, re-ranked by shared neighbors, one threshold"
+
+
+def test_gallery_show_works_without_the_bundle(
+    run: Run, data_dir: Path, write_bundle: Callable[..., ModelBundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bundle(data_dir / "other", 1)
+    monkeypatch.setenv("VICINAL_BUNDLE", str(data_dir / "other"))
+    assert json.loads(run("gallery", "show", "shoes").stdout)["searches"] is None
+
+
+def test_index_ends_with_how_the_gallery_is_searched(run: Run, catalog: Path) -> None:
+    last = run("index", catalog, "-g", "shoes").stdout.splitlines()[-1]
+    assert last == "Searches: nearest neighbors, re-ranked by shared neighbors, one threshold"
 
 
 def test_an_earlier_version_can_be_activated(run: Run, data_dir: Path, tmp_path: Path, query: Path) -> None:
