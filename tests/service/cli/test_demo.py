@@ -170,4 +170,4 @@ def test_the_command_prints_a_row_for_every_stage(
     lines = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["initial", "re-ranked"]
     assert "calibrated for FPIR 5 % by leave-one-out" in " ".join(lines)
-    assert "30 photos of products in the gallery, 6 of products that it lacks" in " ".join(lines)
+    assert "30 photos of products in the gallery, and 6 of products that it lacks" in " ".join(lines)
