@@ -74,6 +74,9 @@ def index(
         print_json(asdict(result))
         return
     print_build(gallery, result)
+    if not activate:
+        say(f"Not searched yet: `vicinal compare {result.version} --gallery {gallery}`, then `vicinal use`")
+        return
     calibrations = Gallery(settings.gallery_path(gallery)).calibrations_path
     pipeline = ActivePipelineFile(calibrations).resolve(served.pipeline, served.bundle).pipeline
     say(f"Searches: {search_words(pipeline, served.bundle)}")

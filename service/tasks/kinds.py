@@ -11,6 +11,7 @@ from vicinal.service.jobs import JobKind
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
+from vicinal.service.tasks.fit_job import FIT, FitJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 
 __all__ = ["JobKinds"]
@@ -22,6 +23,7 @@ class JobKinds:
 
     calibrate: CalibrationJob
     compare: ComparisonJob
+    fit: FitJob
     reindex: ReindexJob
 
     @classmethod
@@ -36,6 +38,7 @@ class JobKinds:
         return cls(
             calibrate=CalibrationJob(bundles, announce),
             compare=ComparisonJob(bundles),
+            fit=FitJob(bundles),
             reindex=ReindexJob(bundles, announce),
         )
 
@@ -44,5 +47,6 @@ class JobKinds:
         return {
             CALIBRATE: self.calibrate,
             COMPARE: self.compare,
+            FIT: self.fit,
             REINDEX: self.reindex,
         }

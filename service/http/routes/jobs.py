@@ -1,4 +1,4 @@
-"""Jobs: begin a re-index, see what is under way and how far it is, and stop it."""
+"""Jobs: begin a re-index or a fitting, see what is under way and how far it is, and stop it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.records import JobState
+from vicinal.service.tasks.fit_job import FIT, FitRequest
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexRequest
 
 __all__ = ["reindex_router", "router"]
@@ -42,6 +43,19 @@ def reindex_gallery(gallery: str, body: ReindexRequest, state: StateDependency, 
     """
     state.kinds.reindex.check(gallery, body)
     job = state.jobs.create(new_job(REINDEX, gallery, body.model_dump()))
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
+@reindex_router.post("/{gallery}/fit", status_code=202)
+def fit_gallery(gallery: str, body: FitRequest, state: StateDependency, response: Response) -> Job:
+    """Adapt the model to the labelled photos of a gallery: a new bundle, measured on labels held out.
+
+    It takes minutes, and the `train` extra on the worker. The result says what is found more, and names the
+    bundle's folder. Another job on the gallery: 409, with its id as `job`.
+    """
+    state.kinds.fit.check(gallery, body)
+    job = state.jobs.create(new_job(FIT, gallery, body.model_dump()))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
 

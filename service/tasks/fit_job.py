@@ -1,0 +1,109 @@
+"""Fit job: a bundle that is adapted to the labelled photos of a gallery."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import gallery_items
+from vicinal.models.errors import MissingPackageError
+from vicinal.service.errors import RequestError
+from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.service.fitting.report import next_commands, report_lines
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.jobs.context import JobContext
+from vicinal.service.jobs.records import Job, JobProgress
+from vicinal.service.tasks.readable_sources import JobSources
+
+__all__ = ["FIT", "FitJob", "FitRequest"]
+
+FIT = "fit"
+_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
+_REPORT = "fit.json"
+
+
+class FitRequest(BaseModel):
+    """How to adapt the model to a gallery's labelled photos.
+
+    Attributes:
+        name: Name of the new bundle, a folder below `bundles` in the data folder.
+        minutes: About how long it may take.
+        seed: Seed of everything that is drawn.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of the new bundle.")
+    minutes: float = Field(15.0, ge=0.1, le=1440.0, description="About how long it may take.")
+    seed: int = Field(0, ge=0, description="Seed of everything that is drawn.")
+
+
+class FitJob:
+    """Adapts the model to galleries.
+
+    Args:
+        bundles: Bundles of the process, with the settings that say where galleries and sources are.
+    """
+
+    def __init__(self, bundles: ServedBundles) -> None:
+        self.bundles = bundles
+        self.settings = bundles.settings
+        self.sources = JobSources(bundles.settings.sources_dir)
+
+    def check(self, gallery: str, request: FitRequest) -> None:
+        """Refuse what cannot work before it waits in the queue.
+
+        Raises:
+            GalleryNotFoundError: There is no such gallery.
+            MissingPackageError: What trains is not installed here.
+            RequestError: There are too few labels, or there is such a bundle.
+        """
+        opened = Gallery.open(self.settings.gallery_path(gallery))
+        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise MissingPackageError(missing[0], "train", "adapting the model")
+        if self._output(request).exists():
+            raise RequestError(f"there is a bundle '{request.name}' already: choose another name")
+        labelled = [item for item in gallery_items(opened) if item.label is not None]
+        labels = np.array([str(item.label) for item in labelled], dtype=np.str_)
+        LabelledPhotos(tuple(item.path for item in labelled), labels).split(request.seed)
+
+    def run(self, context: JobContext) -> dict[str, Any]:
+        """Train, export and measure, going on where an earlier attempt was."""
+        from vicinal.service.fitting.run import PLAN_FILE, Fitting
+
+        request = FitRequest.model_validate(context.request)
+        gallery = Gallery.open(self.settings.gallery_path(context.job.gallery))
+        before = self.bundles.of(gallery.name, gallery.snapshot().manifest.bundle).bundle
+
+        def report(stage: str, done: int, total: int, _note: str = "") -> None:
+            context.report(
+                JobProgress(stage=stage, stage_done=done, stage_total=total, done=done, total=total)
+            )
+
+        photos = LabelledPhotos.read(gallery_items(gallery), refuse=self.sources.refusal, on_progress=report)
+        output = self._output(request)
+        fitting = Fitting(photos, output, before, minutes=request.minutes, seed=request.seed, report=report)
+        # An attempt that died before its plan was written has nothing to go on with.
+        made = fitting.run("resume" if (output / PLAN_FILE).is_file() else "new")
+        return {
+            **made.model_dump(mode="json"),
+            "helps": made.helps,
+            "text": report_lines(made),
+            "next": next_commands(made, None, gallery.name, self.settings.data_dir),
+        }
+
+    def clean(self, job: Job) -> None:
+        """Remove what an attempt has written, unless it came to its end."""
+        output = self._output(FitRequest.model_validate(job.request))
+        if not (output / _REPORT).is_file():
+            shutil.rmtree(output, ignore_errors=True)
+
+    def _output(self, request: FitRequest) -> Path:
+        return self.settings.data_dir / "bundles" / request.name
