@@ -188,6 +188,7 @@ class Fitting:
             self.report("export", 1, 1, "")
         with self._timed("measure"):
             report = self._measure(bundle, held_out, config, result.share)
+        report = report.model_copy(update={"seconds": _rounded(self.seconds)})
         write_notice(ModelBundle.open(self.output))
         write_card(ModelBundle.open(self.output))
         _write(self.output / REPORT_FILE, report.model_dump_json(indent=2))
@@ -349,7 +350,7 @@ class Fitting:
             precision=bundle.manifest.precision,
             refine=None if section is None else section.sides,
             rerank=None if section is None else section.rerank,
-            seconds={name: round(value, 1) for name, value in self.seconds.items()},
+            seconds=_rounded(self.seconds),
         )
 
     def _validation(self, bundle: ModelBundle, listing: ImageListing, done: int) -> Validation:
@@ -432,6 +433,10 @@ def _found_interval(found: Outcomes, seed: int) -> Interval:
     value = 1.0 - float(draws.measured(figures)[0])
     low, high = np.quantile(1.0 - draws.drawn(figures)[0], [0.025, 0.975]).tolist()
     return Interval(value=value, low=low, high=high)
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in seconds.items()}
 
 
 def _name(output: Path) -> str:
