@@ -62,13 +62,21 @@ class FitPlan(BaseModel):
 
 
 def plan_fit(
-    sizes: npt.ArrayLike, n_held_out: int, speed: FitSpeed, *, minutes: float, spent: float, seed: int
+    sizes: npt.ArrayLike,
+    n_held_out: int,
+    n_drawn: int,
+    speed: FitSpeed,
+    *,
+    minutes: float,
+    spent: float,
+    seed: int,
 ) -> FitPlan:
     """Fit views and steps into the minutes.
 
     Args:
         sizes: (c,) photos of each label to learn from.
         n_held_out: Photos to measure on.
+        n_drawn: Pictures that are learned from beside the photos.
         speed: Speed of this machine.
         minutes: Minutes that the whole run may take.
         spent: Seconds of it that are gone.
@@ -78,7 +86,7 @@ def plan_fit(
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
     left = max(0.0, 60.0 * minutes - spent - _SECONDS_AT_THE_END - validation)
     affordable = _FOR_VIEWS * left / speed.view
-    views = int(np.clip(affordable // counts.sum(), 1, MOST_VIEWS))
+    views = int(np.clip(affordable // (counts.sum() + n_drawn), 1, MOST_VIEWS))
     per_label = None
     if views < _FEWEST_VIEWS:
         views = _FEWEST_VIEWS
@@ -86,11 +94,11 @@ def plan_fit(
             (
                 cap
                 for cap in range(int(counts.max()), 4, -1)
-                if np.minimum(counts, cap).sum() * views <= affordable
+                if (np.minimum(counts, cap).sum() + n_drawn) * views <= affordable
             ),
             4,
         )
-    n_training = int(np.minimum(counts, per_label or counts.max()).sum())
+    n_training = int(np.minimum(counts, per_label or counts.max()).sum()) + n_drawn
     for_steps = left - n_training * views * speed.view
     steps = int(np.clip(for_steps // speed.step, FEWEST_STEPS, MOST_STEPS))
     return FitPlan(minutes=minutes, seed=seed, views=views, steps=steps, per_label=per_label, speed=speed)

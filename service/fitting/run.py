@@ -19,6 +19,7 @@ from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.card import write_card, write_notice
 from vicinal.models.configs.file import checked, read_toml
 from vicinal.models.datasets import list_images
+from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.models.datasets.listing import ImageListing
 from vicinal.models.embedder import Embedder
 from vicinal.models.export.choice import give_form
@@ -133,7 +134,7 @@ class Fitting:
         before: The bundle that is used so far; its refiner is carried over where it fits.
         minutes: Minutes that the run may take.
         seed: Seed of everything that is drawn.
-        recipe: Training recipe to use in place of the built-in one; its data sets are replaced.
+        recipe: Training recipe to use in place of the built-in one; the photos go before its data sets.
         report: Gets the progress in the stages `try`, `views`, `train`, `export` and `measure`.
 
     Raises:
@@ -197,6 +198,8 @@ class Fitting:
         return report
 
     def _prepare(self, start: Start) -> None:
+        if self._others and self.output.absolute().name == DemoCatalogConfig.name:
+            raise RequestError("drawn products go by the name 'demo': choose another --output")
         files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE)
         found = [name for name in files if (self.output / name).exists()]
         if found and start == "new":
@@ -233,6 +236,7 @@ class Fitting:
         plan = plan_fit(
             sizes,
             int(self.split.held_out.sum()),
+            sum(1 for one in self._others for _ in DemoCatalogConfig.model_validate(one).rows()),
             speed,
             minutes=self.minutes,
             spent=self.seconds.get("try", 0.0),
@@ -280,20 +284,18 @@ class Fitting:
         """The recipe with the photos that a manifest in a folder lists."""
         photos: dict[str, Any] = {"kind": "manifest", "root": folder.absolute(), "file": PHOTOS_FILE}
         recipe, section = self.recipe, self.before.manifest.refiner
+        others = self._others if held_out else []
         backbone = dict(recipe["backbone"])
         if section is not None and section.architecture.form == "gated" and "dim" in backbone:
             # Its refiner can only go along to embeddings of this length.
             backbone["dim"] = self.before.dim
-        sampler = {"per_class": 4, "batch_size": 64, **recipe.get("sampler", {})}
-        n_labels = len(np.unique(self.photos.labels[self.split.training]))
-        sampler["batch_size"] = min(sampler["batch_size"], sampler["per_class"] * n_labels)
         changes: dict[str, Any] = {
             "name": _name(self.output),
             "backbone": backbone,
             "seed": self.seed,
-            "datasets": [{**photos, "split": "train"}],
+            "datasets": [{**photos, "split": "train"}, *others],
             "validation_datasets": [{**photos, "split": "held-out"}] if held_out else [],
-            "sampler": sampler,
+            "sampler": self._sampler(folder.absolute().name, is_shared=bool(others)),
             "optimizer": {**recipe.get("optimizer", {}), "steps": steps},
             "augmentation": {**recipe.get("augmentation", {}), "views": views},
             "validate_every": max(1, steps // _VALIDATIONS),
@@ -301,6 +303,28 @@ class Fitting:
         if not held_out:
             changes |= {"validation_share": 0.0, "patience": None, "interpolate": False}
         return checked(TrainingConfig, {**recipe, **changes}, "the recipe of the fitting")
+
+    @property
+    def _others(self) -> list[dict[str, Any]]:
+        """Data sets of the recipe that share the batches with the photos."""
+        others: list[dict[str, Any]] = self.recipe.get("datasets", [])
+        return others
+
+    def _sampler(self, name: str, *, is_shared: bool) -> dict[str, Any]:
+        """Batches of the photos' labels; shared ones are to a quarter of the recipe's data sets."""
+        sampler = {"per_class": 4, "batch_size": 64, **self.recipe.get("sampler", {})}
+        n_labels = len(np.unique(self.photos.labels[self.split.training]))
+        n_classes = sampler["batch_size"] // sampler["per_class"]
+        own = min(n_labels, n_classes - n_classes // 4 if is_shared else n_classes)
+        if not is_shared:
+            return {**sampler, "batch_size": own * sampler["per_class"]}
+        others = max(1, own // 3)
+        return {
+            **sampler,
+            "kind": "source_balanced",
+            "batch_size": (own + others) * sampler["per_class"],
+            "classes_per_source": {name: own, DemoCatalogConfig.name: others},
+        }
 
     def _fields(self, config: TrainingConfig, fields: dict[str, Any]) -> dict[str, Any]:
         packaged = PACKAGED_WEIGHTS.get(config.backbone.name)

@@ -8,10 +8,16 @@ from vicinal.service.fitting.plan import FEWEST_STEPS, MOST_STEPS, MOST_VIEWS, F
 
 
 def plan(
-    n_labels: int = 40, size: int = 50, *, minutes: float = 15.0, view: float = 0.01, step: float = 1.0
+    n_labels: int = 40,
+    size: int = 50,
+    *,
+    minutes: float = 15.0,
+    view: float = 0.01,
+    step: float = 1.0,
+    n_drawn: int = 0,
 ) -> FitPlan:
     speed = FitSpeed(view=view, step=step, batch_size=64, threads=2)
-    return plan_fit([size] * n_labels, 10 * n_labels, speed, minutes=minutes, spent=10.0, seed=0)
+    return plan_fit([size] * n_labels, 10 * n_labels, n_drawn, speed, minutes=minutes, spent=10.0, seed=0)
 
 
 def seconds_of(made: FitPlan, n_labels: int = 40, size: int = 50) -> float:
@@ -38,3 +44,7 @@ def test_a_large_shop_learns_from_some_photos_of_each_label() -> None:
 
 def test_a_minute_still_takes_some_steps() -> None:
     assert plan(minutes=0.5).steps == FEWEST_STEPS
+
+
+def test_drawn_pictures_take_their_share_of_the_time() -> None:
+    assert plan(view=0.03, n_drawn=2000).views < plan(view=0.03).views

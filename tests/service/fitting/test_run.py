@@ -62,11 +62,26 @@ def make_quick(replace: object) -> None:
     replace(run, "give_form", lambda bundle, *_: bundle)
 
 
+DRAWN = """
+[[datasets]]
+kind = "demo_catalog"
+seeds = [101]
+products = 8
+views = 4
+side = 20
+"""
+
+
 def fitting(
-    photos: Path, output: Path, before: ModelBundle, report: run.FitProgress = lambda *_: None
+    photos: Path,
+    output: Path,
+    before: ModelBundle,
+    report: run.FitProgress = lambda *_: None,
+    *,
+    text: str = RECIPE,
 ) -> Fitting:
     recipe = photos.parent / "recipe.toml"
-    recipe.write_text(RECIPE, encoding="utf-8")
+    recipe.write_text(text, encoding="utf-8")
     found = LabelledPhotos.read(read_source(photos))
     return Fitting(found, output, before, minutes=0.1, recipe=recipe, report=report)
 
@@ -96,6 +111,23 @@ def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bun
     assert report.found_after.low <= report.found_after.value <= report.found_after.high
     left = {path.name for path in (tmp_path / "mine").iterdir()}
     assert not left & {"front-maps.npy", "checkpoint.pt"}
+
+
+@pytest.mark.usefixtures("_quick")
+def test_drawn_products_share_the_batches(photos: Path, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN).run()
+    training = ModelBundle.open(tmp_path / "mine").manifest.training
+    assert training["classes"] == report.n_labels + 8
+    assert training["batch_size"] == 16
+    assert any("synthetic products" in one for one in training["datasets"])
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    with pytest.raises(RequestError, match="choose another --output"):
+        fitting(photos, tmp_path / "demo", tiny_bundle, text=RECIPE + DRAWN).run()
 
 
 @pytest.mark.usefixtures("_quick")
