@@ -65,7 +65,7 @@ def _setting_rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 def _setting_default(name: str, field: FieldInfo) -> str:
     # They depend on the machine.
-    known = {"data_dir": '`"~/.vicinal"`', "bundle": "the small one"}
+    known = {"data_dir": '`"~/.vicinal"`', "bundle": "the one that ships"}
     value = _default_value(field)
     return known.get(name) or ("none" if value in (None, "", {}) else f"`{_toml(value)}`")
 

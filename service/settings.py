@@ -34,7 +34,7 @@ class Settings(BaseSettings):
 
     Attributes:
         data_dir: Folder that holds the galleries.
-        bundle: Directory of the model bundle; by default the small one that ships with the package.
+        bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs: `cpu`, `cuda` or `auto`. `/readyz` names what is really in use.
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.

@@ -32,7 +32,7 @@ _STAGES = {"embed": "Embedding", "measure": "Measuring"}
 def evaluate(
     bundle: Annotated[
         Path | None,
-        typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the small one that ships with Vicinal."),
+        typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."),
     ] = None,
     data: Annotated[
         list[str] | None,

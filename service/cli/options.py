@@ -32,7 +32,7 @@ DataDirOption = Annotated[
     Path | None, typer.Option(help="Folder that holds the galleries; VICINAL_DATA_DIR, or ~/.vicinal.")
 ]
 BundleOption = Annotated[
-    Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the small one that ships with Vicinal.")
+    Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 
