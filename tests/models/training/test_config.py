@@ -26,7 +26,11 @@ input_size = 64
 kind = "protocol"
 root = "omniglot"
 """
-RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.toml"))
+RECIPES = sorted(
+    path
+    for path in (Path(__file__).parents[3] / "recipes").glob("*.toml")
+    if not path.stem.endswith("-refiner")
+)
 
 
 def _written(folder: Path, text: str) -> Path:

@@ -146,6 +146,15 @@ def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     assert (gated.refiner.form, gated.refiner.level, gated.objective) == ("gated", True, "search")
 
 
+def test_the_recipe_of_the_refiner_that_ships_can_be_read() -> None:
+    recipe = RefinerRecipe.load(Path(__file__).parents[3] / "recipes" / "vicinal-photos-refiner.toml")
+    trained, measured = (
+        {one.root.name for one in sets} for sets in (recipe.datasets, recipe.validation_datasets)
+    )
+    assert "dogfacenet" not in trained
+    assert "dogfacenet" in measured
+
+
 def test_one_fold_is_refused() -> None:
     with pytest.raises(ConfigError, match="folds is 1, expected 0 or at least 2"):
         RefinerRecipe.load(None, settings=["validation.folds=1"])
