@@ -98,19 +98,31 @@ def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
 ) -> None:
     monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
     mixed = MixedPrecision("auto", CPU)
-    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, 16)
+    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, halving, 16)
+    assert mixed.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "layer", [torch.nn.Conv2d(4, 4, 3, padding=1, groups=4), torch.nn.Linear(4, 4)], ids=["depthwise", "head"]
+)
+def test_auto_takes_float32_where_bfloat16_is_slower(
+    layer: torch.nn.Module, halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "supports_bfloat16", lambda _: True)
+    mixed = MixedPrecision("auto", CPU)
+    assert mixed.fit(layer, halving, 32) == ""
     assert mixed.dtype == torch.float32
 
 
 def test_bfloat16_by_name_is_refused_there(halving: torch.nn.Module) -> None:
     with pytest.raises(ConfigError, match=r"raise preprocessing.input_size, or set precision to 'float32'"):
-        MixedPrecision("bfloat16", CPU).fit(halving, 16)
+        MixedPrecision("bfloat16", CPU).fit(halving, halving, 16)
 
 
 @pytest.mark.parametrize(("wanted", "side"), [("bfloat16", 32), ("float32", 16), ("float16", 16)])
 def test_precision_stays_elsewhere(halving: torch.nn.Module, wanted: str, side: int) -> None:
     mixed = MixedPrecision(wanted, CPU)
-    assert mixed.fit(halving, side) == ""
+    assert mixed.fit(halving, halving, side) == ""
     assert mixed.dtype == getattr(torch, wanted)
 
 
