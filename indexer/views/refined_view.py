@@ -132,6 +132,24 @@ class RefinedView:
         )
 
     def _listed(self, positions: Positions) -> tuple[Positions, FloatArray]:
+        # A view without some items serves one query, and re-ranking asks it for the same lists many times.
+        if not len(self.excluded):
+            return self._made(positions)
+        unique, places = np.unique(positions.ravel(), return_inverse=True)
+        new = np.array([one for one in unique.tolist() if one not in self._remembered], np.int64)
+        if len(new):
+            self._remembered.update(zip(new.tolist(), zip(*self._made(new), strict=True), strict=True))
+        rows = [self._remembered[one] for one in unique.tolist()]
+        shape = (*positions.shape, N_NEIGHBORS)
+        ids = np.array([one for one, _ in rows], np.int64).reshape(-1, N_NEIGHBORS)
+        similarities = np.array([one for _, one in rows], np.float32).reshape(-1, N_NEIGHBORS)
+        return ids[places].reshape(shape), similarities[places].reshape(shape)
+
+    @cached_property
+    def _remembered(self) -> dict[int, tuple[Positions, FloatArray]]:
+        return {}
+
+    def _made(self, positions: Positions) -> tuple[Positions, FloatArray]:
         graph = self.space.stored.graph
         ids = np.full((*positions.shape, N_NEIGHBORS), -1, np.int64)
         similarities = np.full((*positions.shape, N_NEIGHBORS), -np.inf, np.float32)
