@@ -54,15 +54,26 @@ class OpenSetFigures:
 
 
 def deal_roles(
-    positions: npt.ArrayLike, labels: npt.ArrayLike, *, draws: int, rng: np.random.Generator
+    positions: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    ordered: bool = False,
 ) -> list[OpenSetRoles]:
     """Deal items into galleries and queries: each draw knows one half of the classes, the next the other.
+
+    Photos of one visit are alike: with some of them in the gallery nearly anything finds the others, and
+    strangers from the same shelf pass for mates. Where items come in the order in which they were taken, a
+    class cut in the middle keeps visits apart.
 
     Args:
         positions: (n,) positions in `labels` that take part.
         labels: Labels of all items.
         draws: Most galleries.
-        rng: What they are drawn with.
+        rng: What classes are dealt with, and halves where they are drawn.
+        ordered: Whether a gallery holds the earlier halves of its classes, and the next one the later halves;
+            all queries are of the other halves. Otherwise halves are drawn, and absent classes are all asked.
 
     Returns:
         One for each draw whose gallery is not empty; items alone with their label are always absent.
@@ -71,11 +82,15 @@ def deal_roles(
     names, sizes = np.unique(all_labels[own], return_counts=True)
     single = own[np.isin(all_labels[own], names[sizes == 1])]
     dealt = []
-    for _ in range((draws + 1) // 2):
-        halves = np.array_split(rng.permutation(names[sizes > 1]), 2)
-        for known, others in (halves, halves[::-1]):
-            gallery, queries = _halve(own[np.isin(all_labels[own], known)], all_labels, rng)
-            absent = own[np.isin(all_labels[own], others)]
+    for pair in range((draws + 1) // 2):
+        parts = np.array_split(rng.permutation(names[sizes > 1]), 2)
+        for turn, classes in enumerate((parts, parts[::-1])):
+            known, absent = (own[np.isin(all_labels[own], some)] for some in classes)
+            gallery, queries = _halves(known if ordered else rng.permutation(known), all_labels)
+            if ordered:
+                earlier, absent = _halves(absent, all_labels)
+                if (pair + turn) % 2:
+                    gallery, queries, absent = queries, gallery, earlier
             dealt.append(OpenSetRoles(gallery, queries, np.concatenate([absent, single])))
     return [roles for roles in dealt[:draws] if len(roles.gallery)]
 
@@ -105,10 +120,10 @@ def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayL
 def open_set_figures(
     embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, fpir: float = FPIR, seed: int = 0
 ) -> OpenSetFigures:
-    """Figures of embeddings whose classes play the known and the absent ones in turn.
+    """Figures of embeddings whose classes play the known and the absent ones in turn, cut in their order.
 
     Args:
-        embeddings: (n, d), normalized or not.
+        embeddings: (n, d), normalized or not; of photos, in the order in which they were taken.
         labels: (n,) labels.
         fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
         seed: Of the deal, so that two networks are asked the same.
@@ -119,7 +134,7 @@ def open_set_figures(
     unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
     rng = np.random.default_rng(seed)
     mates, absent = [], []
-    for roles in deal_roles(np.arange(len(names)), names, draws=_DRAWS, rng=rng):
+    for roles in deal_roles(np.arange(len(names)), names, draws=_DRAWS, rng=rng, ordered=True):
         best_mates, best_absent = _best_scores(unit, names, roles)
         mates.append(best_mates)
         absent.append(best_absent)
@@ -139,10 +154,9 @@ def _best_scores(
     return known, (unit[roles.absent] @ gallery.T).max(axis=1, initial=-np.inf)
 
 
-def _halve(positions: Ints, labels: npt.NDArray[np.generic], rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Half of each class's items, rounded up, and the others."""
-    shuffled = rng.permutation(positions)
-    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+def _halves(positions: Ints, labels: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:
+    """The first half of each class's items, rounded up, and the others."""
+    ordered = positions[np.argsort(labels[positions], kind="stable")]
     _, starts, sizes = np.unique(labels[ordered], return_index=True, return_counts=True)
     ranks = np.arange(len(ordered)) - np.repeat(starts, sizes)
     first = ranks < np.repeat((sizes + 1) // 2, sizes)

@@ -192,7 +192,11 @@ class Validation:
             )
             for space in np.unique(held_out.spaces)
             for roles in deal_roles(
-                np.flatnonzero(held_out.spaces == space), self._classes, draws=config.draws, rng=rng
+                np.flatnonzero(held_out.spaces == space),
+                self._classes,
+                draws=config.draws,
+                rng=rng,
+                ordered=config.ordered,
             )
         ]
 

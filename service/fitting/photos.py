@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -62,7 +63,7 @@ class LabelledPhotos:
     """Photos that have a label and can be used.
 
     Attributes:
-        paths: n files.
+        paths: n files, in the sequence of their names: more often than not the order they were taken in.
         labels: (n,) labels.
         n_unlabelled: Photos without a label.
         n_repeated: Files that hold the same bytes under the same label as one before.
@@ -84,7 +85,7 @@ class LabelledPhotos:
         limits: DecodeLimits | None = None,
         on_progress: OnProgress = no_progress,
     ) -> LabelledPhotos:
-        """Look at every labelled item of a source once.
+        """Look at every labelled item of a source once, in the sequence of the file names.
 
         Args:
             items: From `indexer.sources.read_source`, or a gallery's own.
@@ -92,7 +93,7 @@ class LabelledPhotos:
             limits: What a picture may cost.
             on_progress: Called in the stage `look`.
         """
-        labelled = [item for item in items if item.label is not None]
+        labelled = sorted((item for item in items if item.label is not None), key=_sequence)
 
         def look(item: SourceItem) -> tuple[str, str]:
             return _look(item.path, refuse, limits or DecodeLimits())
@@ -167,6 +168,12 @@ class LabelledPhotos:
             for name, mask in (("train", split.training), ("held-out", split.held_out)):
                 rows.writerows((self.paths[i], self.labels[i], name) for i in np.flatnonzero(mask))
         partial.replace(path)
+
+
+def _sequence(item: SourceItem) -> list[tuple[int, int, str]]:
+    """Key of the order in which photos were taken, as cameras name them: number 10 follows 9."""
+    parts = re.split(r"(\d+)", str(item.path))
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
 
 def _look(path: Path, refuse: Callable[[Path], str | None], limits: DecodeLimits) -> tuple[str, str]:

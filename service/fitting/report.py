@@ -107,7 +107,8 @@ def report_lines(report: FitReport) -> list[str]:
         f"{100 * report.hit_rate_after:.0f} now.",
         f"Measured on {report.n_held_out_labels:,} labels ({report.n_held_out_photos:,} photos) that "
         "training never saw.",
-        "Photos of one visit are alike: photos of another day are found less often than this.",
+        "The later photos of each label, by file name, were searched among its earlier ones, and the other "
+        "way round. Where names do not follow time, photos of another day are found less often than this.",
     ]
     if not report.helps:
         lines.append("It did not help: stay with the bundle that you have.")

@@ -387,7 +387,8 @@ class Fitting:
         items = EmbeddingSet.of(embeddings, listing.labels)
         section = bundle.manifest.refiner
         k = 8 if section is None else section.architecture.n_neighbors
-        return Validation(items, k, ValidationConfig(fpir=_FPIR, draws=_DRAWS), seed=self.seed)
+        config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
+        return Validation(items, k, config, seed=self.seed)
 
     def _with_refiner_of(self, before: ModelBundle, bundle: ModelBundle) -> ModelBundle:
         """The new bundle with the refiner of the one before, where that knows nothing of its embeddings."""

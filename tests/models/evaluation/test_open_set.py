@@ -43,6 +43,17 @@ def test_each_class_is_known_in_one_draw_and_absent_in_the_next() -> None:
     assert not set(first.gallery) & set(first.known)
 
 
+def test_what_was_taken_earlier_is_never_on_both_sides() -> None:
+    labels = np.repeat(["a", "b", "c", "d"], 5)
+    is_early = np.tile([True, True, True, False, False], 4)
+    dealt = deal_roles(range(20), labels, draws=4, rng=np.random.default_rng(0), ordered=True)
+    sides = [bool(is_early[roles.gallery[0]]) for roles in dealt]
+    assert sides == [True, False, False, True]
+    for early, roles in zip(sides, dealt, strict=True):
+        assert set(is_early[roles.gallery]) == {early}
+        assert set(is_early[np.concatenate([roles.known, roles.absent])]) == {not early}
+
+
 def test_an_item_alone_with_its_label_is_always_absent() -> None:
     labels = np.array(["a", "a", "b", "b", "single"])
     dealt = deal_roles(range(5), labels, draws=4, rng=np.random.default_rng(0))

@@ -35,6 +35,14 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
     assert [Path(one.path).name for one in found.unusable] == ["broken.jpg"]
 
 
+def test_photos_come_in_the_sequence_of_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "cup").mkdir()
+    for number in (9, 10, 100):
+        Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "cup" / f"IMG_{number}.png")
+    found = LabelledPhotos.read(read_source(tmp_path))
+    assert [path.stem for path in found.paths] == ["IMG_9", "IMG_10", "IMG_100"]
+
+
 def test_one_of_five_labels_is_held_out_of_every_size() -> None:
     photos = photos_of([100] * 10 + [10] * 10)
     split = photos.split(0)
