@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["FitPlan", "FitSpeed", "plan_fit"]
 
 # More steps and views than these hardly changed what was found.
-MOST_STEPS = 300
+MOST_STEPS = 200
 FEWEST_STEPS = 30
 MOST_VIEWS = 8
-# Share of the time that views may take, and the fewest that are worth a training.
-_FOR_VIEWS = 0.45
+# Share of the time that steps may take; views get the rest.
+_FOR_STEPS = 0.55
+# The fewest that are worth a training.
 _FEWEST_VIEWS = 2
 # Export, its forms, and the measurement at the end.
 _SECONDS_AT_THE_END = 60.0
@@ -85,7 +86,7 @@ def plan_fit(
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
     left = max(0.0, 60.0 * minutes - spent - _SECONDS_AT_THE_END - validation)
-    affordable = _FOR_VIEWS * left / speed.view
+    affordable = (left - min(_FOR_STEPS * left, MOST_STEPS * speed.step)) / speed.view
     views = int(np.clip(affordable // (counts.sum() + n_drawn), 1, MOST_VIEWS))
     per_label = None
     if views < _FEWEST_VIEWS:

@@ -311,19 +311,18 @@ class Fitting:
         return others
 
     def _sampler(self, name: str, *, is_shared: bool) -> dict[str, Any]:
-        """Batches of the photos' labels; shared ones are to a quarter of the recipe's data sets."""
+        """Batches of the photos' labels; half of a shared one is of the recipe's data sets."""
         sampler = {"per_class": 4, "batch_size": 64, **self.recipe.get("sampler", {})}
         n_labels = len(np.unique(self.photos.labels[self.split.training]))
         n_classes = sampler["batch_size"] // sampler["per_class"]
-        own = min(n_labels, n_classes - n_classes // 4 if is_shared else n_classes)
         if not is_shared:
-            return {**sampler, "batch_size": own * sampler["per_class"]}
-        others = max(1, own // 3)
+            return {**sampler, "batch_size": min(n_labels, n_classes) * sampler["per_class"]}
+        own = min(n_labels, n_classes // 2)
         return {
             **sampler,
             "kind": "source_balanced",
-            "batch_size": (own + others) * sampler["per_class"],
-            "classes_per_source": {name: own, DemoCatalogConfig.name: others},
+            "batch_size": 2 * own * sampler["per_class"],
+            "classes_per_source": {name: own, DemoCatalogConfig.name: own},
         }
 
     def _fields(self, config: TrainingConfig, fields: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def test_a_fast_machine_does_no_more_than_is_of_use() -> None:
     assert (made.views, made.steps, made.per_label) == (MOST_VIEWS, MOST_STEPS, None)
 
 
-@pytest.mark.parametrize(("view", "step"), [(0.01, 1.0), (0.03, 2.5), (0.06, 1.0)])
+@pytest.mark.parametrize(("view", "step"), [(0.01, 2.0), (0.03, 2.5), (0.06, 1.0)])
 def test_views_and_steps_fit_into_the_minutes(view: float, step: float) -> None:
     made = plan(view=view, step=step)
     assert 15 * 60 * 0.5 < seconds_of(made) < 15 * 60
