@@ -18,6 +18,8 @@ _FOR_STEPS = 0.55
 _FEWEST_VIEWS = 2
 # Export, its forms, and the measurement at the end.
 _SECONDS_AT_THE_END = 60.0
+# The trial without the held-out labels, then all labels.
+_TRAININGS = 2
 # Held-out photos go through the back some seven times, which costs a third of learning from them.
 _VALIDATIONS = 7 / 3
 
@@ -47,7 +49,7 @@ class FitPlan(BaseModel):
         minutes: What was asked for.
         seed: Seed of everything that is drawn.
         views: Views of each photo.
-        steps: Steps of training.
+        steps: Steps of each of the two trainings.
         per_label: Most photos of a label that are learned from; None takes all.
         speed: What it was reckoned with.
     """
@@ -86,8 +88,9 @@ def plan_fit(
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
     left = max(0.0, 60.0 * minutes - spent - _SECONDS_AT_THE_END - validation)
-    affordable = (left - min(_FOR_STEPS * left, MOST_STEPS * speed.step)) / speed.view
-    views = int(np.clip(affordable // (counts.sum() + n_drawn), 1, MOST_VIEWS))
+    affordable = (left - min(_FOR_STEPS * left, _TRAININGS * MOST_STEPS * speed.step)) / speed.view
+    beside = _TRAININGS * n_drawn + n_held_out
+    views = int(np.clip(affordable // (_TRAININGS * counts.sum() + beside), 1, MOST_VIEWS))
     per_label = None
     if views < _FEWEST_VIEWS:
         views = _FEWEST_VIEWS
@@ -95,11 +98,11 @@ def plan_fit(
             (
                 cap
                 for cap in range(int(counts.max()), 4, -1)
-                if (np.minimum(counts, cap).sum() + n_drawn) * views <= affordable
+                if (_TRAININGS * np.minimum(counts, cap).sum() + beside) * views <= affordable
             ),
             4,
         )
-    n_training = int(np.minimum(counts, per_label or counts.max()).sum()) + n_drawn
-    for_steps = left - n_training * views * speed.view
-    steps = int(np.clip(for_steps // speed.step, FEWEST_STEPS, MOST_STEPS))
+    n_seen = _TRAININGS * int(np.minimum(counts, per_label or counts.max()).sum()) + beside
+    for_steps = left - n_seen * views * speed.view
+    steps = int(np.clip(for_steps // (_TRAININGS * speed.step), FEWEST_STEPS, MOST_STEPS))
     return FitPlan(minutes=minutes, seed=seed, views=views, steps=steps, per_label=per_label, speed=speed)

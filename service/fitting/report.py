@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 
-__all__ = ["FitReport", "Interval", "next_commands", "report_lines"]
+__all__ = ["FitReport", "HeldOutFigures", "Interval", "next_commands", "report_lines"]
 
 
 class _Frozen(BaseModel):
@@ -31,22 +31,13 @@ class Interval(_Frozen):
     high: float
 
 
-class FitReport(_Frozen):
-    """What a fitting did, and what it changed on labels that it did not learn from.
+class HeldOutFigures(_Frozen):
+    """What the held-out labels say of a network that never saw them.
 
     Attributes:
-        bundle: Folder of the new bundle.
-        name: Its name.
-        fingerprint: Its fingerprint.
-        n_photos: Photos that it learned from.
-        n_labels: Their labels.
-        n_held_out_photos: Photos that it was measured on.
-        n_held_out_labels: Their labels with two photos or more.
-        n_single: Labels with one photo, which stood for things that are not there.
-        n_unlabelled: Photos without a label, left out.
-        n_repeated: Files that are there twice, left out.
-        n_unusable: Files that are no picture, left out.
-        fpir: Rate of wrong matches that both are compared at.
+        n_held_out_photos: Photos that were searched for.
+        n_held_out_labels: Their labels, with two photos or more.
+        fpir: Rate of wrong matches that both bundles are compared at.
         found_before: Share of the photos of things that are there which the bundle before finds.
         found_after: The same with the new bundle.
         gain: The difference, paired over labels.
@@ -54,26 +45,12 @@ class FitReport(_Frozen):
         hit_rate_after: The same with the new bundle.
         map_at_r_before: MAP@R before.
         map_at_r_after: MAP@R with the new bundle.
-        share: How far from the first weights to the trained ones the kept weights lie.
-        views: Views of each photo.
-        steps: Steps of training.
-        precision: Form of the network.
         refine: What its refiner refines by default; None without a refiner.
         rerank: Whether to re-rank by default; None without a refiner.
-        seconds: Seconds by stage, of the last start of the run.
     """
 
-    bundle: str
-    name: str
-    fingerprint: str
-    n_photos: int
-    n_labels: int
     n_held_out_photos: int
     n_held_out_labels: int
-    n_single: int
-    n_unlabelled: int
-    n_repeated: int
-    n_unusable: int
     fpir: float
     found_before: Interval
     found_after: Interval
@@ -82,12 +59,43 @@ class FitReport(_Frozen):
     hit_rate_after: float
     map_at_r_before: float
     map_at_r_after: float
+    refine: Sides | None
+    rerank: RerankVerdict | None
+
+
+class FitReport(HeldOutFigures):
+    """What a fitting did, and what a trial without some of the labels said that it changes.
+
+    Attributes:
+        bundle: Folder of the new bundle.
+        name: Its name.
+        fingerprint: Its fingerprint.
+        n_photos: Photos that it learned from, those held out in the trial among them.
+        n_labels: Their labels.
+        n_single: Labels with one photo, which stood for things that are not there.
+        n_unlabelled: Photos without a label, left out.
+        n_repeated: Files that are there twice, left out.
+        n_unusable: Files that are no picture, left out.
+        share: How far from the first weights to the trained ones the kept weights lie.
+        views: Views of each photo.
+        steps: Steps of training.
+        precision: Form of the network.
+        seconds: Seconds by stage, of the last start of the run.
+    """
+
+    bundle: str
+    name: str
+    fingerprint: str
+    n_photos: int
+    n_labels: int
+    n_single: int
+    n_unlabelled: int
+    n_repeated: int
+    n_unusable: int
     share: float
     views: int
     steps: int
     precision: str | None
-    refine: Sides | None
-    rerank: RerankVerdict | None
     seconds: dict[str, float]
 
     @property
@@ -105,8 +113,8 @@ def report_lines(report: FitReport) -> list[str]:
         f"same rate of wrong matches ({100 * report.fpir:.2g} in 100).",
         f"The first answer was right for {100 * report.hit_rate_before:.0f} of 100 before, for "
         f"{100 * report.hit_rate_after:.0f} now.",
-        f"Measured on {report.n_held_out_labels:,} labels ({report.n_held_out_photos:,} photos) that "
-        "training never saw.",
+        f"Measured in a trial without {report.n_held_out_labels:,} of the labels, on their "
+        f"{report.n_held_out_photos:,} photos. The new bundle has learned from these labels too.",
         "The later photos of each label, by file name, were searched among its earlier ones, and the other "
         "way round. Where names do not follow time, photos of another day are found less often than this.",
     ]

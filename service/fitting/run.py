@@ -1,7 +1,8 @@
-"""Run of a fitting: look at the machine's speed, train, export, measure, and write the report (torch)."""
+"""Run of a fitting (torch): look at the machine's speed, try without some labels, learn from all, report."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -12,37 +13,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.card import write_card, write_notice
 from vicinal.models.configs.file import checked, read_toml
 from vicinal.models.datasets import list_images
 from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
-from vicinal.models.datasets.listing import ImageListing
-from vicinal.models.embedder import Embedder
 from vicinal.models.export.choice import give_form
 from vicinal.models.export.network import export_network
 from vicinal.models.export.sample import Sample
-from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.front_maps import discard_maps
 from vicinal.models.training.observer import StepProgress, TrainingObserver
 from vicinal.models.training.recipe import RUN_FILES, bundle_fields
-from vicinal.models.training.trainer import Trainer
+from vicinal.models.training.trainer import Trainer, TrainingResult
 from vicinal.models.weights import PACKAGED_WEIGHTS
-from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.training.config import ValidationConfig
-from vicinal.refine.training.cross_fitting import PresentLine
-from vicinal.refine.training.embedding_set import EmbeddingSet
-from vicinal.refine.training.gain import PairedDifference, measure_gain
-from vicinal.refine.training.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos, Split
 from vicinal.service.fitting.plan import FitPlan, FitSpeed, plan_fit
-from vicinal.service.fitting.report import FitReport, Interval
+from vicinal.service.fitting.report import FitReport
+from vicinal.service.fitting.trial import FitTrial, carry_refiner, search_held_out
 
 __all__ = ["FitProgress", "Fitting", "Start"]
 
@@ -53,6 +46,9 @@ FitProgress = Callable[[str, int, int, str], None]
 PHOTOS_FILE = "photos.csv"
 PLAN_FILE = "fit-plan.json"
 REPORT_FILE = "fit.json"
+# Network and measurements without the held-out labels; the folder goes when the bundle is there.
+TRIAL_FOLDER = "trial"
+TRIAL_FILE = "trial.json"
 RECIPE = Path(__file__).with_name("recipe.toml")
 
 # Photos, views and steps of the look at the machine's speed.
@@ -60,8 +56,6 @@ _TRIED_LABELS = 16
 _TRIED_VIEWS = 2
 _TRIED_STEPS = 3
 _VALIDATIONS = 6
-_FPIR = 0.05
-_DRAWS = 4
 
 
 @dataclass
@@ -70,12 +64,14 @@ class _Watcher(TrainingObserver):
 
     Attributes:
         report: Gets the progress.
+        stage: What the steps are reported as.
         notices: What the training said.
         views: Time of each call with its images done.
         steps: Time of each step.
     """
 
     report: FitProgress
+    stage: str
     notices: list[str] = field(default_factory=list)
     views: list[tuple[float, int]] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
@@ -90,8 +86,12 @@ class _Watcher(TrainingObserver):
     def on_step(self, progress: StepProgress) -> None:
         self.steps.append(time.monotonic())
         latest = progress.latest
-        note = "" if latest is None else f"first answer right: {100 * latest.hit_rate_1:.0f} of 100"
-        self.report("train", progress.step, progress.n_steps, note)
+        note = (
+            ""
+            if latest is None or math.isnan(latest.hit_rate_1)
+            else f"first answer right: {100 * latest.hit_rate_1:.0f} of 100"
+        )
+        self.report(self.stage, progress.step, progress.n_steps, note)
 
     def on_notice(self, text: str) -> None:
         self.notices.append(text)
@@ -135,7 +135,8 @@ class Fitting:
         minutes: Minutes that the run may take.
         seed: Seed of everything that is drawn.
         recipe: Training recipe to use in place of the built-in one; the photos go before its data sets.
-        report: Gets the progress in the stages `try`, `views`, `train`, `export` and `measure`.
+        report: Gets the progress in the stages `try`, `views`, `trial` and `measure`, then `views` again,
+            `train` and `export`.
 
     Raises:
         RequestError: There are too few labels.
@@ -160,7 +161,7 @@ class Fitting:
         self.seconds: dict[str, float] = {}
 
     def run(self, start: Start = "new") -> FitReport:
-        """Train, export, measure.
+        """Train without the held-out labels, measure on them, then train on all in the same way.
 
         Args:
             start: `new` refuses a folder that holds a run, `resume` goes on with it, `overwrite` deletes it.
@@ -175,32 +176,22 @@ class Fitting:
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
         plan = self._plan()
-        config = self._config(plan)
-        with self._timed("train"), _threads(plan.speed.threads):
-            watcher = _Watcher(self.report)
-            result = Trainer(config, folder=self.output, observer=watcher).run(resume=start == "resume")
-            torch.save(result.network.state_dict(), self.output / "weights.pt")
-        fields = self._fields(config, bundle_fields(config, result))
-        with self._timed("export"):
-            self.report("export", 0, 1, "")
-            held_out = list_images(config.validation_datasets[0])
-            bundle = export_network(result.network, self.output, fields)
-            bundle = give_form(bundle, "auto", Sample(held_out, is_labelled=True))
-            self.report("export", 1, 1, "")
-        with self._timed("measure"):
-            report = self._measure(bundle, held_out, config, result.share)
-        report = report.model_copy(update={"seconds": _rounded(self.seconds)})
-        write_notice(ModelBundle.open(self.output))
-        write_card(ModelBundle.open(self.output))
+        with _threads(plan.speed.threads):
+            trial = self._trial(plan, is_resumed=start == "resume")
+            bundle = self._learn_all(plan, trial, is_resumed=start == "resume")
+        report = self._report(bundle, plan, trial)
+        write_notice(bundle)
+        write_card(bundle)
         _write(self.output / REPORT_FILE, report.model_dump_json(indent=2))
         discard_maps(self.output)
         (self.output / CHECKPOINT_FILE).unlink(missing_ok=True)
+        shutil.rmtree(self.output / TRIAL_FOLDER)
         return report
 
     def _prepare(self, start: Start) -> None:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:
             raise RequestError("drawn products go by the name 'demo': choose another --output")
-        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE)
+        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
         found = [name for name in files if (self.output / name).exists()]
         if found and start == "new":
             raise RequestError(
@@ -258,10 +249,10 @@ class Fitting:
         few = Split(self.split.training & np.isin(self.photos.labels, names), self.split.held_out & False)
         few = self.photos.at_most(4, few, self.seed)
         self.report("try", 0, 1, "")
-        watcher, threads = _TryingThreads(lambda *_: None), torch.get_num_threads()
+        watcher, threads = _TryingThreads(lambda *_: None, "try"), torch.get_num_threads()
         with tempfile.TemporaryDirectory() as folder:
             self.photos.write_manifest(Path(folder) / PHOTOS_FILE, few)
-            config = self._config_of(Path(folder), views=_TRIED_VIEWS, steps=2 * _TRIED_STEPS, held_out=False)
+            config = self._config(Path(folder), "try", views=_TRIED_VIEWS, steps=2 * _TRIED_STEPS)
             try:
                 Trainer(config, observer=watcher).run()
             finally:
@@ -277,14 +268,62 @@ class Fitting:
             batch_size=config.sampler.batch_size,
         )
 
-    def _config(self, plan: FitPlan) -> TrainingConfig:
-        return self._config_of(self.output, views=plan.views, steps=plan.steps, held_out=True)
+    def _trial(self, plan: FitPlan, *, is_resumed: bool) -> FitTrial:
+        """What the held-out labels say; read where an earlier start of the run has it."""
+        folder = self.output / TRIAL_FOLDER
+        path = folder / TRIAL_FILE
+        if path.is_file():
+            return FitTrial.model_validate_json(path.read_bytes())
+        config = self._config(self.output, "trial", views=plan.views, steps=plan.steps)
+        result = self._train(config, folder, is_resumed=is_resumed, stage="trial")
+        with self._timed("measure"):
+            bundle = export_network(result.network, folder, bundle_fields(config, result))
+            figures, verdict = search_held_out(
+                self.before,
+                bundle,
+                list_images(config.validation_datasets[0]),
+                seed=self.seed,
+                on_embedded=lambda done, total: self.report("measure", done, total, ""),
+            )
+        trial = FitTrial(share=result.share, steps=result.best.step, verdict=verdict, figures=figures)
+        _write(path, trial.model_dump_json(indent=2))
+        discard_maps(folder)
+        return trial
 
-    def _config_of(self, folder: Path, *, views: int, steps: int, held_out: bool) -> TrainingConfig:
-        """The recipe with the photos that a manifest in a folder lists."""
+    def _learn_all(self, plan: FitPlan, trial: FitTrial, *, is_resumed: bool) -> ModelBundle:
+        """The bundle of a network that learned from all labels as the trial says."""
+        config = self._config(self.output, "all", views=plan.views, steps=trial.steps)
+        # All the way is no point between the ends.
+        config = config.model_copy(update={"interpolate": trial.share if trial.share < 1.0 else False})
+        result = self._train(config, self.output, is_resumed=is_resumed, stage="train")
+        torch.save(result.network.state_dict(), self.output / "weights.pt")
+        with self._timed("export"):
+            self.report("export", 0, 1, "")
+            bundle = export_network(
+                result.network, self.output, self._fields(config, bundle_fields(config, result))
+            )
+            bundle = give_form(bundle, "auto", Sample(list_images(config.datasets[0]), is_labelled=True))
+            bundle = carry_refiner(self.before, bundle, trial.verdict)
+            self.report("export", 1, 1, "")
+        return bundle
+
+    def _train(
+        self, config: TrainingConfig, folder: Path, *, is_resumed: bool, stage: Literal["trial", "train"]
+    ) -> TrainingResult:
+        # A run may have been killed before this training began.
+        goes_on = is_resumed and (folder / CHECKPOINT_FILE).is_file()
+        with self._timed(stage):
+            folder.mkdir(exist_ok=True)
+            watcher = _Watcher(self.report, stage)
+            return Trainer(config, folder=folder, observer=watcher).run(resume=goes_on)
+
+    def _config(
+        self, folder: Path, part: Literal["try", "trial", "all"], *, views: int, steps: int
+    ) -> TrainingConfig:
+        """The recipe with the photos that a manifest in a folder lists; a try takes nothing else."""
         photos: dict[str, Any] = {"kind": "manifest", "root": folder.absolute(), "file": PHOTOS_FILE}
         recipe, section = self.recipe, self.before.manifest.refiner
-        others = self._others if held_out else []
+        others = [] if part == "try" else self._others
         backbone = dict(recipe["backbone"])
         if section is not None and section.architecture.form == "gated" and "dim" in backbone:
             # Its refiner can only go along to embeddings of this length.
@@ -293,14 +332,15 @@ class Fitting:
             "name": _name(self.output),
             "backbone": backbone,
             "seed": self.seed,
-            "datasets": [{**photos, "split": "train"}, *others],
-            "validation_datasets": [{**photos, "split": "held-out"}] if held_out else [],
-            "sampler": self._sampler(folder.absolute().name, is_shared=bool(others)),
+            "datasets": [photos if part == "all" else {**photos, "split": "train"}, *others],
+            "sampler": self._sampler(folder.absolute().name, part, is_shared=bool(others)),
             "optimizer": {**recipe.get("optimizer", {}), "steps": steps},
             "augmentation": {**recipe.get("augmentation", {}), "views": views},
             "validate_every": max(1, steps // _VALIDATIONS),
         }
-        if not held_out:
+        if part == "trial":
+            changes |= {"validation_datasets": [{**photos, "split": "held-out"}]}
+        else:
             changes |= {"validation_share": 0.0, "patience": None, "interpolate": False}
         return checked(TrainingConfig, {**recipe, **changes}, "the recipe of the fitting")
 
@@ -310,10 +350,10 @@ class Fitting:
         others: list[dict[str, Any]] = self.recipe.get("datasets", [])
         return others
 
-    def _sampler(self, name: str, *, is_shared: bool) -> dict[str, Any]:
+    def _sampler(self, name: str, part: str, *, is_shared: bool) -> dict[str, Any]:
         """Batches of the photos' labels; half of a shared one is of the recipe's data sets."""
         sampler = {"per_class": 4, "batch_size": 64, **self.recipe.get("sampler", {})}
-        n_labels = len(np.unique(self.photos.labels[self.split.training]))
+        n_labels = len(np.unique(self.photos.labels[self._used if part == "all" else self.split.training]))
         n_classes = sampler["batch_size"] // sampler["per_class"]
         if not is_shared:
             return {**sampler, "batch_size": min(n_labels, n_classes) * sampler["per_class"]}
@@ -332,73 +372,33 @@ class Fitting:
         licence = fields["licence"] if fields["licence"] != "unknown" else packaged.licence
         return {**fields, "licence": licence, "source": packaged.source}
 
-    def _measure(
-        self, bundle: ModelBundle, listing: ImageListing, config: TrainingConfig, share: float
-    ) -> FitReport:
-        """Search the held-out labels with both bundles."""
-        bundle = self._with_refiner_of(self.before, bundle)
-        before, after = (
-            self._validation(one, listing, done) for done, one in enumerate((self.before, bundle))
-        )
-        bundle = _decided(bundle, after)
-        found_before = _present_line(self.before).outcomes(before)
-        found_after = _present_line(bundle).outcomes(after)
-        gain = measure_gain(found_before, found_after, _FPIR, seed=self.seed)
-        section = bundle.manifest.refiner
+    @property
+    def _used(self) -> npt.NDArray[np.bool_]:
+        """(n,) photos that the bundle learns from: all but those alone with their label."""
+        names, sizes = np.unique(self.photos.labels, return_counts=True)
+        is_single = np.isin(self.photos.labels, names[sizes == 1])
+        used: npt.NDArray[np.bool_] = (self.split.training | self.split.held_out) & ~is_single
+        return used
+
+    def _report(self, bundle: ModelBundle, plan: FitPlan, trial: FitTrial) -> FitReport:
         labels = self.photos.labels
-        _, sizes = np.unique(labels[self.split.held_out], return_counts=True)
         return FitReport(
+            **trial.figures.model_dump(),
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,
-            n_photos=int(self.split.training.sum()),
-            n_labels=len(np.unique(labels[self.split.training])),
-            n_held_out_photos=int(sizes[sizes > 1].sum()),
-            n_held_out_labels=int((sizes > 1).sum()),
-            n_single=int((sizes == 1).sum()),
+            n_photos=int(self._used.sum()),
+            n_labels=len(np.unique(labels[self._used])),
+            n_single=int((self.split.held_out & ~self._used).sum()),
             n_unlabelled=self.photos.n_unlabelled,
             n_repeated=self.photos.n_repeated,
             n_unusable=len(self.photos.unusable),
-            fpir=_FPIR,
-            found_before=_found_interval(found_before, self.seed),
-            found_after=_found_interval(found_after, self.seed),
-            gain=_fewer_misses(gain.fnir),
-            hit_rate_before=gain.hit_rate_1.before,
-            hit_rate_after=gain.hit_rate_1.after,
-            map_at_r_before=gain.map_at_r.before,
-            map_at_r_after=gain.map_at_r.after,
-            share=share,
-            views=config.augmentation.views,
-            steps=config.optimizer.steps,
+            share=trial.share,
+            views=plan.views,
+            steps=trial.steps,
             precision=bundle.manifest.precision,
-            refine=None if section is None else section.sides,
-            rerank=None if section is None else section.rerank,
-            seconds=_rounded(self.seconds),
+            seconds={name: round(value, 1) for name, value in self.seconds.items()},
         )
-
-    def _validation(self, bundle: ModelBundle, listing: ImageListing, done: int) -> Validation:
-        """Searches among the held-out photos, the same for every bundle."""
-
-        def report(_stage: str, count: int, total: int) -> None:
-            self.report("measure", done * total + count, 2 * total, "")
-
-        embeddings = Sample(listing).embed(Embedder(bundle, device="cpu"), report)
-        items = EmbeddingSet.of(embeddings, listing.labels)
-        section = bundle.manifest.refiner
-        k = 8 if section is None else section.architecture.n_neighbors
-        config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
-        return Validation(items, k, config, seed=self.seed)
-
-    def _with_refiner_of(self, before: ModelBundle, bundle: ModelBundle) -> ModelBundle:
-        """The new bundle with the refiner of the one before, where that knows nothing of its embeddings."""
-        section = before.manifest.refiner
-        if section is None or section.architecture.form != "gated" or before.dim != bundle.dim:
-            return bundle
-        for name in (REFINER_FILE, REFINER_WEIGHTS_FILE):
-            shutil.copyfile(before.path / name, bundle.path / name)
-        training = {**section.training, "carried_over_from": before.name}
-        fields = {"architecture": section.architecture.model_dump(), "sides": "off", "rerank": "off"}
-        return bundle.with_refiner({**fields, "training": training})
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -416,51 +416,6 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _present_line(bundle: ModelBundle) -> PresentLine:
-    """What a search with the bundle does where nobody asks for anything else."""
-    section = bundle.manifest.refiner
-    if section is None:
-        return PresentLine(Line("off", "contextual"))
-    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
-
-
-def _decided(bundle: ModelBundle, validation: Validation) -> ModelBundle:
-    """The bundle with the verdict of the held-out labels on its refiner."""
-    section = bundle.manifest.refiner
-    if section is None:
-        return bundle
-    refiner = ContextRefiner(bundle)
-    figures = {
-        sides: PresentLine(Line(sides), refiner).outcomes(validation).figures(_FPIR) for sides in SIDES
-    }
-    reranked = PresentLine(Line(choose_sides(figures), "contextual"), refiner).outcomes(validation)
-    verdict = verdict_of(figures, reranked, _FPIR)
-    fields = section.model_dump(exclude={"files", "backbone_fingerprint"})
-    verdict_fields = {"sides": verdict.sides, "rerank": verdict.rerank, "validation": verdict.figures}
-    return bundle.with_refiner({**fields, **verdict_fields})
-
-
-def _fewer_misses(fnir: PairedDifference) -> Interval:
-    # Fewer misses are more finds, so that the ends change places.
-    return Interval(value=fnir.before - fnir.after, low=-fnir.high, high=-fnir.low)
-
-
-def _found_interval(found: Outcomes, seed: int) -> Interval:
-    """Share found at the rate of wrong matches, with its interval over labels."""
-    classes = np.concatenate([found.mate_classes, found.other_classes])
-    codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
-    known, absent = np.split(codes, [len(found.mate_classes)])
-    figures = [Searches(found.mates, known, found.others, absent).error_when_held("fpir", _FPIR)]
-    draws = LabelDraws(known, absent, seed)
-    value = 1.0 - float(draws.measured(figures)[0])
-    low, high = np.quantile(1.0 - draws.drawn(figures)[0], [0.025, 0.975]).tolist()
-    return Interval(value=value, low=low, high=high)
-
-
-def _rounded(seconds: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 1) for name, value in seconds.items()}
 
 
 def _name(output: Path) -> str:

@@ -23,7 +23,8 @@ _STAGES = {
     "look": "Looking at the photos",
     "try": "Trying out this machine",
     "views": "Making views of the photos",
-    "train": "Training",
+    "trial": "Trying without some labels",
+    "train": "Learning from all labels",
     "export": "Writing the bundle",
     "measure": "Measuring",
 }

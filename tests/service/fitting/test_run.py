@@ -107,10 +107,10 @@ def without_picture() -> object:
 def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bundle: ModelBundle) -> None:
     report = fitting(photos, tmp_path / "mine", tiny_bundle).run()
     assert ModelBundle.open(tmp_path / "mine").fingerprint == report.fingerprint
-    assert (report.n_labels, report.n_held_out_labels, report.n_held_out_photos) == (12, 3, 24)
+    assert (report.n_labels, report.n_held_out_labels, report.n_held_out_photos) == (15, 3, 24)
     assert report.found_after.low <= report.found_after.value <= report.found_after.high
     left = {path.name for path in (tmp_path / "mine").iterdir()}
-    assert not left & {"front-maps.npy", "checkpoint.pt"}
+    assert not left & {"front-maps.npy", "checkpoint.pt", "trial"}
 
 
 @pytest.mark.usefixtures("_quick")
@@ -151,7 +151,9 @@ def test_a_gated_refiner_goes_along_with_a_verdict_of_its_own(photos: Path, tmp_
 
 
 @pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize(("stage", "number"), [("views", 70), ("train", 12), ("export", 0), ("measure", 24)])
+@pytest.mark.parametrize(
+    ("stage", "number"), [("views", 70), ("trial", 12), ("measure", 24), ("train", 3), ("export", 0)]
+)
 def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, stage: str, number: int
 ) -> None:

@@ -1,0 +1,170 @@
+"""Trial of a fitting: what the labels that were held out say of a network that never saw them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.datasets.listing import ImageListing
+from vicinal.models.embedder import Embedder
+from vicinal.models.export.sample import Sample
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE
+from vicinal.refine.context_refiner import ContextRefiner
+from vicinal.refine.training.config import ValidationConfig
+from vicinal.refine.training.cross_fitting import PresentLine
+from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.refine.training.gain import PairedDifference, measure_gain
+from vicinal.refine.training.validation import SIDES, Line, Outcomes, Validation, choose_sides, verdict_of
+from vicinal.service.fitting.report import HeldOutFigures, Interval
+
+__all__ = ["FitTrial", "carry_refiner", "search_held_out"]
+
+_FPIR = 0.05
+_DRAWS = 4
+
+
+class FitTrial(BaseModel):
+    """What was found by holding labels out, and is kept when all labels are learned from.
+
+    Attributes:
+        share: How far from the first weights to the trained ones the kept weights lie.
+        steps: Steps after which the held-out labels were searched best.
+        verdict: Manifest fields of the refiner that was carried over; empty without one.
+        figures: What the held-out labels said.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: float
+    steps: int
+    verdict: dict[str, Any]
+    figures: HeldOutFigures
+
+
+def carry_refiner(before: ModelBundle, bundle: ModelBundle, verdict: dict[str, Any]) -> ModelBundle:
+    """The new bundle with the refiner of the one before, where that knows nothing of its embeddings.
+
+    Args:
+        before: The bundle that has the refiner.
+        bundle: The new one.
+        verdict: Manifest fields that say what it refines.
+    """
+    section = before.manifest.refiner
+    if section is None or section.architecture.form != "gated" or before.dim != bundle.dim:
+        return bundle
+    for name in (REFINER_FILE, REFINER_WEIGHTS_FILE):
+        shutil.copyfile(before.path / name, bundle.path / name)
+    training = {**section.training, "carried_over_from": before.name}
+    architecture = section.architecture.model_dump()
+    return bundle.with_refiner({"architecture": architecture, "training": training, **verdict})
+
+
+def search_held_out(
+    before: ModelBundle,
+    bundle: ModelBundle,
+    listing: ImageListing,
+    *,
+    seed: int,
+    on_embedded: Callable[[int, int], None],
+) -> tuple[HeldOutFigures, dict[str, Any]]:
+    """Search the held-out labels with two bundles.
+
+    Args:
+        before: The bundle that is used so far.
+        bundle: The new one, of a network that saw none of these labels. It gets the refiner of the other.
+        listing: The held-out photos, in the order in which they were taken.
+        seed: Seed of the searches and of the intervals.
+        on_embedded: Called with the photos embedded, of all.
+
+    Returns:
+        The figures, and the verdict on the refiner: its manifest fields.
+    """
+    bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
+    n = len(listing)
+
+    def validation(one: ModelBundle, done_before: int) -> Validation:
+        return _validation(one, listing, seed, lambda done: on_embedded(done_before + done, 2 * n))
+
+    validations = validation(before, 0), validation(bundle, n)
+    bundle, verdict = _decided(bundle, validations[1])
+    found_before, found_after = (
+        _present_line(one).outcomes(searches)
+        for one, searches in zip((before, bundle), validations, strict=True)
+    )
+    gain = measure_gain(found_before, found_after, _FPIR, seed=seed)
+    section = bundle.manifest.refiner
+    _, sizes = np.unique(listing.labels, return_counts=True)
+    figures = HeldOutFigures(
+        n_held_out_photos=int(sizes[sizes > 1].sum()),
+        n_held_out_labels=int((sizes > 1).sum()),
+        fpir=_FPIR,
+        found_before=_found_interval(found_before, seed),
+        found_after=_found_interval(found_after, seed),
+        gain=_fewer_misses(gain.fnir),
+        hit_rate_before=gain.hit_rate_1.before,
+        hit_rate_after=gain.hit_rate_1.after,
+        map_at_r_before=gain.map_at_r.before,
+        map_at_r_after=gain.map_at_r.after,
+        refine=None if section is None else section.sides,
+        rerank=None if section is None else section.rerank,
+    )
+    return figures, verdict
+
+
+def _validation(
+    bundle: ModelBundle, listing: ImageListing, seed: int, on_embedded: Callable[[int], None]
+) -> Validation:
+    """Searches among the held-out photos, the same for every bundle."""
+    embedder = Embedder(bundle, device="cpu")
+    embeddings = Sample(listing).embed(embedder, lambda _stage, done, _total: on_embedded(done))
+    section = bundle.manifest.refiner
+    k = 8 if section is None else section.architecture.n_neighbors
+    config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
+    return Validation(EmbeddingSet.of(embeddings, listing.labels), k, config, seed=seed)
+
+
+def _present_line(bundle: ModelBundle) -> PresentLine:
+    """What a search with the bundle does where nobody asks for anything else."""
+    section = bundle.manifest.refiner
+    if section is None:
+        return PresentLine(Line("off", "contextual"))
+    return PresentLine(Line(section.sides, section.rerank), ContextRefiner(bundle))
+
+
+def _decided(bundle: ModelBundle, validation: Validation) -> tuple[ModelBundle, dict[str, Any]]:
+    """The bundle with the verdict of the held-out labels on its refiner, and the verdict."""
+    section = bundle.manifest.refiner
+    if section is None:
+        return bundle, {}
+    refiner = ContextRefiner(bundle)
+    figures = {
+        sides: PresentLine(Line(sides), refiner).outcomes(validation).figures(_FPIR) for sides in SIDES
+    }
+    reranked = PresentLine(Line(choose_sides(figures), "contextual"), refiner).outcomes(validation)
+    made = verdict_of(figures, reranked, _FPIR)
+    verdict = {"sides": made.sides, "rerank": made.rerank, "validation": made.figures}
+    fields = section.model_dump(exclude={"files", "backbone_fingerprint"})
+    return bundle.with_refiner({**fields, **verdict}), verdict
+
+
+def _fewer_misses(fnir: PairedDifference) -> Interval:
+    # Fewer misses are more finds, so that the ends change places.
+    return Interval(value=fnir.before - fnir.after, low=-fnir.high, high=-fnir.low)
+
+
+def _found_interval(found: Outcomes, seed: int) -> Interval:
+    """Share found at the rate of wrong matches, with its interval over labels."""
+    classes = np.concatenate([found.mate_classes, found.other_classes])
+    codes = np.unique(classes, return_inverse=True)[1].astype(np.int64)
+    known, absent = np.split(codes, [len(found.mate_classes)])
+    figures = [Searches(found.mates, known, found.others, absent).error_when_held("fpir", _FPIR)]
+    draws = LabelDraws(known, absent, seed)
+    value = 1.0 - float(draws.measured(figures)[0])
+    low, high = np.quantile(1.0 - draws.drawn(figures)[0], [0.025, 0.975]).tolist()
+    return Interval(value=value, low=low, high=high)
