@@ -10,7 +10,7 @@ import typer
 from vicinal.models.card import write_card, write_notice
 from vicinal.models.errors import ConfigError
 from vicinal.service.cli.bundles.report import name_of, report_bundle
-from vicinal.service.cli.bundles.train_extra import require_train_extra
+from vicinal.service.cli.bundles.training import require_train_extra
 from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.options import JsonOption
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.cli.bundles.train_extra import require_train_extra
+from vicinal.service.cli.bundles.training import (
+    OverwriteOption,
+    ResumeOption,
+    require_train_extra,
+    run_start,
+)
 from vicinal.service.cli.console import errors, print_json, progress_bar, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
 from vicinal.service.errors import RequestError
@@ -42,8 +47,8 @@ def fit(
         str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 15.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")] = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
     recipe: Annotated[
         Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
@@ -57,13 +62,11 @@ def fit(
         raise RequestError("say what to learn from: a folder of PHOTOS, or --gallery NAME")
     if output is None:
         raise RequestError("say where the new bundle goes: --output bundles/mine")
-    if resume and overwrite:
-        raise RequestError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    start = run_start(resume=resume, overwrite=overwrite)
     require_train_extra("adapting the model")
     from vicinal.service.fitting.run import Fitting
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"
     before = ModelBundle.open(settings.bundle)
     with progress_bar() as update:
 

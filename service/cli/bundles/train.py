@@ -11,13 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from vicinal.models.errors import ConfigError, TrainingStoppedError
+from vicinal.models.errors import TrainingStoppedError
 from vicinal.models.training.observer import StepProgress, TrainingObserver
-from vicinal.service.cli.bundles.train_extra import require_train_extra
+from vicinal.service.cli.bundles.training import (
+    DataRootOption,
+    OverwriteOption,
+    ResumeOption,
+    SetOption,
+    require_train_extra,
+    run_start,
+)
 from vicinal.service.cli.console import Update, console, errors, progress_bar
 
 __all__ = ["train"]
@@ -29,27 +36,18 @@ _SECONDS_BETWEEN_NOTES = 0.25
 def train(
     recipe: Annotated[Path, typer.Argument(help="Training configuration, a TOML file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the bundle to write.")],
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, such as loss.name=contextual."
-        ),
-    ] = None,
+    data_root: DataRootOption = None,
+    settings: SetOption = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or cuda:<number>.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")] = False,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
-    if resume and overwrite:
-        raise ConfigError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    start = run_start(resume=resume, overwrite=overwrite)
     require_train_extra("training")
     from vicinal.models.training.recipe import Recipe, run_recipe
 
     loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
-    start: Literal["new", "resume", "overwrite"] = "resume" if resume else "overwrite" if overwrite else "new"
     try:
         with (
             _quiet_forks(),

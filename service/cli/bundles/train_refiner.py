@@ -14,7 +14,7 @@ from rich.table import Table
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle, default_bundle_path, read_fingerprint
 from vicinal.models.refiner_manifest import RefinerManifest
-from vicinal.service.cli.bundles.train_extra import require_train_extra
+from vicinal.service.cli.bundles.training import DataRootOption, SetOption, require_train_extra
 from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -84,15 +84,8 @@ def train_refiner(
     max_items: Annotated[
         int, typer.Option(min=1, help="Learn from a draw of the labels with at most so many items.")
     ] = 20_000,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a key of the recipe, such as refiner.n_steps=4."
-        ),
-    ] = None,
+    data_root: DataRootOption = None,
+    settings: SetOption = None,
     data_dir: DataDirOption = None,
     json_output: JsonOption = False,
 ) -> None:

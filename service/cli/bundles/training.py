@@ -1,0 +1,63 @@
+"""What the commands that train share: their options, and the packages of the `train` extra."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vicinal.models.errors import MissingPackageError
+from vicinal.service.errors import RequestError
+
+__all__ = [
+    "DataRootOption",
+    "OverwriteOption",
+    "ResumeOption",
+    "SetOption",
+    "require_train_extra",
+    "run_start",
+]
+
+DataRootOption = Annotated[
+    Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key of the recipe anew, such as optimizer.steps=400."
+    ),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")]
+
+# The log of a run needs the last two.
+_PACKAGES = ("torch", "timm", "matplotlib", "tensorboard")
+
+
+def require_train_extra(purpose: str) -> None:
+    """Refuse a command that needs torch where it is not installed.
+
+    Args:
+        purpose: What it is needed for, for people.
+
+    Raises:
+        MissingPackageError: One of its packages is not installed.
+    """
+    for package in _PACKAGES:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise MissingPackageError(package, "train", purpose) from error
+
+
+def run_start(*, resume: bool, overwrite: bool) -> Literal["new", "resume", "overwrite"]:
+    """What a run does with a folder that holds an earlier one.
+
+    Raises:
+        RequestError: Both were asked for.
+    """
+    if resume and overwrite:
+        raise RequestError("--resume keeps the run in --output and --overwrite deletes it: give one of them")
+    return "resume" if resume else "overwrite" if overwrite else "new"
