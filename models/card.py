@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vicinal.models.bundle import NOTICE_FILE, BundleManifest, ModelBundle
+from vicinal.models.refiner_manifest import RefinerManifest
 
 __all__ = ["CARD_FILE", "write_card", "write_notice"]
 
@@ -20,6 +21,7 @@ _FORM_COLUMNS = (
     ("hit_rate_1", "R@1", 3),
     ("map_at_r", "MAP@R", 3),
 )
+_REFINED = {"off": "nothing", "gallery": "the gallery", "query": "the query", "both": "gallery and query"}
 
 
 def write_notice(bundle: ModelBundle, notice: Path | None = None) -> None:
@@ -50,6 +52,7 @@ def write_card(bundle: ModelBundle) -> None:
         _origin(manifest, has_notice=(bundle.path / NOTICE_FILE).is_file()),
         _tests(manifest),
         _forms(manifest),
+        *_refiner(manifest.refiner),
         _files(bundle),
     ]
     text = "\n\n".join("\n".join(part) for part in parts if part)
@@ -123,6 +126,68 @@ def _forms(manifest: BundleManifest) -> list[str]:
         "Images a second are at batches of 16. Agreement is the mean cosine of an image's embedding to that "
         "of float32. Another form is another model: its embeddings are not compared with these.",
     ]
+
+
+def _refiner(section: RefinerManifest | None) -> list[list[str]]:
+    """What it is and does by default, what decided that, and the figures behind it."""
+    if section is None:
+        return []
+    built, training = section.architecture, section.training
+    steps = "1 step" if built.n_steps == 1 else f"{built.n_steps} steps"
+    parts = [
+        part
+        for part, there in (("softmax query expansion", built.expansion), ("a level", built.level))
+        if there
+    ]
+    joined = f", with {' and '.join(parts)}" if parts else ""
+    reranked = "are not re-ranked" if section.rerank == "off" else "are re-ranked"
+    lines = [
+        f"Refiner: `{built.form}`, {steps} over {built.n_neighbors} neighbors{joined}. "
+        f"By default {_REFINED[section.sides]} is refined, and results {reranked}."
+    ]
+    if "items" in training:
+        origin = training.get("carried_over_from")
+        lines.append(
+            f"It {f'is that of {origin},' if origin else 'was'} trained on {training['items']:,} embeddings "
+            f"of {training['classes']:,} classes{_of(training['datasets'])}."
+        )
+    return [lines, _judged(section)]
+
+
+def _of(names: Sequence[str]) -> str:
+    return f": {', '.join(names)}" if names else ""
+
+
+def _judged(section: RefinerManifest) -> list[str]:
+    """On which classes the default was chosen, and one row for each thing that can be refined."""
+    figures = section.validation
+    if "queries" not in figures:
+        return []
+    validation = section.training.get("recipe", {}).get("validation", {})
+    at = f" at FPIR {100 * validation['fpir']:g} %" if "fpir" in validation else ""
+    rows = [
+        f"| {f'**{name}**' if sides == section.sides else name} | {_shown(figures[sides], 'fnir')} | "
+        f"{_shown(figures[sides], 'map_at_r')} | {_shown(figures[sides], 'hit_rate_1')} |"
+        for sides, name in _REFINED.items()
+        if sides in figures
+    ]
+    queries = figures["queries"]
+    return [
+        f"The default was decided {_judges(section.training)}, with {queries['n_known']:,.0f} queries "
+        f"with a mate and {queries['n_absent']:,.0f} without:",
+        "",
+        f"| refined | FNIR{at} | MAP@R | R@1 |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+
+
+def _judges(training: Mapping[str, Any]) -> str:
+    if "carried_over_from" in training:
+        return "on labels that the fitting held out"
+    if training.get("validation_datasets"):
+        return f"on other classes, of {', '.join(training['validation_datasets'])}"
+    return f"on {training.get('judged_on', 'held-out classes')}"
 
 
 def _files(bundle: ModelBundle) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("timm")
 
 from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.card import write_card
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
@@ -42,6 +44,13 @@ def test_the_card_names_every_measured_test(bundle: ModelBundle) -> None:
     card = (bundle.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert bundle.fingerprint in card
     assert all(f"| {name} |" in card for name in bundle.manifest.metrics)
+
+
+def test_the_card_is_what_the_manifest_says(bundle: ModelBundle, tmp_path: Path) -> None:
+    copied = ModelBundle.open(shutil.copytree(bundle.path, tmp_path / "copy"))
+    write_card(copied)
+    cards = [(one.path / "MODEL_CARD.md").read_text(encoding="utf-8") for one in (bundle, copied)]
+    assert cards[0] == cards[1]
 
 
 def test_the_recipe_in_the_bundle_is_the_one_in_the_repository(bundle: ModelBundle) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vicinal.models.bundle import ModelBundle, read_fingerprint
+from vicinal.models.card import write_card
 from vicinal.models.datasets import list_images
 from vicinal.models.datasets.layouts import DatasetConfig
 from vicinal.models.embedder import Embedder
@@ -109,18 +110,21 @@ def train_refiner(
         _check_apart(items, held_out)
     trainer = trainer or RefinerTrainer(recipe)
     if held_out is None and recipe.validation.folds:
+        judged_on = "its own classes, each held out once"
         result = cross_fit(trainer, items, _present_line(bundle))
     else:
+        judged_on = "a part of its classes, held out" if held_out is None else "other classes"
         result = trainer.run(items, held_out)
     gains = {f"gain_over_{name}": gain.flat() for name, gain in result.gains.items()}
     fields = {
         "sides": result.verdict.sides,
         "rerank": result.verdict.rerank,
         "validation": _rounded({**result.verdict.figures, **gains}),
-        "training": _training_fields(recipe, result),
+        "training": {**_training_fields(recipe, result), "judged_on": judged_on},
     }
     target = bundle if output is None else _copied(bundle, output)
     finished = export_refiner(result.network, target, fields)
+    write_card(finished)
     return TrainedRefiner(finished, result, tuple(_notes(bundle, items, held_out)))
 
 

@@ -71,6 +71,89 @@ def test_the_card_of_an_imported_bundle_names_its_file(bundle_with: Callable[...
     assert "None" not in card
 
 
+REFINER_TRAINING = {
+    "datasets": ["shop", "letters"],
+    "validation_datasets": ["dogs"],
+    "items": 5590,
+    "classes": 194,
+    "recipe": {"validation": {"fpir": 0.05}},
+}
+VALIDATION = {
+    "off": {"fnir": 0.25, "map_at_r": 0.85, "hit_rate_1": 0.96},
+    "gallery": {"fnir": 0.23, "map_at_r": 0.88, "hit_rate_1": 0.97},
+    "rerank": {"fnir": 0.24},
+    "queries": {"n_known": 1248.0, "n_absent": 2730.0},
+}
+
+
+@pytest.fixture
+def card_of_refiner(
+    with_refiner: Callable[..., ModelBundle],
+) -> Callable[..., str]:
+    def make(form: str = "gated", **fields: Any) -> str:
+        bundle = with_refiner(form=form, level=form == "gated", sides="gallery")
+        section = bundle.manifest.refiner
+        assert section is not None
+        kept = section.model_dump(exclude={"files", "backbone_fingerprint"})
+        return _card(bundle.with_refiner({**kept, **fields}))
+
+    return make
+
+
+def test_the_card_says_what_the_refiner_is_and_what_it_refines(card_of_refiner: Callable[..., str]) -> None:
+    card = card_of_refiner(training=REFINER_TRAINING, validation=VALIDATION)
+    assert "Refiner: `gated`, 3 steps over 4 neighbors, with softmax query expansion and a level." in card
+    assert "By default the gallery is refined, and results are not re-ranked." in card
+    assert "It was trained on 5,590 embeddings of 194 classes: shop, letters." in card
+
+
+def test_the_card_says_on_which_classes_the_refiner_was_judged(card_of_refiner: Callable[..., str]) -> None:
+    card = card_of_refiner(training=REFINER_TRAINING, validation=VALIDATION)
+    assert "on other classes, of dogs, with 1,248 queries with a mate and 2,730 without" in card
+    assert "| refined | FNIR at FPIR 5 % | MAP@R | R@1 |\n|---|---|---|---|\n" in card
+    assert "| nothing | 0.250 | 0.850 | 0.960 |\n| **the gallery** | 0.230 | 0.880 | 0.970 |\n" in card
+    assert "| rerank" not in card
+
+
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({**REFINER_TRAINING, "validation_datasets": []}, "on held-out classes, with"),
+        (
+            {
+                **REFINER_TRAINING,
+                "validation_datasets": [],
+                "judged_on": "its own classes, each held out once",
+            },
+            "on its own classes, each held out once, with",
+        ),
+        ({**REFINER_TRAINING, "carried_over_from": "photos"}, "on labels that the fitting held out, with"),
+    ],
+)
+def test_the_card_tells_folds_from_held_out_classes(
+    card_of_refiner: Callable[..., str], training: dict[str, Any], expected: str
+) -> None:
+    assert expected in card_of_refiner(training=training, validation=VALIDATION)
+
+
+def test_the_card_says_where_a_refiner_was_carried_over_from(card_of_refiner: Callable[..., str]) -> None:
+    card = card_of_refiner(training={**REFINER_TRAINING, "carried_over_from": "photos"})
+    assert "It is that of photos, trained on 5,590 embeddings" in card
+
+
+def test_the_card_of_a_refiner_of_unknown_origin_is_short(card_of_refiner: Callable[..., str]) -> None:
+    card = card_of_refiner(form="attention_mlp", rerank="contextual")
+    assert "Refiner: `attention_mlp`, 3 steps over 4 neighbors, with softmax query expansion." in card
+    assert "By default the gallery is refined, and results are re-ranked." in card
+    assert "rained" not in card
+
+
+def test_the_card_of_a_bundle_without_a_refiner_names_none(
+    bundle_with: Callable[..., ModelBundle],
+) -> None:
+    assert "efine" not in _card(bundle_with())
+
+
 def test_a_notice_names_source_and_licence(bundle_with: Callable[..., ModelBundle]) -> None:
     made = bundle_with(source="a network", licence="MIT")
     write_notice(made)

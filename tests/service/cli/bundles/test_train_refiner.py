@@ -75,6 +75,9 @@ def test_output_is_a_copy_and_the_bundle_stays_as_it_is(
     assert refined.fingerprint == section["fingerprint"]
     assert refined.training["recipe"]["optimizer"]["steps"] == 3
     assert set(refined.validation) == {"off", "gallery", "query", "both", "rerank", "queries"}
+    card = (tmp_path / "refined" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "Refiner: `gated`" in card
+    assert "on a part of its classes, held out" in card
 
 
 @pytest.mark.usefixtures("no_graph")
@@ -84,6 +87,7 @@ def test_validation_classes_can_be_given(run: Run, copied: Path, embeddings: Pat
     section = json.loads(run("train-refiner", "--bundle", copied, *options).stdout)
     assert section["training"]["classes"] == 40
     assert section["validation"]["queries"] == {"n_known": 60.0, "n_absent": 120.0}
+    assert "on other classes" in (copied / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_graph")
