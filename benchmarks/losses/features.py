@@ -26,7 +26,6 @@ BACKBONE = BackboneConfig(
 _SIDES = {"omniglot": 128}
 _SIDE = 224
 _VIEWS = {"omniglot": 1}
-_TRAINING_VIEWS = 3
 _LEAST_SHARE = 0.6
 _BATCH = 32
 
@@ -69,16 +68,17 @@ class FeatureParts:
     test: Features
 
 
-def load_features(root: Path, folder: Path) -> FeatureParts:
+def load_features(root: Path, folder: Path, *, training_views: int = 3) -> FeatureParts:
     """Features of a protocol folder, computed where they are missing.
 
     Args:
         root: Folder with `protocol.csv` and its archives.
         folder: Where features are kept.
+        training_views: Views of a training photo; of a character there is always one.
     """
     roles = ("gallery", "query", "absent")
     return FeatureParts(
-        _cached(root, "train", ("train",), folder),
+        _cached(root, "train", ("train",), folder, _VIEWS.get(root.name, training_views)),
         _cached(root, "calibration", roles, folder),
         _cached(root, "test", roles, folder),
     )
@@ -95,11 +95,10 @@ def view(image: Image.Image, number: int, rng: np.random.Generator) -> Image.Ima
     return ImageOps.mirror(crop) if rng.random() < 0.5 else crop
 
 
-def _cached(root: Path, split: str, roles: tuple[str, ...], folder: Path) -> Features:
+def _cached(root: Path, split: str, roles: tuple[str, ...], folder: Path, n_views: int = 1) -> Features:
     path = folder / f"{root.name}-{split}.npz"
     if not path.exists():
         listing = list_images(ProtocolConfig(kind="protocol", root=root, split=split, roles=roles))
-        n_views = _VIEWS.get(root.name, _TRAINING_VIEWS) if split == "train" else 1
         embedder = _embedder(folder, _SIDES.get(root.name, _SIDE))
         views = np.concatenate([embedder.embed(batch) for batch in _batches(listing, n_views)])
         partial = path.with_suffix(".partial.npz")

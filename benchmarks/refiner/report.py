@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from benchmarks.losses.images import IMAGE_SIZE, load_parts
 from benchmarks.losses.report import replace_tables
 from benchmarks.losses.runs import SEEDS, SETS
 from benchmarks.refiner.bases import BASES
-from benchmarks.refiner.methods import LADDER, SWEPT_NEIGHBORS, SWEPT_STEPS
+from benchmarks.refiner.methods import CONTROLS
+from benchmarks.refiner.recipes import LADDER, SWEPT_NEIGHBORS, SWEPT_STEPS
+from benchmarks.refiner.tasks import Task
 
-__all__ = ["differences", "report", "tables"]
+__all__ = ["cells", "differences", "intervals", "markdown_table", "outcome_of", "report", "tables"]
 
 Row = dict[str, Any]
+Outcome = dict[str, npt.NDArray[Any]]
 _FIRST = next(iter(BASES))
-_CONTROLS = ("mean of neighbors", "alpha-QE", "softmax-QE")
 _COLUMNS = {
     "R@1": ("hit_rate_1", 3),
     "MAP@R": ("map_at_r", 3),
@@ -59,27 +62,47 @@ def differences(images: str, work: Path, part: Any) -> dict[str, dict[str, Any]]
         calibrated threshold and FNIR at FPIR 5 %, and their 95 % intervals.
     """
     known, absent = (part.labels[part.roles == role] for role in ("query", "absent"))
-    ours = [_outcome(work, images, seed, "refiner--gated", "both") for seed in SEEDS]
+    ours = [_outcome(work, images, seed, ("refiner", "gated"), "both") for seed in SEEDS]
     found = {}
-    names = ["base", *(f"{control} by {by}" for control in _CONTROLS for by in ("FNIR", "MAP@R"))]
+    names = ["base", *(f"{control} by {by}" for control in CONTROLS for by in ("FNIR", "MAP@R"))]
     for name in names:
-        theirs = [_outcome(work, images, seed, "controls--controls", name) for seed in SEEDS]
+        theirs = [_outcome(work, images, seed, ("controls", "controls"), name) for seed in SEEDS]
         pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
         if pairs:
-            found[name] = {"seeds": len(pairs), **_intervals(pairs, known, absent)}
+            found[name] = {"seeds": len(pairs), **intervals(pairs, known, absent)}
     return found
 
 
-def _outcome(work: Path, images: str, seed: int, group: str, name: str) -> dict[str, npt.NDArray[Any]] | None:
-    key = f"{images}--{_FIRST}--seed{seed}--{group}--{name.replace(' ', '_')}"
-    path = work / "refiner" / "outcomes" / f"{key}.npz"
+def _outcome(work: Path, images: str, seed: int, task: tuple[str, str], name: str) -> Outcome | None:
+    group, of_group = task
+    record = {"images": images, "base": _FIRST, "seed": seed, "group": group, "name": of_group}
+    return outcome_of(work, record, name)
+
+
+def outcome_of(work: Path, record: Row, name: str) -> Outcome | None:
+    """What the queries of a row got; None where it was not kept.
+
+    Args:
+        work: Folder of the study.
+        record: Its image set, base, seed, group and name say which measurement.
+        name: Name of the row.
+    """
+    task = Task(*(record[one.name] for one in dataclasses.fields(Task)))
+    path = work / "refiner" / "outcomes" / f"{task.key}--{name.replace(' ', '_')}.npz"
     if not path.exists():
         return None
     with np.load(path) as stored:
         return {name: stored[name] for name in stored.files}
 
 
-def _intervals(pairs: Sequence[Any], known: Any, absent: Any) -> dict[str, Any]:
+def intervals(pairs: Sequence[Any], known: Any, absent: Any) -> dict[str, Any]:
+    """Mean differences of pairs of outcomes by figure, and 95 % intervals by bootstrap over test classes.
+
+    Args:
+        pairs: Outcomes of the one and of the other, a pair a seed.
+        known: (n,) classes of the queries with a mate.
+        absent: (m,) classes of those without.
+    """
     rng = np.random.default_rng(0)
     members, strangers = _members(known), _members(absent)
     values = [_compare(pairs, np.arange(len(known)), np.arange(len(absent)))]
@@ -154,7 +177,7 @@ def _main_table(records: Sequence[Row], images: str) -> str:
     ]
     lines += [
         (f"{control}, chosen by {by}", of("controls", "controls", f"{control} by {by}"))
-        for control in _CONTROLS
+        for control in CONTROLS
         for by in ("FNIR", "MAP@R")
     ]
     lines += [
@@ -170,7 +193,7 @@ def _main_table(records: Sequence[Row], images: str) -> str:
             for share in (0.3, 0.6)
         ),
     ]
-    return _table(["", *_COLUMNS], [[name, *_cells(rows)] for name, rows in lines if rows])
+    return markdown_table(["", *_COLUMNS], [[name, *cells(rows)] for name, rows in lines if rows])
 
 
 def _difference_table(compared: dict[str, Any]) -> str:
@@ -185,7 +208,7 @@ def _difference_table(compared: dict[str, Any]) -> str:
         for images, of_set in compared.items()
         for name, one in of_set.items()
     ]
-    return _table(["", "gated refiner, both sides, minus", *shown], lines)
+    return markdown_table(["", "gated refiner, both sides, minus", *shown], lines)
 
 
 def _difference(one: dict[str, Any]) -> str:
@@ -201,8 +224,8 @@ def _ladder_table(records: Sequence[Row]) -> str:
         named += [(name, _rows(records, images, "ladder", name, "both")) for name in LADDER]
         for task in ("gated, no level", "gated, untrained level", "gated, seen classes", "gated"):
             named.append((task, _rows(records, images, "refiner", task, "both")))
-        lines += [[images, name, *_cells([row["test"] for row in rows])] for name, rows in named if rows]
-    return _table(["", "both sides refined", *_COLUMNS], lines)
+        lines += [[images, name, *cells([row["test"] for row in rows])] for name, rows in named if rows]
+    return markdown_table(["", "both sides refined", *_COLUMNS], lines)
 
 
 def _base_table(records: Sequence[Row]) -> str:
@@ -222,11 +245,11 @@ def _base_table(records: Sequence[Row]) -> str:
                 ("gated refiner, both", _rows(records, images, "refiner", "gated", "both", base)),
             ]
             lines += [
-                [images, base, name, str(len(rows)), *_cells([row["test"] for row in rows])]
+                [images, base, name, str(len(rows)), *cells([row["test"] for row in rows])]
                 for name, rows in named
                 if rows
             ]
-    return _table(["", "base", "", "seeds", *_COLUMNS], lines)
+    return markdown_table(["", "base", "", "seeds", *_COLUMNS], lines)
 
 
 def _sweep_table(records: Sequence[Row]) -> str:
@@ -237,9 +260,9 @@ def _sweep_table(records: Sequence[Row]) -> str:
                 for value in values:
                     rows = _rows(records, images, group, f"{prefix}{value}", "both")
                     if rows:
-                        cells = _cells([row["test"] for row in rows])
-                        lines.append([images, label, f"{group} {value}", *cells])
-    return _table(["", "form", "", *_COLUMNS], lines)
+                        measured = cells([row["test"] for row in rows])
+                        lines.append([images, label, f"{group} {value}", *measured])
+    return markdown_table(["", "form", "", *_COLUMNS], lines)
 
 
 def _verdict_table(records: Sequence[Row]) -> str:
@@ -275,22 +298,29 @@ def _verdict_table(records: Sequence[Row]) -> str:
         "held out: off / gallery / query / both",
         "test: gallery / query / both",
     ]
-    return _table(head, lines)
+    return markdown_table(head, lines)
 
 
-def _cells(rows: Sequence[Row]) -> list[str]:
-    cells = []
-    for key, digits in _COLUMNS.values():
+def cells(rows: Sequence[Row], columns: Mapping[str, tuple[str, int]] = _COLUMNS) -> list[str]:
+    """Mean ± standard deviation over the rows, by column.
+
+    Args:
+        rows: Figures.
+        columns: Figure and digits of each column.
+    """
+    found = []
+    for key, digits in columns.values():
         values = [row[key] * (1000 if key == "opis" else 1) for row in rows if key in row]
         if not values:
-            cells.append("")
+            found.append("")
             continue
         spread = f" ± {np.std(values):.{digits}f}" if len(values) > 1 else ""
-        cells.append(f"{np.mean(values):.{digits}f}{spread}")
-    return cells
+        found.append(f"{np.mean(values):.{digits}f}{spread}")
+    return found
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table with these cells."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 

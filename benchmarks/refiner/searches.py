@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.datasets import LabelledImages
+from benchmarks.losses.measures import Labelled
 from vicinal.models.evaluation import auroc, fnir_at_fpir
 from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.nearest import nearest_items
@@ -20,6 +20,7 @@ __all__ = [
     "SIDES",
     "Method",
     "Outcome",
+    "Refined",
     "Search",
     "chosen_sides",
     "cross_opis",
@@ -43,6 +44,8 @@ ASKED_FPIR = 0.05
 _MOST_NEIGHBORS = 32
 _CHUNK = 64
 _CANDIDATES = 100
+# The neighbors of more would not fit into the processor's caches.
+_REFINED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Outcome:
     absent: Floats
 
 
-def search_of(embeddings: Embeddings, part: LabelledImages) -> Search:
+def search_of(embeddings: Embeddings, part: Labelled) -> Search:
     """The search of a protocol's part."""
     return Search.of(
         *(
@@ -156,9 +159,13 @@ def refined(search: Search, method: Method) -> Refined:
     """The gallery and the queries as a method makes them."""
 
     def of(rows: Embeddings, near: npt.NDArray[np.int64], as_queries: bool) -> Embeddings:
-        places = np.maximum(near[:, : method.k], 0)
-        neighbors = Neighbors(search.gallery[places], near[:, : method.k] >= 0, search.radii[places])
-        return method.refine(rows, neighbors, as_queries)
+        parts = []
+        for start in range(0, len(rows), _REFINED_AT_ONCE):
+            listed = near[start : start + _REFINED_AT_ONCE, : method.k]
+            places = np.maximum(listed, 0)
+            neighbors = Neighbors(search.gallery[places], listed >= 0, search.radii[places])
+            parts.append(method.refine(rows[start : start + _REFINED_AT_ONCE], neighbors, as_queries))
+        return np.concatenate(parts)
 
     return (
         of(search.gallery, search.item_neighbors, False),

@@ -1,0 +1,195 @@
+"""Raw result and tables of the refiner study from pretrained features."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common.record import RESULTS, save_result
+from benchmarks.losses.report import replace_tables
+from benchmarks.losses.runs import SETS
+from benchmarks.refiner.embedded import Wanted
+from benchmarks.refiner.pretrained import features_of
+from benchmarks.refiner.report import cells, intervals, markdown_table, outcome_of
+from benchmarks.refiner.tasks import PRETRAINED
+
+__all__ = ["compare_all", "control_of", "pretrained_tables", "report_pretrained"]
+
+Record = dict[str, Any]
+Row = dict[str, Any]
+_PAGE = Path(__file__).parents[2] / "docs" / "studies" / "pretrained-refiners.md"
+_SWEEPS = ("neighbors", "steps")
+_SIDES = "both"
+# What a difference is taken in, and the held-out figure that chooses the control it is taken from.
+_CHOSEN_BY = {"map_at_r": "MAP@R", "fnir_at_fpir_5": "FNIR"}
+_COLUMNS = {
+    "R@1": ("hit_rate_1", 3),
+    "MAP@R": ("map_at_r", 3),
+    "AUROC": ("auroc", 3),
+    "FNIR at FPIR 5 %": ("fnir_at_fpir_5", 3),
+    "FNIR, calibrated": ("fnir_at_calibrated_5", 3),
+    "its FPIR": ("fpir_at_calibrated_5", 3),
+}
+
+
+def report_pretrained(roots: Path, work: Path) -> None:
+    """Collect the records, compare, and write the raw result and the tables."""
+    records = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((work / "refiner" / "records").glob("*.json"))
+    ]
+    compared = compare_all(records, roots, work)
+    save_result("refiner_pretrained", {"threads": 1, "differences": compared, "records": records})
+    stored = json.loads((RESULTS / "refiner_pretrained.json").read_text(encoding="utf-8"))
+    replace_tables(_PAGE, pretrained_tables(stored["records"], stored["differences"]))
+
+
+def control_of(record: Record, chosen_by: str) -> Row:
+    """The control, its setting and its sides that held-out classes choose of all three.
+
+    Args:
+        record: Record of the controls.
+        chosen_by: `MAP@R` or `FNIR`.
+    """
+    rows = [row for row in record["rows"] if row["name"].endswith(f"by {chosen_by}")]
+    if chosen_by == "FNIR":
+        return min(rows, key=lambda row: row["held_out"]["fnir_at_fpir_5"])
+    return max(rows, key=lambda row: row["held_out"]["map_at_r"])
+
+
+def compare_all(records: Sequence[Record], roots: Path, work: Path) -> list[dict[str, Any]]:
+    """Each refiner, both sides refined, against the chosen controls and against the base.
+
+    Returns:
+        One a set, base and refiner: `control` and `base`, each a difference and its interval by figure.
+    """
+    found = []
+    for images in SETS:
+        part = features_of(Wanted(images, 0, roots, work)).test
+        known, absent = (part.labels[part.roles == role] for role in ("query", "absent"))
+        for base, group, name, own in _refiners(records, images):
+            controls = {one["seed"]: one for one in _records(records, images, base, "controls", "controls")}
+            pairs: dict[str, list[Any]] = {"base": [], **{key: [] for key in _CHOSEN_BY}}
+            for record in own:
+                # A base that learns nothing has its controls once, for all seeds of a refiner.
+                beside = controls.get(record["seed"], controls[0])
+                ours = outcome_of(work, record, _SIDES)
+                pairs["base"].append((ours, outcome_of(work, beside, "base")))
+                for key, by in _CHOSEN_BY.items():
+                    theirs = outcome_of(work, beside, control_of(beside, by)["name"])
+                    pairs[key].append((ours, theirs))
+            against = {key: intervals(one, known, absent) for key, one in pairs.items()}
+            found.append(
+                {
+                    "images": images,
+                    "base": base,
+                    "group": group,
+                    "name": name,
+                    "seeds": len(own),
+                    "against_control": {key: against[key][key] for key in _CHOSEN_BY},
+                    "against_base": against["base"],
+                }
+            )
+    return found
+
+
+def pretrained_tables(records: Sequence[Record], compared: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Markdown tables by name; a cell is mean ± standard deviation over the seeds."""
+    made = {f"refiners-{images}": _set_table(records, images) for images in SETS}
+    made["refiners-mark"] = _mark_table(records, compared)
+    made["refiners-sweeps"] = _sweep_table(records)
+    made["refiners-controls"] = _control_table(records)
+    return made
+
+
+def _records(records: Sequence[Record], images: str, base: str, group: str, name: str) -> list[Record]:
+    wanted = (images, base, group, name)
+    return [one for one in records if (one["images"], one["base"], one["group"], one["name"]) == wanted]
+
+
+def _refiners(records: Sequence[Record], images: str) -> Iterator[tuple[str, str, str, list[Record]]]:
+    """Base, group, name and records of each refiner that is no sweep, in the order of the tasks."""
+    named = dict.fromkeys((task.base, task.group, task.name) for task in PRETRAINED.tasks)
+    for base in PRETRAINED.bases:
+        for own_base, group, name in named:
+            own = _records(records, images, base, group, name)
+            if own and own_base == base and group not in ("controls", *_SWEEPS):
+                yield base, group, name, own
+
+
+def _named(group: str, name: str) -> str:
+    return f"as the paper, {name}" if group == "paper" else name
+
+
+def _set_table(records: Sequence[Record], images: str) -> str:
+    lines = []
+    for base in PRETRAINED.bases:
+        controls = _records(records, images, base, "controls", "controls")
+        lines.append([base, "base", *cells([one["rows"][0]["test"] for one in controls], _COLUMNS)])
+        for by in _CHOSEN_BY.values():
+            rows = [control_of(one, by) for one in controls]
+            lines.append([base, f"best control by {by}", *cells([row["test"] for row in rows], _COLUMNS)])
+        for own_base, group, name, own in _refiners(records, images):
+            if own_base == base:
+                rows = [row for one in own for row in one["rows"] if row["name"] == _SIDES]
+                lines.append([base, _named(group, name), *cells([row["test"] for row in rows], _COLUMNS)])
+    return markdown_table(["base", "", *_COLUMNS], lines)
+
+
+def _control_table(records: Sequence[Record]) -> str:
+    lines = []
+    for images in SETS:
+        for base in PRETRAINED.bases:
+            for one in _records(records, images, base, "controls", "controls")[:1]:
+                for by in _CHOSEN_BY.values():
+                    row = control_of(one, by)
+                    kind = row["name"].removesuffix(f" by {by}")
+                    lines.append([images, base, by, kind, row["setting"], row["sides"]])
+    return markdown_table(["set", "base", "chosen by", "control", "setting", "sides"], lines)
+
+
+def _mark_table(records: Sequence[Record], compared: Sequence[dict[str, Any]]) -> str:
+    """Differences with their intervals, and whether the mark holds."""
+    lines = []
+    for one in compared:
+        own = _records(records, one["images"], one["base"], one["group"], one["name"])
+        held = [record["rows"][0]["held_out"][_SIDES] for record in own]
+        map_at_r, fnir = (one["against_control"][key] for key in _CHOSEN_BY)
+        auroc = one["against_base"]["auroc"]
+        holds = map_at_r["interval"][0] > 0 > fnir["interval"][1] and auroc["difference"] >= 0
+        lines.append(
+            [
+                one["images"],
+                one["base"],
+                _named(one["group"], one["name"]),
+                str(one["seeds"]),
+                f"{np.mean([h['map_at_r'] for h in held]):.3f} / {np.mean([h['fnir'] for h in held]):.3f}",
+                *(_difference(part) for part in (map_at_r, fnir, auroc)),
+                "**yes**" if holds else "no",
+            ]
+        )
+    head = ["set", "base", "refiner, both sides", "seeds", "held out: MAP@R / FNIR"]
+    shown = ["MAP@R - best control", "FNIR - best control", "AUROC - base"]
+    return markdown_table([*head, *shown, "mark"], lines)
+
+
+def _difference(one: dict[str, Any]) -> str:
+    low, high = one["interval"]
+    text = f"{one['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"**{text}**" if low > 0 or high < 0 else text
+
+
+def _sweep_table(records: Sequence[Record]) -> str:
+    lines = []
+    for task in PRETRAINED.tasks:
+        if task.group in _SWEEPS:
+            for one in _records(records, task.images, task.base, task.group, task.name):
+                (row,) = (row for row in one["rows"] if row["name"] == _SIDES)
+                form, _, number = task.name.rpartition(" ")
+                what = f"{task.group} {number}"
+                lines.append([form or "gated", what, *cells([row["test"]], _COLUMNS)])
+    return markdown_table(["form", "", *_COLUMNS], lines)
