@@ -120,8 +120,8 @@ def main() -> None:
                 name, examples, Path(folder), arguments.bundle, arguments.target, arguments.sheets
             )
         print(name, sets[name]["calibration"]["rates"], sets[name]["test"], flush=True)
-    found = {"target": arguments.target, "bundle": arguments.bundle.name, "sets": sets}
-    print(save_result("example_answers", found))
+        found = {"target": arguments.target, "bundle": arguments.bundle.name, "sets": sets}
+        print(save_result("example_answers", found))
 
 
 if __name__ == "__main__":
