@@ -35,18 +35,19 @@ class Features:
     """One part of an image set.
 
     Attributes:
-        views: (n, v, d) float32, L2-normalized; the first view of an image is the image as it is.
+        views: (n, v, ...) what the frozen part of a network gives: float32 features of length 1, or float16
+            maps. The first view of an image is the image as it is.
         labels: (n,) class names.
         roles: (n,) `train`, `gallery`, `query` or `absent`.
     """
 
-    views: npt.NDArray[np.float32]
+    views: npt.NDArray[np.floating]
     labels: npt.NDArray[np.str_]
     roles: npt.NDArray[np.str_]
 
     @property
-    def plain(self) -> npt.NDArray[np.float32]:
-        """(n, d) features of the images as they are."""
+    def plain(self) -> npt.NDArray[np.floating]:
+        """(n, ...) of the images as they are."""
         return self.views[:, 0]
 
     @property
@@ -54,9 +55,9 @@ class Features:
         """(n,) labels as integers, in the order of the sorted names."""
         return np.unique(self.labels, return_inverse=True)[1].astype(np.int64)
 
-    def subset(self, mask: npt.NDArray[np.bool_]) -> Features:
-        """The images where `mask` (n,) is true."""
-        return Features(self.views[mask], self.labels[mask], self.roles[mask])
+    def subset(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.integer]) -> Features:
+        """The images where a mask (n,) is true, or at some positions."""
+        return Features(self.views[which], self.labels[which], self.roles[which])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,17 @@ from typing import Any
 
 from benchmarks.losses.training import Run
 
-__all__ = ["BASE_LOSSES", "DESIGNS", "SEEDS", "SETS", "base_runs", "dependent_runs", "run_of", "with_tcm"]
+__all__ = [
+    "BASE_LOSSES",
+    "DESIGNS",
+    "SEEDS",
+    "SETS",
+    "SIMIX_KS",
+    "base_runs",
+    "dependent_runs",
+    "run_of",
+    "with_tcm",
+]
 
 SETS = ("omniglot", "grocery", "dogfacenet")
 SEEDS = (0, 1, 2)
@@ -44,7 +54,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "p0.5": {"kind": "random_pairs", "p": 0.5},
 }
 _RSK_BATCHES = (64, 128, 256, 512)
-_SIMIX_KS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32)
+SIMIX_KS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32)
 _TCM_MARGINS = ((0.9, 0.5), (0.8, 0.3))
 _TCM_WEIGHTS = (0.1,)
 _NOISE = (0.1, 0.2)
@@ -84,7 +94,16 @@ def with_tcm(loss: dict[str, Any], margins: tuple[float, float], weight: float =
     return {**loss, "add": [added]}
 
 
-def run_of(images: str, group: str, name: str, loss: dict[str, Any], seed: int, **changes: Any) -> Run:
+def run_of(
+    images: str,
+    group: str,
+    name: str,
+    loss: dict[str, Any],
+    seed: int,
+    *,
+    batch_size: int | None = None,
+    **changes: Any,
+) -> Run:
     """A run of a loss with the batches of its image set.
 
     Args:
@@ -93,9 +112,10 @@ def run_of(images: str, group: str, name: str, loss: dict[str, Any], seed: int, 
         name: What distinguishes it in its group.
         loss: Loss configuration.
         seed: Seed of all randomness.
+        batch_size: Images a batch; None for what the image set has.
         changes: Other fields of the run.
     """
-    size = _BATCH[images]
+    size = batch_size or _BATCH[images]
     sampler = {"kind": "class_balanced", "batch_size": size, "per_class": _PER_CLASS}
     if loss["name"] == "balanced_contrastive":
         sampler = {"kind": "group", "m": _PER_CLASS, "n": size // _PER_CLASS}
@@ -129,7 +149,7 @@ def _rsk_runs(seed: int) -> list[Run]:
         sampler = {"kind": "class_balanced", "batch_size": size, "per_class": _PER_CLASS}
         steps, rate = seen // size, 2e-3 * (size / 128) ** 0.5
         for simix in (False, True):
-            arguments = {"simix": True, "ks": list(_SIMIX_KS)} if simix else {}
+            arguments = {"simix": True, "ks": list(SIMIX_KS)} if simix else {}
             loss = {"name": "recall_at_k", "arguments": arguments}
             name = f"{size}{'-simix' if simix else ''}"
             runs.append(

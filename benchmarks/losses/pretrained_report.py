@@ -1,4 +1,4 @@
-"""Tables of the study of heads on frozen features, from its raw results."""
+"""Tables of the studies on a pretrained network, from their raw results."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.losses.head_runs import HEAD_SETS, NOISE, NOISE_LOSSES, TCM_CHOICES, losses_of
+from benchmarks.losses.pretrained_runs import Plan
 from benchmarks.losses.report import by_seed, cell, records_of, row
 
-__all__ = ["head_tables"]
+__all__ = ["plan_tables"]
 
 Record = dict[str, Any]
 _COLUMNS = {
@@ -25,15 +25,15 @@ _COLUMNS = {
 _CHANGES = ("hit_rate_1", "map_at_r", "auroc", "fnir_at_fpir_5")
 
 
-def head_tables(records: Sequence[Record]) -> dict[str, str]:
+def plan_tables(plan: Plan, records: Sequence[Record]) -> dict[str, str]:
     """Markdown tables by name; a cell is mean ± standard deviation over the seeds."""
-    sets = [images for images in HEAD_SETS if records_of(records, images=images, name="multi_similarity+tcm")]
-    made = {f"heads-{images}": _loss_table(records, images) for images in sets}
-    made |= {f"heads-fit-{images}": _fit_table(records, images) for images in sets}
-    made["heads-tcm"] = _tcm_table(records, sets)
+    sets = [images for images in plan.sets if records_of(records, images=images, group=plan.group)]
+    made = {f"{plan.group}-{images}": _loss_table(plan, records, images) for images in sets}
+    made |= {f"{plan.group}-fit-{images}": _fit_table(plan, records, images) for images in sets}
+    made[f"{plan.group}-tcm"] = _tcm_table(plan, records, sets)
     for images in sets:
-        if records_of(records, images=images, group=_noise_group(NOISE[0])):
-            made[f"heads-noise-{images}"] = _noise_table(records, images)
+        if plan.noise and records_of(records, images=images, group=_noise_group(plan.noise[0])):
+            made[f"{plan.group}-noise-{images}"] = _noise_table(plan, records, images)
     return made
 
 
@@ -46,28 +46,33 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([row(head), row(["---"] * len(head)), *map(row, lines)]) + "\n"
 
 
-def _loss_table(records: Sequence[Record], images: str) -> str:
+def _loss_table(plan: Plan, records: Sequence[Record], images: str) -> str:
     lines = []
-    for name in ("no head", *(f"{one}{suffix}" for one in losses_of(images) for suffix in ("", "+tcm"))):
-        found = records_of(records, group="heads", images=images, name=name)
+    trained = (f"{one}{suffix}" for one in plan.trials[images] for suffix in ("", "+tcm"))
+    for name in (plan.untrained, *trained):
+        found = records_of(records, group=plan.group, images=images, name=name)
+        if not found:
+            continue
         cells = [_cell(by_seed(found, metric), factor) for metric, factor in _COLUMNS.values()]
         lines.append([name.replace("+tcm", " + TCM"), *cells])
     return _table(["loss", *_COLUMNS], lines)
 
 
-def _tcm_table(records: Sequence[Record], sets: Sequence[str]) -> str:
+def _tcm_table(plan: Plan, records: Sequence[Record], sets: Sequence[str]) -> str:
     """What TCM changed, seed by seed: the same weights and batches without and with it."""
     lines = []
-    for name in losses_of("grocery"):
-        for images in (one for one in sets if name in losses_of(one)):
-            plain = records_of(records, group="heads", images=images, name=name)
-            added = records_of(records, group="heads", images=images, name=f"{name}+tcm")
+    for name in dict.fromkeys(name for images in sets for name in plan.trials[images]):
+        for images in (one for one in sets if name in plan.trials[one]):
+            plain, added = _twins(plan, records, images, name)
+            if not added:
+                continue
             changes = {
                 metric: by_seed(added, metric) - by_seed(plain, metric) for metric in (*_CHANGES, "opis")
             }
             share = 100 * changes["opis"] / by_seed(plain, "opis").mean()
             holds = share.mean() <= -20 and changes["hit_rate_1"].mean() >= -0.01
-            opis = f"{share.mean():+.0f} ± {share.std(ddof=1):.0f}"
+            spread = f" ± {share.std(ddof=1):.0f}" if len(share) > 1 else ""
+            opis = f"{share.mean():+.0f}{spread}"
             lines.append(
                 [
                     name,
@@ -75,12 +80,22 @@ def _tcm_table(records: Sequence[Record], sets: Sequence[str]) -> str:
                     _margins(added[0]),
                     f"**{opis}**" if holds else opis,
                     f"{100 * (_above_floor(added) / _above_floor(plain) - 1):+.0f}",
-                    *(cell(changes[metric], signed=True) for metric in _CHANGES),
+                    *(_cell(changes[metric], signed=True) for metric in _CHANGES),
                 ]
             )
     opis_head = ["OPIS (%)", "above its floor (%)"]
     rest = ["R@1", "MAP@R", "AUROC", "FNIR at FPIR 5 %"]
     return _table(["loss", "set", "m+, m-; lam+, lam-", *opis_head, *rest], lines)
+
+
+def _twins(
+    plan: Plan, records: Sequence[Record], images: str, name: str
+) -> tuple[list[Record], list[Record]]:
+    """The runs of a loss without and with TCM, of the seeds that have both."""
+    plain = records_of(records, group=plan.group, images=images, name=name)
+    added = records_of(records, group=plan.group, images=images, name=f"{name}+tcm")
+    seeds = {one["seed"] for one in plain} & {one["seed"] for one in added}
+    return [one for one in plain if one["seed"] in seeds], [one for one in added if one["seed"] in seeds]
 
 
 def _above_floor(records: Sequence[Record]) -> float:
@@ -95,15 +110,14 @@ def _margins(record: Record) -> str:
     return f"{positive}, {negative}; {chosen['pos_weight']:g}, {chosen['neg_weight']:g}"
 
 
-def _fit_table(records: Sequence[Record], images: str) -> str:
+def _fit_table(plan: Plan, records: Sequence[Record], images: str) -> str:
     """OPIS and MAP@R on held-out training classes, without TCM and with each choice of it."""
-    lines = []
-    for name in losses_of(images):
-        final = records_of(records, group="heads", images=images, name=name)[0]
-        base = _held_out(records, images, "rates", f"{name}@{final['learning_rate']:g}")
-        tried = [_held_out(records, images, "tcm", f"{name}+{choice}") for choice in TCM_CHOICES]
-        lines.append([name, f"{final['learning_rate']:g}", base, *tried])
-    return _table(["loss", "learning rate", "without", *TCM_CHOICES], lines)
+    lines, rates = [], plan.choose_rates(images, records)
+    for name in plan.trials[images]:
+        base = _held_out(records, images, "rates", f"{name}@{rates[name]:g}")
+        tried = [_held_out(records, images, "tcm", f"{name}+{choice}") for choice in plan.tcm]
+        lines.append([name, f"{rates[name]:g}", base, *tried])
+    return _table(["loss", "learning rate", "without", *plan.tcm], lines)
 
 
 def _held_out(records: Sequence[Record], images: str, group: str, name: str) -> str:
@@ -112,13 +126,13 @@ def _held_out(records: Sequence[Record], images: str, group: str, name: str) -> 
     return f"{1000 * opis:.1f} / {precision:.3f}"
 
 
-def _noise_table(records: Sequence[Record], images: str) -> str:
+def _noise_table(plan: Plan, records: Sequence[Record], images: str) -> str:
     """MAP@R over the share of wrong labels, and what the larger share takes."""
     lines = []
-    for name in (f"{one}{suffix}" for one in NOISE_LOSSES for suffix in ("", "+tcm")):
+    for name in (f"{one}{suffix}" for one in plan.noise_names for suffix in ("", "+tcm")):
         values = [
             by_seed(records_of(records, group=group, images=images, name=name), "map_at_r")
-            for group in ("heads", *map(_noise_group, NOISE))
+            for group in (plan.group, *map(_noise_group, plan.noise))
         ]
         lost = _cell(values[-1] - values[0][: len(values[-1])], signed=True)
         lines.append([name.replace("+tcm", " + TCM"), *map(_cell, values), lost])
