@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.losses.features import BACKBONE, FeatureParts, load_features
-from benchmarks.losses.heads import train_head
+from benchmarks.losses.learners import HEAD, train
 from benchmarks.losses.runs import run_of
 from benchmarks.losses.training import Run
 from benchmarks.refiner.embedded import N_FOLDS, Base, Embedded, Trained, Wanted, in_one_space, prepare
@@ -139,6 +139,7 @@ def _head(run: Run, parts: FeatureParts, work: Path) -> Embeddings:
     path = work / "heads" / f"{run.key}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, train_head(run, parts.train)[0])
+        head, _ = train(run, HEAD, parts.train)
+        np.save(path, head.state_dict()["weight"].numpy().T)
     head: Embeddings = np.load(path)
     return head
