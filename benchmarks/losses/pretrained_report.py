@@ -111,13 +111,15 @@ def _margins(record: Record) -> str:
 
 
 def _fit_table(plan: Plan, records: Sequence[Record], images: str) -> str:
-    """OPIS and MAP@R on held-out training classes, without TCM and with each choice of it."""
-    lines, rates = [], plan.choose_rates(images, records)
-    for name in plan.trials[images]:
-        base = _held_out(records, images, "rates", f"{name}@{rates[name]:g}")
-        tried = [_held_out(records, images, "tcm", f"{name}+{choice}") for choice in plan.tcm]
-        lines.append([name, f"{rates[name]:g}", base, *tried])
-    return _table(["loss", "learning rate", "without", *plan.tcm], lines)
+    """OPIS and MAP@R on held-out training classes, without TCM and with each choice of it that was tried."""
+    rates = plan.choose_rates(images, records)
+    choices = dict.fromkeys(run.name.rpartition("+")[2] for run in plan.tcm_runs(images, records))
+    lines = []
+    for name, rate in rates.items():
+        base = _held_out(records, images, "rates", f"{name}@{rate:g}")
+        tried = [_held_out(records, images, "tcm", f"{name}+{choice}") for choice in choices]
+        lines.append([name, f"{rate:g}", base, *tried])
+    return _table(["loss", "learning rate", "without", *choices], lines)
 
 
 def _held_out(records: Sequence[Record], images: str, group: str, name: str) -> str:

@@ -37,10 +37,14 @@ class Trial:
     Attributes:
         loss: Loss configuration, as in a recipe.
         changes: Fields of its runs, such as sampler and steps; the others are those of the image set.
+        tcm: Those of `TCM_CHOICES` to choose from; one alone is taken without a try.
+        like: Trial whose learning rate and TCM it takes; None chooses its own.
     """
 
     loss: dict[str, Any]
     changes: dict[str, Any] = field(default_factory=dict)
+    tcm: Sequence[str] = tuple(TCM_CHOICES)
+    like: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,6 @@ class Plan:
         trials: By image set and name.
         seeds: Seeds of the final runs.
         rates: Learning rates to choose from.
-        tcm: Those of `TCM_CHOICES` to choose from.
         folds: By image set, the training classes that are left out for choices.
         changes: Fields of every run.
         noise: Shares of wrong labels; on photos only, and with one seed.
@@ -67,7 +70,6 @@ class Plan:
     trials: Mapping[str, Mapping[str, Trial]]
     seeds: Sequence[int]
     rates: Sequence[float]
-    tcm: Sequence[str]
     folds: Mapping[str, Sequence[tuple[int, int]]]
     changes: Mapping[str, Any] = field(default_factory=dict)
     noise: Sequence[float] = ()
@@ -82,7 +84,7 @@ class Plan:
         """Every loss at every learning rate."""
         return [
             run
-            for name in self.trials[images]
+            for name in self._chosen_for(images)
             for rate in self.rates
             for run in self._fold_runs(images, "rates", name, f"{name}@{rate:g}", [], rate)
         ]
@@ -94,7 +96,7 @@ class Plan:
                 self.rates,
                 key=lambda rate: _mean(_of(records, images, "rates", f"{name}@{rate:g}"), "map_at_r"),
             )
-            for name in self.trials[images]
+            for name in self._chosen_for(images)
         }
 
     def tcm_runs(self, images: str, records: Sequence[Record]) -> list[Run]:
@@ -102,7 +104,7 @@ class Plan:
         return [
             run
             for name, rate in self.choose_rates(images, records).items()
-            for choice in self.tcm
+            for choice in self._tried(images, name)
             for run in self._fold_runs(
                 images,
                 "tcm",
@@ -118,10 +120,15 @@ class Plan:
 
         Where every choice costs more, it is the one of the best MAP@R.
         """
-        chosen = {}
+        chosen = {name: trial.tcm[0] for name, trial in self._chosen_for(images).items()}
         for name, rate in self.choose_rates(images, records).items():
+            if not self._tried(images, name):
+                continue
             base = _base(images, name, rate, records)
-            tried = {choice: _of(records, images, "tcm", f"{name}+{choice}") for choice in self.tcm}
+            tried = {
+                choice: _of(records, images, "tcm", f"{name}+{choice}")
+                for choice in self._tried(images, name)
+            }
             cheap = [choice for choice, own in tried.items() if _is_cheap(own, base)]
             if cheap:
                 chosen[name] = min(cheap, key=lambda choice: _mean(tried[choice], "opis"))
@@ -159,12 +166,21 @@ class Plan:
     ) -> list[Run]:
         rates = self.choose_rates(images, records)
         chosen = self.choose_tcm(images, records)
-        added = {name: _tcm(chosen[name], _base(images, name, rates[name], records)) for name in names}
+        added = {name: _tcm(chosen[name], _base(images, name, rates[name], records)) for name in rates}
         return [
-            self._run(images, group, name, f"{name}{suffix}", add, seed, rates[name], **changes)
+            self._run(images, group, name, f"{name}{suffix}", add, seed, rates[like], **changes)
             for name in names
-            for suffix, add in (("", []), ("+tcm", [added[name]]))
+            for like in [self.trials[images][name].like or name]
+            for suffix, add in (("", []), ("+tcm", [added[like]]))
         ]
+
+    def _chosen_for(self, images: str) -> dict[str, Trial]:
+        """Trials that get a learning rate and TCM of their own."""
+        return {name: trial for name, trial in self.trials[images].items() if trial.like is None}
+
+    def _tried(self, images: str, name: str) -> Sequence[str]:
+        tcm = self.trials[images][name].tcm
+        return tcm if len(tcm) > 1 else ()
 
     def _fold_runs(
         self, images: str, group: str, trial: str, name: str, add: list[dict[str, Any]], rate: float
@@ -238,7 +254,6 @@ HEADS = Plan(
     },
     seeds=(0, 1, 2, 3, 4),
     rates=(3e-4, 1e-3, 3e-3),
-    tcm=tuple(TCM_CHOICES),
     folds={"grocery": ((0, 3), (1, 3)), "dogfacenet": ((0, 3),), "omniglot": ((0, 8),)},
     changes={"steps": 200},
     noise=(0.1, 0.2),
@@ -254,9 +269,24 @@ HEADS = Plan(
 
 # A run sees as many images whatever its batch.
 _SEEN, _BATCH, _CHUNK = 4_800, 64, 64
+# What the study of heads chose on held-out classes.
+_TCM = {
+    "grocery": {
+        "multi_similarity": "positives, light",
+        "contextual": "high, light",
+        "recall_at_k": "positives, light",
+        "balanced_contrastive": "positives",
+    },
+    "dogfacenet": {
+        "multi_similarity": "positives, light",
+        "contextual": "positives, light",
+        "recall_at_k": "positives",
+        "balanced_contrastive": "high, light",
+    },
+}
 
 
-def _tuning_trials(batch_size: int, per_class: int) -> dict[str, Trial]:
+def _tuning_trials(images: str, batch_size: int, per_class: int) -> dict[str, Trial]:
     """The papers' losses, and recall@k with a large batch as well."""
     sampler = {
         "kind": "class_balanced",
@@ -267,14 +297,12 @@ def _tuning_trials(batch_size: int, per_class: int) -> dict[str, Trial]:
     large = {"sampler": sampler, "steps": _SEEN // batch_size}
     simix = {"name": "recall_at_k", "arguments": {"simix": True, "ks": list(SIMIX_KS)}}
     unweighted = {**_BALANCED, "arguments": {**_BALANCED["arguments"], "importance": False}}
+    tcm = {name: (choice,) for name, choice in _TCM[images].items()}
     return {
-        "multi_similarity": Trial(BASE_LOSSES["multi_similarity"]),
-        "contextual": Trial(BASE_LOSSES["contextual"]),
-        "recall_at_k": Trial(BASE_LOSSES["recall_at_k"]),
-        "recall_at_k, large batch": Trial(BASE_LOSSES["recall_at_k"], large),
-        "recall_at_k, large batch, SiMix": Trial(simix, large),
-        "balanced_contrastive": Trial(_BALANCED),
-        "balanced_contrastive, no importance": Trial(unweighted),
+        **{name: Trial(HEADS.trials[images][name].loss, tcm=own) for name, own in tcm.items()},
+        "recall_at_k, large batch": Trial(BASE_LOSSES["recall_at_k"], large, tcm["recall_at_k"]),
+        "recall_at_k, large batch, SiMix": Trial(simix, large, like="recall_at_k, large batch"),
+        "balanced_contrastive, no importance": Trial(unweighted, like="balanced_contrastive"),
     }
 
 
@@ -283,10 +311,12 @@ TUNING = Plan(
     group="tuning",
     untrained="not trained",
     # 25 products are left to learn from where rates are chosen.
-    trials={"grocery": _tuning_trials(192, 8), "dogfacenet": _tuning_trials(256, 4)},
+    trials={
+        "grocery": _tuning_trials("grocery", 192, 8),
+        "dogfacenet": _tuning_trials("dogfacenet", 256, 4),
+    },
     seeds=(0, 1, 2),
     rates=(3e-4, 1e-3),
-    tcm=("high, light", "positives", "positives, light"),
     folds={"grocery": ((0, 3),), "dogfacenet": ((0, 3),)},
     changes={"batch_size": _BATCH, "steps": _SEEN // _BATCH},
 )
