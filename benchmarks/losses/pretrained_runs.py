@@ -316,7 +316,7 @@ TUNING = Plan(
         "dogfacenet": _tuning_trials("dogfacenet", 256, 4),
     },
     seeds=(0, 1, 2),
-    rates=(3e-4, 1e-3),
+    rates=(1e-4, 3e-4),
     folds={"grocery": ((0, 3),), "dogfacenet": ((0, 3),)},
     changes={"batch_size": _BATCH, "steps": _SEEN // _BATCH},
 )

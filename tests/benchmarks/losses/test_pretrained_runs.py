@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.losses.pretrained_report import plan_tables
-from benchmarks.losses.pretrained_runs import HEADS, TUNING, Plan
+from benchmarks.losses.pretrained_runs import HEADS, TCM_CHOICES, TUNING, Plan
 from benchmarks.losses.training import Run
 
 HELD_OUT = {
@@ -37,9 +37,10 @@ def held_out(run: Run, **changes: float) -> dict[str, Any]:
 
 
 def records_for_choices(plan: Plan) -> list[dict[str, Any]]:
-    """Held-out classes like the rate .001; the lowest OPIS costs MAP@R, the next does not."""
+    """Held-out classes like the second rate; the lowest OPIS costs MAP@R, the next does not."""
     rates = [
-        held_out(run, map_at_r=0.6 if run.learning_rate == 1e-3 else 0.5) for run in plan.rate_runs("grocery")
+        held_out(run, map_at_r=0.6 if run.learning_rate == plan.rates[1] else 0.5)
+        for run in plan.rate_runs("grocery")
     ]
     changes = {
         "high, light": {"opis": 0.01, "map_at_r": 0.55},
@@ -65,29 +66,44 @@ def records(plan: Plan) -> list[dict[str, Any]]:
 def test_the_rate_is_that_of_the_best_precision_on_held_out_classes(
     plan: Plan, records: list[dict[str, Any]]
 ) -> None:
-    assert set(plan.choose_rates("grocery", records).values()) == {1e-3}
+    assert set(plan.choose_rates("grocery", records).values()) == {plan.rates[1]}
 
 
-def test_the_lowest_opis_is_taken_unless_it_costs_precision(
-    plan: Plan, records: list[dict[str, Any]]
-) -> None:
-    assert set(plan.choose_tcm("grocery", records).values()) == {"positives"}
+def test_the_lowest_opis_is_taken_unless_it_costs_precision() -> None:
+    records = records_for_choices(HEADS)
+    assert set(HEADS.choose_tcm("grocery", records).values()) == {"positives"}
 
 
-def test_where_every_choice_costs_precision_the_cheapest_is_taken(
-    plan: Plan, records: list[dict[str, Any]]
-) -> None:
+def test_where_every_choice_costs_precision_the_cheapest_is_taken() -> None:
+    records = records_for_choices(HEADS)
     for one in records:
         if one["group"] == "tcm":
             one["held_out"]["map_at_r"] -= 0.1
-    first = next(one for one in plan.tcm if one not in ("high, light", "positives"))
-    assert set(plan.choose_tcm("grocery", records).values()) == {first}
+    first = next(one for one in TCM_CHOICES if one not in ("high, light", "positives"))
+    assert set(HEADS.choose_tcm("grocery", records).values()) == {first}
+
+
+def test_a_single_choice_of_tcm_is_taken_without_a_try() -> None:
+    records = records_for_choices(TUNING)
+    assert not TUNING.tcm_runs("grocery", records)
+    assert TUNING.choose_tcm("grocery", records)["contextual"] == "high, light"
+
+
+def test_a_variant_takes_rate_and_tcm_of_its_loss() -> None:
+    records = records_for_choices(TUNING)
+    runs = {run.name: run for run in TUNING.loss_runs("grocery", records)}
+    variant = runs["balanced_contrastive, no importance+tcm"]
+    own = runs["balanced_contrastive+tcm"]
+    assert not any(", no importance" in run.name for run in TUNING.rate_runs("grocery"))
+    assert variant.learning_rate == own.learning_rate
+    assert variant.loss["add"] == own.loss["add"]
 
 
 def test_margins_come_from_the_cosines_of_held_out_classes(plan: Plan, records: list[dict[str, Any]]) -> None:
     run = next(one for one in plan.loss_runs("grocery", records) if one.name == "multi_similarity+tcm")
     arguments = run.loss["add"][0]["arguments"]
-    assert arguments == {"pos_margin": 0.8, "neg_margin": 0.4, "pos_weight": 1.0, "neg_weight": 0.0}
+    weights = {"pos_weight": 1.0 if plan is HEADS else 0.3, "neg_weight": 0.0}
+    assert arguments == {"pos_margin": 0.8, "neg_margin": 0.4, **weights}
 
 
 def test_runs_for_choices_leave_classes_out_and_the_others_do_not(
