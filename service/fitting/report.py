@@ -113,8 +113,8 @@ def report_lines(report: FitReport) -> list[str]:
         f"same rate of wrong matches ({100 * report.fpir:.2g} in 100).",
         f"The first answer was right for {100 * report.hit_rate_before:.0f} of 100 before, for "
         f"{100 * report.hit_rate_after:.0f} now.",
-        f"Measured in a trial without {report.n_held_out_labels:,} of the labels, on their "
-        f"{report.n_held_out_photos:,} photos. The new bundle has learned from these labels too.",
+        f"Measured in a trial that learned without {report.n_held_out_labels:,} of the labels, on their "
+        f"{report.n_held_out_photos:,} photos, beside the other labels. The new bundle has learned from all.",
         "The later photos of each label, by file name, were searched among its earlier ones, and the other "
         "way round. Where names do not follow time, photos of another day are found less often than this.",
     ]

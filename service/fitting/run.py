@@ -282,6 +282,7 @@ class Fitting:
                 self.before,
                 bundle,
                 list_images(config.validation_datasets[0]),
+                list_images(config.datasets[0]),
                 seed=self.seed,
                 on_embedded=lambda done, total: self.report("measure", done, total, ""),
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = ["FitTrial", "carry_refiner", "search_held_out"]
 
 _FPIR = 0.05
 _DRAWS = 4
+# Photos of the other labels in a gallery; two bundles embed them in half a minute.
+_MOST_BESIDE = 2000
 
 
 class FitTrial(BaseModel):
@@ -69,6 +72,7 @@ def search_held_out(
     before: ModelBundle,
     bundle: ModelBundle,
     listing: ImageListing,
+    beside: ImageListing,
     *,
     seed: int,
     on_embedded: Callable[[int, int], None],
@@ -79,6 +83,8 @@ def search_held_out(
         before: The bundle that is used so far.
         bundle: The new one, of a network that saw none of these labels. It gets the refiner of the other.
         listing: The held-out photos, in the order in which they were taken.
+        beside: Photos of the other labels, of which some stand in every gallery: the more there is to find,
+            the easier a stranger finds something.
         seed: Seed of the searches and of the intervals.
         on_embedded: Called with the photos embedded, of all.
 
@@ -86,10 +92,12 @@ def search_held_out(
         The figures, and the verdict on the refiner: its manifest fields.
     """
     bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
-    n = len(listing)
+    step = -(-len(beside) // _MOST_BESIDE)
+    beside = replace(beside, files=beside.files[::step])
+    n = len(listing) + len(beside)
 
     def validation(one: ModelBundle, done_before: int) -> Validation:
-        return _validation(one, listing, seed, lambda done: on_embedded(done_before + done, 2 * n))
+        return _validation(one, listing, beside, seed, lambda done: on_embedded(done_before + done, 2 * n))
 
     validations = validation(before, 0), validation(bundle, n)
     bundle, verdict = _decided(bundle, validations[1])
@@ -118,15 +126,24 @@ def search_held_out(
 
 
 def _validation(
-    bundle: ModelBundle, listing: ImageListing, seed: int, on_embedded: Callable[[int], None]
+    bundle: ModelBundle,
+    listing: ImageListing,
+    beside: ImageListing,
+    seed: int,
+    on_embedded: Callable[[int], None],
 ) -> Validation:
     """Searches among the held-out photos, the same for every bundle."""
     embedder = Embedder(bundle, device="cpu")
-    embeddings = Sample(listing).embed(embedder, lambda _stage, done, _total: on_embedded(done))
+
+    def embedded(some: ImageListing, done_before: int) -> EmbeddingSet:
+        rows = Sample(some).embed(embedder, lambda _stage, done, _total: on_embedded(done_before + done))
+        return EmbeddingSet.of(rows, some.labels)
+
     section = bundle.manifest.refiner
     k = 8 if section is None else section.architecture.n_neighbors
     config = ValidationConfig(fpir=_FPIR, draws=_DRAWS, ordered=True)
-    return Validation(EmbeddingSet.of(embeddings, listing.labels), k, config, seed=seed)
+    held_out, others = embedded(listing, 0), embedded(beside, len(listing))
+    return Validation(held_out, k, config, seed=seed, beside=others)
 
 
 def _present_line(bundle: ModelBundle) -> PresentLine:

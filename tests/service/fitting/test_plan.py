@@ -48,4 +48,4 @@ def test_a_minute_still_takes_some_steps() -> None:
 
 
 def test_drawn_pictures_take_their_share_of_the_time() -> None:
-    assert plan(view=0.03, n_drawn=2000).views < plan(view=0.03).views
+    assert plan(view=0.02, n_drawn=2000).views < plan(view=0.02).views

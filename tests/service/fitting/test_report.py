@@ -46,7 +46,8 @@ def test_the_figures_are_said_in_plain_words() -> None:
         "rate of wrong matches (5 in 100)."
     )
     assert any(
-        line.startswith("Measured in a trial without 8 of the labels, on their 412 photos") for line in lines
+        line.startswith("Measured in a trial that learned without 8 of the labels, on their 412 photos")
+        for line in lines
     )
 
 
