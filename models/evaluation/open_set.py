@@ -118,13 +118,20 @@ def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayL
 
 
 def open_set_figures(
-    embeddings: npt.ArrayLike, labels: npt.ArrayLike, *, fpir: float = FPIR, seed: int = 0
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    beside: npt.ArrayLike | None = None,
+    *,
+    fpir: float = FPIR,
+    seed: int = 0,
 ) -> OpenSetFigures:
     """Figures of embeddings whose classes play the known and the absent ones in turn, cut in their order.
 
     Args:
         embeddings: (n, d), normalized or not; of photos, in the order in which they were taken.
         labels: (n,) labels.
+        beside: (m, d) embeddings of other classes, which stand in every gallery: the more it holds, the
+            easier a query without a mate finds something.
         fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
         seed: Of the deal, so that two networks are asked the same.
 
@@ -132,10 +139,11 @@ def open_set_figures(
         EvaluationError: There are fewer than two classes with a pair.
     """
     unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
+    others = unit[:0] if beside is None else normalize(np.asarray(beside, np.float32))
     rng = np.random.default_rng(seed)
     mates, absent = [], []
     for roles in deal_roles(np.arange(len(names)), names, draws=_DRAWS, rng=rng, ordered=True):
-        best_mates, best_absent = _best_scores(unit, names, roles)
+        best_mates, best_absent = _best_scores(unit, names, roles, others)
         mates.append(best_mates)
         absent.append(best_absent)
     if not mates:
@@ -145,13 +153,13 @@ def open_set_figures(
 
 
 def _best_scores(
-    unit: FloatArray, labels: npt.NDArray[np.generic], roles: OpenSetRoles
+    unit: FloatArray, labels: npt.NDArray[np.generic], roles: OpenSetRoles, others: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Best score with a mate of each known query, and best score of each absent one."""
     gallery = unit[roles.gallery]
     are_mates = labels[roles.known, None] == labels[roles.gallery]
     known = np.where(are_mates, unit[roles.known] @ gallery.T, -np.inf).max(axis=1, initial=-np.inf)
-    return known, (unit[roles.absent] @ gallery.T).max(axis=1, initial=-np.inf)
+    return known, (unit[roles.absent] @ np.concatenate([gallery, others]).T).max(axis=1, initial=-np.inf)
 
 
 def _halves(positions: Ints, labels: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:

@@ -48,6 +48,8 @@ __all__ = ["Trainer", "TrainingResult"]
 
 # Images that the mean feature is taken of.
 _CENTERED_ON = 1024
+# Training images that stand beside the held-out ones in a gallery.
+_MOST_BESIDE = 2000
 # A list of thousands of classes would hide the line's end.
 _NAMED_CLASSES = 5
 
@@ -312,11 +314,20 @@ class Trainer:
         return share
 
     def _open_set(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> OpenSetFigures:
+        """How well the held-out classes are searched, beside the trained ones."""
         state.network.load_state_dict(weights)
-        embeddings = embed_held_out(
+        held_out = embed_held_out(
             images.network, images.validation, self.config.preprocessing, images.held_out_maps
         )
-        return open_set_figures(embeddings, images.validation.labels, seed=self.config.seed)
+        n = len(images.training.labels)
+        is_beside = np.arange(n) % -(-n // _MOST_BESIDE) == 0
+        beside = embed_held_out(
+            images.network,
+            images.training.subset(is_beside),
+            self.config.preprocessing,
+            images.maps.training[is_beside] if images.maps else None,
+        )
+        return open_set_figures(held_out, images.validation.labels, beside, seed=self.config.seed)
 
     def _save(self, state: TrainingState, images: _Images) -> None:
         if self.folder is not None:

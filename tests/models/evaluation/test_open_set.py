@@ -71,6 +71,16 @@ def test_classes_apart_are_all_found_and_mixed_ones_are_not() -> None:
     assert good.order < bad.order
 
 
+def test_what_stands_beside_is_found_by_strangers() -> None:
+    """Mates are at .9 of each other; a stranger is at 0 of them, and at 1 of what stands beside."""
+    labels = np.repeat(np.arange(8), 2)
+    items = np.zeros((16, 24))
+    items[np.arange(16), labels] = np.sqrt(0.9)
+    items[np.arange(16), 8 + np.arange(16)] = np.sqrt(0.1)
+    assert open_set_figures(items, labels).fnir == 0.0
+    assert open_set_figures(items, labels, items).fnir == 1.0
+
+
 def test_figures_of_a_single_class_are_refused() -> None:
     with pytest.raises(EvaluationError, match="queries with and without a mate"):
         open_set_figures(np.eye(3), ["a", "a", "a"])
