@@ -54,11 +54,16 @@ class Variant:
         changes: Sections of the recipe, whose keys are set anew.
         trained_on: `seen` or `unseen` embeddings of the training classes, or `all sets`: the unseen ones of
             every image set, each in spaces of its own.
+        starts_by: What the softmax query expansion that it starts as is best in, on held-out classes:
+            `map_at_r` or `fnir_at_fpir_5`.
+        n_networks: Networks of different seeds, whose refined embeddings are averaged.
     """
 
     form: Literal["gated", "attention", "paper"] = "gated"
     changes: Changes = field(default_factory=dict)
     trained_on: Literal["seen", "unseen", "all sets"] = "unseen"
+    starts_by: Literal["map_at_r", "fnir_at_fpir_5"] = "map_at_r"
+    n_networks: int = 1
 
 
 _SOFTMAX = {"init": "softmax_qe", "temperature": 0.2, "n_steps": 1, "n_heads": 1}
@@ -92,6 +97,8 @@ _ATTENTION = {
 }
 GATES = {
     "gated, all sets": Variant("gated", {}, "all sets"),
+    "gated, starts by FNIR": Variant(starts_by="fnir_at_fpir_5"),
+    "gated, 3 networks": Variant(n_networks=3),
     "gated, 2 steps": Variant("gated", {"refiner": {"n_steps": 2}}),
     "gated, 16 neighbors": Variant("gated", {"refiner": {"n_neighbors": 16}}),
     "gated, hardest absent": Variant("gated", {"search": {"hardest": 0.05}}),

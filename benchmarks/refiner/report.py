@@ -95,18 +95,19 @@ def outcome_of(work: Path, record: Row, name: str) -> Outcome | None:
         return {name: stored[name] for name in stored.files}
 
 
-def intervals(pairs: Sequence[Any], known: Any, absent: Any) -> dict[str, Any]:
+def intervals(pairs: Sequence[Any], known: Any, absent: Any, draws: int = _BOOTSTRAPS) -> dict[str, Any]:
     """Mean differences of pairs of outcomes by figure, and 95 % intervals by bootstrap over test classes.
 
     Args:
         pairs: Outcomes of the one and of the other, a pair a seed.
         known: (n,) classes of the queries with a mate.
         absent: (m,) classes of those without.
+        draws: Bootstraps.
     """
     rng = np.random.default_rng(0)
     members, strangers = _members(known), _members(absent)
     values = [_compare(pairs, np.arange(len(known)), np.arange(len(absent)))]
-    for _ in range(_BOOTSTRAPS):
+    for _ in range(draws):
         rows = np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))])
         others = np.concatenate([strangers[i] for i in rng.integers(0, len(strangers), len(strangers))])
         values.append(_compare(pairs, rows, others))

@@ -56,8 +56,11 @@ from benchmarks.refiner.searches import (
     threshold_at,
 )
 from benchmarks.refiner.tasks import STUDIES, Task
+from vicinal.models.similarity import normalize
+from vicinal.refine.context_refiner import Neighbors
 from vicinal.refine.training.config import RefinerRecipe
 from vicinal.refine.training.embedding_set import EmbeddingSet
+from vicinal.refine.training.network import ContextRefinerNetwork
 from vicinal.refine.training.trainer import RefinerTrainer, refine_with
 
 __all__: list[str] = []
@@ -108,24 +111,24 @@ def _measure_controls(task: Task, study: str, wanted: Wanted) -> list[dict[str, 
 def _measure_refiner(task: Task, study: str, wanted: Wanted) -> list[dict[str, Any]]:
     embedded, work = _embedded(study, task.base, wanted), wanted.work
     variant = VARIANTS[task.group][task.name]
-    fields = recipe_of(variant, _start(study, task.base, wanted))
-    recipe = RefinerRecipe.model_validate({**fields, "seed": task.seed})
+    fields = recipe_of(variant, _start(study, task.base, wanted, variant.starts_by))
     items = _items(task, study, wanted)
     started = time.monotonic()
-    result = RefinerTrainer(recipe).run(items, embedded.held_set)
-    seconds = time.monotonic() - started
-    call = refine_with(result.network)
-    method = Method(
-        lambda rows, neighbors, as_queries: call(rows, neighbors, as_queries=as_queries),
-        recipe.refiner.n_neighbors,
-    )
+    results = []
+    for number in range(variant.n_networks):
+        # Far from the seeds of other tasks.
+        recipe = RefinerRecipe.model_validate({**fields, "seed": task.seed + 100 * number})
+        results.append(RefinerTrainer(recipe).run(items, embedded.held_set))
+    seconds, first = time.monotonic() - started, results[0]
+    method = _averaged([one.network for one in results])
+    refiner = first.network.architecture
     about = {
         "training_seconds": round(seconds, 1),
-        "best_step": result.best.step,
-        "n_weights": sum(one.numel() for one in result.network.parameters() if one.requires_grad),
-        "verdict": {"sides": result.verdict.sides, "rerank": result.verdict.rerank},
-        "held_out": result.verdict.figures,
-        "setting": f"k {recipe.refiner.n_neighbors}, {recipe.refiner.n_steps} steps",
+        "best_step": first.best.step,
+        "n_weights": sum(one.numel() for one in first.network.parameters() if one.requires_grad),
+        "verdict": {"sides": first.verdict.sides, "rerank": first.verdict.rerank},
+        "held_out": first.verdict.figures,
+        "setting": f"k {refiner.n_neighbors}, {refiner.n_steps} steps",
     }
     reranks = STUDIES[study].reranks and task.group == "refiner"
     named = {sides: sides for sides in SIDES[1:]}
@@ -133,6 +136,19 @@ def _measure_refiner(task: Task, study: str, wanted: Wanted) -> list[dict[str, A
     if reranks:
         rows += [_report_fused(task, embedded, work, method, share) for share in _FUSED]
     return rows
+
+
+def _averaged(networks: Sequence[ContextRefinerNetwork]) -> Method:
+    """The mean of what networks refine, with unit items and with queries as long as their mean."""
+    calls = [refine_with(network) for network in networks]
+
+    def refine(rows: Embeddings, neighbors: Neighbors, as_queries: bool) -> Embeddings:
+        if len(calls) == 1:
+            return calls[0](rows, neighbors, as_queries=as_queries)
+        mean = np.mean([call(rows, neighbors, as_queries=as_queries) for call in calls], axis=0)
+        return mean if as_queries else normalize(mean)
+
+    return Method(refine, networks[0].architecture.n_neighbors)
 
 
 def _held_out(embedded: Embedded, method: Method, sides: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -152,11 +168,12 @@ def _items(task: Task, study: str, wanted: Wanted) -> EmbeddingSet:
 
 
 @functools.lru_cache(maxsize=8)
-def _start(study: str, base: str, wanted: Wanted) -> Start:
-    """The softmax-QE with the best MAP@R held out, both sides refined, and sizes that fit the set."""
+def _start(study: str, base: str, wanted: Wanted, by: str) -> Start:
+    """The softmax-QE with the best figure `by` held out, both sides refined, and sizes that fit the set."""
     embedded, settings = _embedded(study, base, wanted), control_grid()["softmax-QE"]
+    sign = 1 if by == "map_at_r" else -1
     worth = {
-        name: _held_out(embedded, method, ["both"])["both"]["map_at_r"] for name, method in settings.items()
+        name: sign * _held_out(embedded, method, ["both"])["both"][by] for name, method in settings.items()
     }
     best = max(settings, key=lambda name: worth[name])
     k, temperature, weight = (float(part.split()[-1]) for part in best.split(","))

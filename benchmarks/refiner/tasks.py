@@ -22,7 +22,8 @@ _SWEEPS = (
 # Rungs of the ladder with all seeds; the others have one.
 _THRICE = ["as the paper", "all of these"]
 _QUICKEST_FIRST = ("dogfacenet", "grocery", "omniglot")
-_PAPER_FIRST = ("1 step", "1 step, without neighbors")
+_PHOTOS = ("dogfacenet", "grocery")
+_PAPER_FIRST = ("1 step", "1 step, without neighbors", "8 steps")
 
 
 @dataclass(frozen=True)
@@ -104,29 +105,46 @@ def _scratch_tasks() -> tuple[Task, ...]:
 
 def _pretrained_tasks() -> tuple[Task, ...]:
     one_seed, other_seeds = SEEDS[:1], SEEDS[1:]
-    dogs = ["dogfacenet"]
-    swept = [task for group, names in _SWEEPS for task in _over(["classifier"], one_seed, group, names, dogs)]
 
-    def over(base: str, seeds: Sequence[int], group: str, *names: str) -> Iterator[Task]:
-        return _over([base], seeds, group, names, _QUICKEST_FIRST)
+    def over(sets: Sequence[str], base: str, group: str, *names: str) -> Iterator[Task]:
+        return _over([base], one_seed, group, names, sets)
+
+    def again(sets: Sequence[str], base: str, group: str, *names: str) -> Iterator[Task]:
+        return _over([base], other_seeds, group, names, sets)
 
     return (
-        *over("classifier", one_seed, "controls", "controls"),
-        *over("head", one_seed, "controls", "controls"),
-        *over("classifier", one_seed, "attention", "attention and level"),
-        *over("head", one_seed, "refiner", "gated"),
-        *over("classifier", one_seed, "refiner", "gated"),
-        *over("classifier", one_seed, "paper", "1 step", "1 step, without neighbors"),
-        *over("classifier", other_seeds, "attention", "attention and level"),
-        *over("head", other_seeds, "controls", "controls"),
-        *over("head", other_seeds, "refiner", "gated"),
-        *over("classifier", one_seed, "refiner", "gated, no level", "gated, untrained level"),
-        *over("features", one_seed, "controls", "controls"),
-        *over("features", one_seed, "refiner", "gated"),
-        *swept,
-        *over("classifier", one_seed, "paper", *(name for name in PAPER_FORMS if name not in _PAPER_FIRST)),
-        *over("head", one_seed, "gates", *GATES),
-        *over("head", one_seed, "attention", "attention and level, low rate"),
+        *over(_QUICKEST_FIRST, "classifier", "controls", "controls"),
+        *over(_QUICKEST_FIRST, "head", "controls", "controls"),
+        *over(_QUICKEST_FIRST, "classifier", "attention", "attention and level"),
+        *over(_QUICKEST_FIRST, "head", "refiner", "gated"),
+        *over(_QUICKEST_FIRST, "classifier", "refiner", "gated"),
+        *again(_PHOTOS, "head", "controls", "controls"),
+        *again(_PHOTOS, "head", "refiner", "gated"),
+        *again(_PHOTOS, "classifier", "refiner", "gated"),
+        *over(_PHOTOS, "classifier", "paper", "1 step", "1 step, without neighbors"),
+        *over(_PHOTOS, "head", "gates", *GATES),
+        *over(_PHOTOS, "classifier", "attention", "attention and level, low rate"),
+        *again(["omniglot"], "classifier", "attention", "attention and level"),
+        *(
+            task
+            for group, names in _SWEEPS[:2]
+            for task in _over(["classifier"], one_seed, group, names, ["dogfacenet"])
+        ),
+        *again(["omniglot"], "head", "controls", "controls"),
+        *again(["omniglot"], "head", "refiner", "gated"),
+        *again(_PHOTOS, "classifier", "attention", "attention and level"),
+        *over(["omniglot"], "classifier", "paper", "1 step", "1 step, without neighbors"),
+        *over(_PHOTOS, "classifier", "refiner", "gated, no level", "gated, untrained level"),
+        *over(_PHOTOS, "classifier", "paper", "8 steps"),
+        *over(_PHOTOS, "features", "controls", "controls"),
+        *over(_PHOTOS, "features", "refiner", "gated"),
+        *over(_PHOTOS, "head", "attention", "attention and level, low rate"),
+        *(
+            task
+            for group, names in _SWEEPS[2:]
+            for task in _over(["classifier"], one_seed, group, names, ["dogfacenet"])
+        ),
+        *over(_PHOTOS, "classifier", "paper", *(name for name in PAPER_FORMS if name not in _PAPER_FIRST)),
     )
 
 
