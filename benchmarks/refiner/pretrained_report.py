@@ -15,6 +15,7 @@ from benchmarks.losses.runs import SETS
 from benchmarks.refiner.embedded import Wanted
 from benchmarks.refiner.pretrained import features_of
 from benchmarks.refiner.report import cells, intervals, markdown_table, outcome_of
+from benchmarks.refiner.searches import SIDES
 from benchmarks.refiner.tasks import PRETRAINED
 
 __all__ = ["compare_all", "control_of", "pretrained_tables", "report_pretrained"]
@@ -103,8 +104,10 @@ def pretrained_tables(records: Sequence[Record], compared: Sequence[dict[str, An
     """Markdown tables by name; a cell is mean ± standard deviation over the seeds."""
     made = {f"refiners-{images}": _set_table(records, images) for images in SETS}
     made["refiners-mark"] = _mark_table(records, compared)
-    made["refiners-sweeps"] = _sweep_table(records)
+    if any(one["group"] in _SWEEPS for one in records):
+        made["refiners-sweeps"] = _sweep_table(records)
     made["refiners-controls"] = _control_table(records)
+    made["refiners-sides"] = _side_table(records)
     return made
 
 
@@ -157,6 +160,18 @@ def _control_table(records: Sequence[Record]) -> str:
                     kind = row["name"].removesuffix(f" by {by}")
                     lines.append([images, base, by, kind, row["setting"], row["sides"]])
     return markdown_table(["set", "base", "chosen by", "control", "setting", "sides"], lines)
+
+
+def _side_table(records: Sequence[Record]) -> str:
+    """The gated refiner by what is refined."""
+    lines = []
+    for images in SETS:
+        for base in PRETRAINED.bases:
+            own = _records(records, images, base, "refiner", "gated")
+            for sides in SIDES[1:] if own else ():
+                rows = [row["test"] for one in own for row in one["rows"] if row["name"] == sides]
+                lines.append([images, base, sides, *cells(rows, _COLUMNS)])
+    return markdown_table(["set", "base", "gated, refined", *_COLUMNS], lines)
 
 
 def _mark_table(records: Sequence[Record], compared: Sequence[dict[str, Any]]) -> str:

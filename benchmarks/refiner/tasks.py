@@ -124,20 +124,21 @@ def _pretrained_tasks() -> tuple[Task, ...]:
         *over(_PHOTOS, "classifier", "paper", "1 step", "1 step, without neighbors"),
         *over(_PHOTOS, "head", "gates", *GATES),
         *over(_PHOTOS, "classifier", "attention", "attention and level, low rate"),
-        *again(["omniglot"], "classifier", "attention", "attention and level"),
+        *over(_PHOTOS, "features", "controls", "controls"),
+        *over(["dogfacenet"], "features", "refiner", "gated"),
         *(
             task
             for group, names in _SWEEPS[:2]
             for task in _over(["classifier"], one_seed, group, names, ["dogfacenet"])
         ),
+        *over(["grocery"], "features", "refiner", "gated"),
         *again(["omniglot"], "head", "controls", "controls"),
         *again(["omniglot"], "head", "refiner", "gated"),
         *again(_PHOTOS, "classifier", "attention", "attention and level"),
+        *again(["omniglot"], "classifier", "attention", "attention and level"),
         *over(["omniglot"], "classifier", "paper", "1 step", "1 step, without neighbors"),
         *over(_PHOTOS, "classifier", "refiner", "gated, no level", "gated, untrained level"),
         *over(_PHOTOS, "classifier", "paper", "8 steps"),
-        *over(_PHOTOS, "features", "controls", "controls"),
-        *over(_PHOTOS, "features", "refiner", "gated"),
         *over(_PHOTOS, "head", "attention", "attention and level, low rate"),
         *(
             task

@@ -125,3 +125,15 @@ def test_a_set_has_its_base_controls_and_refiners(study: Any) -> None:
         "best control by FNIR",
         "attention and level",
     ]
+
+
+def test_sides_of_a_gated_refiner_have_a_row_each(study: Any) -> None:
+    records, work = study
+    rows = [{**REFINED, "name": sides, "sides": sides} for sides in ("gallery", "query", "both")]
+    gated = record("refiner", "gated", rows)
+    made = pretrained_tables([*records, gated], compare_all(records, work, work))
+    assert [line.split(" | ")[2] for line in made["refiners-sides"].splitlines()[2:]] == [
+        "gallery",
+        "query",
+        "both",
+    ]
