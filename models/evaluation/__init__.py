@@ -3,11 +3,10 @@
 from vicinal.models.evaluation.clustering import clustering_nmi, nmi
 from vicinal.models.evaluation.metrics import RetrievalMetrics, auroc, average_precisions, retrieval_metrics
 from vicinal.models.evaluation.open_set import (
-    OpenSetFigures,
     OpenSetRoles,
     deal_roles,
     fnir_at_fpir,
-    open_set_figures,
+    map_at_r_by_halves,
 )
 from vicinal.models.evaluation.report import Evaluation, EvaluationSettings, evaluate
 from vicinal.models.evaluation.revisited import JudgedMetrics, judged_metrics
@@ -16,7 +15,6 @@ __all__ = [
     "Evaluation",
     "EvaluationSettings",
     "JudgedMetrics",
-    "OpenSetFigures",
     "OpenSetRoles",
     "RetrievalMetrics",
     "auroc",
@@ -26,7 +24,7 @@ __all__ = [
     "evaluate",
     "fnir_at_fpir",
     "judged_metrics",
+    "map_at_r_by_halves",
     "nmi",
-    "open_set_figures",
     "retrieval_metrics",
 ]

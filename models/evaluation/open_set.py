@@ -8,16 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.models.errors import EvaluationError
-from vicinal.models.evaluation.metrics import retrieval_metrics
+from vicinal.models.evaluation.metrics import average_precisions
 from vicinal.models.similarity import FloatArray, normalize
 
-__all__ = ["FPIR", "OpenSetFigures", "OpenSetRoles", "deal_roles", "fnir_at_fpir", "open_set_figures"]
+__all__ = ["OpenSetRoles", "deal_roles", "fnir_at_fpir", "map_at_r_by_halves"]
 
 Ints = npt.NDArray[np.int64]
-
-# Rate of false positives at which networks are compared.
-FPIR = 0.05
-_DRAWS = 4
 
 
 @dataclass(frozen=True)
@@ -33,24 +29,6 @@ class OpenSetRoles:
     gallery: Ints
     known: Ints
     absent: Ints
-
-
-@dataclass(frozen=True)
-class OpenSetFigures:
-    """How well embeddings find what is there and turn down what is not.
-
-    Attributes:
-        fnir: False negative identification rate at the false positive one asked for.
-        map_at_r: MAP@R of the items among themselves.
-    """
-
-    fnir: float
-    map_at_r: float
-
-    @property
-    def order(self) -> tuple[float, float]:
-        """What a lower value of is better: FNIR, and where that is equal, MAP@R."""
-        return self.fnir, -self.map_at_r
 
 
 def deal_roles(
@@ -117,49 +95,42 @@ def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayL
     return float((mates <= turned_down).mean())
 
 
-def open_set_figures(
-    embeddings: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    beside: npt.ArrayLike | None = None,
-    *,
-    fpir: float = FPIR,
-    seed: int = 0,
-) -> OpenSetFigures:
-    """Figures of embeddings whose classes play the known and the absent ones in turn, cut in their order.
+def map_at_r_by_halves(
+    embeddings: npt.ArrayLike, labels: npt.ArrayLike, beside: npt.ArrayLike | None = None
+) -> float:
+    """MAP@R of the later half of each class among the earlier halves, and the other way round.
 
     Args:
         embeddings: (n, d), normalized or not; of photos, in the order in which they were taken.
         labels: (n,) labels.
-        beside: (m, d) embeddings of other classes, which stand in every gallery: the more it holds, the
-            easier a query without a mate finds something.
-        fpir: Highest share of the queries without a mate that may be answered, in (0, 1).
-        seed: Of the deal, so that two networks are asked the same.
+        beside: (m, d) embeddings of other classes, which stand in both galleries.
 
     Raises:
-        EvaluationError: There are fewer than two classes with a pair.
+        EvaluationError: No class has a pair.
     """
     unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
     others = unit[:0] if beside is None else normalize(np.asarray(beside, np.float32))
-    rng = np.random.default_rng(seed)
-    mates, absent = [], []
-    for roles in deal_roles(np.arange(len(names)), names, draws=_DRAWS, rng=rng, ordered=True):
-        best_mates, best_absent = _best_scores(unit, names, roles, others)
-        mates.append(best_mates)
-        absent.append(best_absent)
-    if not mates:
-        raise EvaluationError("an open-set search needs two classes of two images")
-    fnir = fnir_at_fpir(np.concatenate(mates), np.concatenate(absent), fpir)
-    return OpenSetFigures(fnir, retrieval_metrics(unit, names, ks=(1,)).map_at_r)
+    halves = _halves(np.arange(len(names)), names)
+    precisions = [
+        _precisions(unit, names, gallery, queries, others) for gallery, queries in (halves, halves[::-1])
+    ]
+    if not sum(map(len, precisions)):
+        raise EvaluationError("a search by halves needs a class of two images")
+    return float(np.concatenate(precisions).mean())
 
 
-def _best_scores(
-    unit: FloatArray, labels: npt.NDArray[np.generic], roles: OpenSetRoles, others: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Best score with a mate of each known query, and best score of each absent one."""
-    gallery = unit[roles.gallery]
-    are_mates = labels[roles.known, None] == labels[roles.gallery]
-    known = np.where(are_mates, unit[roles.known] @ gallery.T, -np.inf).max(axis=1, initial=-np.inf)
-    return known, (unit[roles.absent] @ np.concatenate([gallery, others]).T).max(axis=1, initial=-np.inf)
+def _precisions(
+    unit: FloatArray, labels: npt.NDArray[np.generic], gallery: Ints, queries: Ints, others: FloatArray
+) -> npt.NDArray[np.float64]:
+    """Average precision of each query with a mate in the gallery."""
+    are_mates = labels[queries, None] == labels[gallery]
+    n_mates = are_mates.sum(axis=1)
+    asked, most = n_mates > 0, int(n_mates.max(initial=0))
+    scores = unit[queries[asked]] @ np.concatenate([unit[gallery], others]).T
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+    # What stands beside is no mate.
+    are_mates = np.pad(are_mates[asked], ((0, 0), (0, len(others))))
+    return average_precisions(np.take_along_axis(are_mates, best, axis=1), n_mates[asked])
 
 
 def _halves(positions: Ints, labels: npt.NDArray[np.generic]) -> tuple[Ints, Ints]:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
 from vicinal.models.datasets import LabelledImages, list_images, load_datasets, load_labels
 from vicinal.models.errors import ConfigError, TrainingStoppedError
-from vicinal.models.evaluation import OpenSetFigures, open_set_figures
+from vicinal.models.evaluation import map_at_r_by_halves
 from vicinal.models.losses import build_loss
 from vicinal.models.losses.base import MetricLoss
 from vicinal.models.samplers import leave_out_small_classes
@@ -302,7 +302,7 @@ class Trainer:
         share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
         if wanted:
             share = (
-                best_between(state.start_weights, weights, lambda tried: self._open_set(state, images, tried))
+                best_between(state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried))
                 if wanted is True
                 else wanted
             )
@@ -313,8 +313,8 @@ class Trainer:
         state.network.load_state_dict(weights)
         return share
 
-    def _open_set(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> OpenSetFigures:
-        """How well the held-out classes are searched, beside the trained ones."""
+    def _map_at_r(self, state: TrainingState, images: _Images, weights: dict[str, Tensor]) -> float:
+        """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""
         state.network.load_state_dict(weights)
         held_out = embed_held_out(
             images.network, images.validation, self.config.preprocessing, images.held_out_maps
@@ -327,7 +327,7 @@ class Trainer:
             self.config.preprocessing,
             images.maps.training[is_beside] if images.maps else None,
         )
-        return open_set_figures(held_out, images.validation.labels, beside, seed=self.config.seed)
+        return map_at_r_by_halves(held_out, images.validation.labels, beside)
 
     def _save(self, state: TrainingState, images: _Images) -> None:
         if self.folder is not None:

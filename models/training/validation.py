@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vicinal.models.datasets import LabelledImages
-from vicinal.models.evaluation import OpenSetFigures, retrieval_metrics
+from vicinal.models.evaluation import retrieval_metrics
 from vicinal.models.preprocessing import Preprocessing
 
 __all__ = ["SHARES", "best_between", "between", "embed_held_out", "embed_images", "embed_maps", "validate"]
@@ -46,7 +46,7 @@ def validate(
 def best_between(
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
-    measure: Callable[[dict[str, Tensor]], OpenSetFigures],
+    measure: Callable[[dict[str, Tensor]], float],
 ) -> float:
     """The best point on the straight line from first weights to trained ones.
 
@@ -56,12 +56,12 @@ def best_between(
     Args:
         start: Weights before training.
         end: Weights after it.
-        measure: Figures of weights on held-out classes.
+        measure: MAP@R of weights on held-out classes.
 
     Returns:
         Share of the way, of `SHARES`; of equal ones the largest.
     """
-    return min(SHARES, key=lambda share: (*measure(between(start, end, share)).order, -share))
+    return max(SHARES, key=lambda share: (measure(between(start, end, share)), share))
 
 
 def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

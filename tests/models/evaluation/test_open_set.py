@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.models.errors import EvaluationError
-from vicinal.models.evaluation import deal_roles, fnir_at_fpir, open_set_figures
+from vicinal.models.evaluation import deal_roles, fnir_at_fpir, map_at_r_by_halves
 
 scores = st.lists(st.floats(-1.0, 1.0, width=32), min_size=1, max_size=30)
 
@@ -60,27 +60,23 @@ def test_an_item_alone_with_its_label_is_always_absent() -> None:
     assert all(4 in roles.absent and 4 not in roles.gallery for roles in dealt)
 
 
-def test_classes_apart_are_all_found_and_mixed_ones_are_not() -> None:
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(8), 6)
-    apart = np.eye(8)[labels] + 0.01 * rng.normal(size=(48, 8))
-    mixed = rng.normal(size=(48, 8))
-    good, bad = open_set_figures(apart, labels), open_set_figures(mixed, labels)
-    assert (good.fnir, good.map_at_r) == (0.0, 1.0)
-    assert bad.fnir > 0.5
-    assert good.order < bad.order
+def test_map_at_r_by_halves_asks_each_half_about_the_other() -> None:
+    """Alike in each half, and turned by a right angle between the halves of `b`: only `a` is found."""
+    labels = np.repeat(["a", "b"], 4)
+    items = np.eye(4)[[0, 0, 0, 0, 1, 1, 2, 2]]
+    assert map_at_r_by_halves(items, labels) == 0.5
+    assert map_at_r_by_halves(items[:4], labels[:4]) == 1.0
 
 
-def test_what_stands_beside_is_found_by_strangers() -> None:
-    """Mates are at .9 of each other; a stranger is at 0 of them, and at 1 of what stands beside."""
+def test_what_stands_beside_may_be_found_in_place_of_a_mate() -> None:
+    """Mates are at .5 of each other; what stands beside is each item itself."""
     labels = np.repeat(np.arange(8), 2)
     items = np.zeros((16, 24))
-    items[np.arange(16), labels] = np.sqrt(0.9)
-    items[np.arange(16), 8 + np.arange(16)] = np.sqrt(0.1)
-    assert open_set_figures(items, labels).fnir == 0.0
-    assert open_set_figures(items, labels, items).fnir == 1.0
+    items[np.arange(16), labels] = items[np.arange(16), 8 + np.arange(16)] = 1.0
+    assert map_at_r_by_halves(items, labels) == 1.0
+    assert map_at_r_by_halves(items, labels, items) == 0.0
 
 
-def test_figures_of_a_single_class_are_refused() -> None:
-    with pytest.raises(EvaluationError, match="queries with and without a mate"):
-        open_set_figures(np.eye(3), ["a", "a", "a"])
+def test_classes_without_a_pair_are_refused() -> None:
+    with pytest.raises(EvaluationError, match="a class of two images"):
+        map_at_r_by_halves(np.eye(3), ["a", "b", "c"])

@@ -174,10 +174,8 @@ def test_interpolation_keeps_the_point_that_held_out_classes_like_best(
     config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figures are dictated: the middle is best."""
-    from vicinal.models.evaluation import OpenSetFigures
-
-    fnir = iter([0.5, 0.4, 0.1, 0.2, 0.3])
-    monkeypatch.setattr(trainer, "open_set_figures", lambda *_, **__: OpenSetFigures(next(fnir), 0.5))
+    map_at_r = iter([0.5, 0.6, 0.9, 0.8, 0.7])
+    monkeypatch.setattr(trainer, "map_at_r_by_halves", lambda *_: next(map_at_r))
     interpolated = config.model_copy(update={"interpolate": True})
     result = Trainer(interpolated).run()
     end = weights_of(config)
