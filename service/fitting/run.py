@@ -174,6 +174,7 @@ class Fitting:
         """
         self._prepare(start)
         if start == "resume" and (self.output / REPORT_FILE).is_file():
+            self._clean()
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
         plan = self._plan()
         with _threads(plan.speed.threads):
@@ -183,10 +184,14 @@ class Fitting:
         write_notice(bundle)
         write_card(bundle)
         _write(self.output / REPORT_FILE, report.model_dump_json(indent=2))
+        self._clean()
+        return report
+
+    def _clean(self) -> None:
+        """Remove what only a run that goes on needs."""
         discard_maps(self.output)
         (self.output / CHECKPOINT_FILE).unlink(missing_ok=True)
-        shutil.rmtree(self.output / TRIAL_FOLDER)
-        return report
+        shutil.rmtree(self.output / TRIAL_FOLDER, ignore_errors=True)
 
     def _prepare(self, start: Start) -> None:
         if self._others and self.output.absolute().name == DemoCatalogConfig.name:

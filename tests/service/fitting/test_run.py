@@ -137,7 +137,10 @@ def test_a_folder_that_holds_a_run_is_not_touched_unasked(
     first = fitting(photos, tmp_path / "mine", tiny_bundle).run()
     with pytest.raises(RequestError, match="already holds a run"):
         fitting(photos, tmp_path / "mine", tiny_bundle).run()
+    # As a run leaves it that is killed at the very end.
+    (tmp_path / "mine" / "trial").mkdir()
     assert fitting(photos, tmp_path / "mine", tiny_bundle).run("resume") == first
+    assert not (tmp_path / "mine" / "trial").exists()
 
 
 @pytest.mark.usefixtures("_quick")
