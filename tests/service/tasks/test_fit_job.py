@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -67,11 +68,13 @@ def start(job: FitJob, context: Context) -> dict[str, Any]:
 def test_another_attempt_goes_on_where_the_first_one_stopped(job: FitJob) -> None:
     job.check("shop", FitRequest.model_validate(REQUEST))
     with pytest.raises(JobStoppedError):
-        start(job, Context(("train", 12)))
+        start(job, Context(("trial", 12)))
     second = Context()
     result = start(job, second)
-    steps = second.stages.count("train")
-    assert 0 < steps < result["steps"]
+    plan = json.loads((Path(result["bundle"]) / "fit-plan.json").read_text(encoding="utf-8"))
+    # The first attempt left a checkpoint at step 10.
+    assert 0 < second.stages.count("trial") <= plan["steps"] - 10
+    assert second.stages.count("train") == result["steps"]
     assert result["text"][0].startswith("Of 100 photos of things you have")
     assert Path(result["bundle"]) == job.settings.data_dir / "bundles" / "mine"
 
