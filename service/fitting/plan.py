@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["FitPlan", "FitSpeed", "plan_fit"]
 
 # More steps and views than these hardly changed what was found.
-MOST_STEPS = 200
+MOST_STEPS = 300
 FEWEST_STEPS = 30
 MOST_VIEWS = 8
 # Share of the time that steps may take; views get the rest.

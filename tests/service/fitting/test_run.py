@@ -123,6 +123,15 @@ def test_drawn_products_share_the_batches(photos: Path, tmp_path: Path, tiny_bun
 
 
 @pytest.mark.usefixtures("_quick")
+def test_photos_with_many_labels_learn_without_drawn_products(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_MANY_LABELS", 15)
+    report = fitting(photos, tmp_path / "mine", tiny_bundle, text=RECIPE + DRAWN).run()
+    assert ModelBundle.open(tmp_path / "mine").manifest.training["classes"] == report.n_labels
+
+
+@pytest.mark.usefixtures("_quick")
 def test_a_bundle_may_not_bear_the_name_of_the_drawn_products(
     photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
