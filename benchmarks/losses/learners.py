@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from benchmarks.losses.features import FeatureParts, Features, load_features
 from benchmarks.losses.maps import cut_network, load_maps
 from benchmarks.losses.measures import among_themselves, measure_test
-from benchmarks.losses.training import Run, batches, optimizer_of, training_images
+from benchmarks.losses.training import Run, batches, loss_of, optimizer_of, training_images
 from vicinal.calibration import cosine_margin
-from vicinal.models.configs.losses import LossConfig
-from vicinal.models.losses import build_loss
 from vicinal.models.similarity import normalize
 from vicinal.models.training.multistage import multistage_backward
 
@@ -66,12 +64,7 @@ def train(run: Run, learner: Learner, training: Features) -> tuple[nn.Module, di
     chosen, class_ids = training_images(run, training.class_ids)
     own = training.subset(chosen)
     network = learner.start(own).train()
-    loss_function = build_loss(
-        LossConfig.model_validate(run.loss),
-        dim=DIM,
-        class_sizes=np.bincount(class_ids).tolist(),
-        max_per_class=run.sampler.get("per_class"),
-    )
+    loss_function = loss_of(run, class_ids, DIM)
     optimizer, schedule = optimizer_of(run, network, loss_function)
     started = time.process_time()
     losses: list[float] = []

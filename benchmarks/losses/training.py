@@ -29,6 +29,7 @@ __all__ = [
     "is_done",
     "load_embeddings",
     "load_record",
+    "loss_of",
     "optimizer_of",
     "train",
     "training_images",
@@ -105,12 +106,7 @@ def train(run: Run, parts: Parts, work: Path) -> dict[str, Any]:
     chosen, class_ids = training_images(run, parts.train.class_ids)
     pixels = parts.train.pixels[chosen]
     network = _network(run.backbone).to(memory_format=torch.channels_last)
-    loss_function = build_loss(
-        LossConfig.model_validate(run.loss),
-        dim=DIM,
-        class_sizes=np.bincount(class_ids).tolist(),
-        max_per_class=run.sampler.get("per_class"),
-    )
+    loss_function = loss_of(run, class_ids, DIM)
     optimizer, schedule = optimizer_of(run, network, loss_function)
     bfloat16 = bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
     losses: list[float] = []
@@ -197,6 +193,16 @@ def batches(run: Run, class_ids: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[
         class_ids, n_batches=run.steps, seed=run.seed
     )
     return drawn
+
+
+def loss_of(run: Run, class_ids: npt.NDArray[np.int64], dim: int) -> nn.Module:
+    """The run's loss over embeddings of `dim` numbers, for training images of the classes (n,)."""
+    return build_loss(
+        LossConfig.model_validate(run.loss),
+        dim=dim,
+        class_sizes=np.bincount(class_ids).tolist(),
+        max_per_class=run.sampler.get("per_class"),
+    )
 
 
 def optimizer_of(

@@ -284,17 +284,25 @@ class Fitting:
             return FitTrial.model_validate_json(path.read_bytes())
         config = self._config(self.output, "trial", views=plan.views, steps=plan.steps)
         result = self._train(config, folder, is_resumed=is_resumed, stage="trial")
+        held_out = list_images(config.validation_datasets[0])
         with self._timed("measure"):
             bundle = export_network(result.network, folder, bundle_fields(config, result))
+            bundle = give_form(bundle, "auto", Sample(held_out, is_labelled=True))
             figures, verdict = search_held_out(
                 self.before,
                 bundle,
-                list_images(config.validation_datasets[0]),
+                held_out,
                 list_images(config.datasets[0]),
                 seed=self.seed,
                 on_embedded=lambda done, total: self.report("measure", done, total, ""),
             )
-        trial = FitTrial(share=result.share, steps=result.best.step, verdict=verdict, figures=figures)
+        trial = FitTrial(
+            share=result.share,
+            steps=result.best.step,
+            form=bundle.manifest.precision or "float32",
+            verdict=verdict,
+            figures=figures,
+        )
         _write(path, trial.model_dump_json(indent=2))
         discard_maps(folder)
         return trial
@@ -311,7 +319,8 @@ class Fitting:
             bundle = export_network(
                 result.network, self.output, self._fields(config, bundle_fields(config, result))
             )
-            bundle = give_form(bundle, "auto", Sample(list_images(config.datasets[0]), is_labelled=True))
+            # Searches among photos that it learned from would flatter every form, so that none is measured.
+            bundle = give_form(bundle, trial.form, Sample(list_images(config.datasets[0])))
             bundle = carry_refiner(self.before, bundle, trial.verdict)
             self.report("export", 1, 1, "")
         return bundle

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle, Precision
 from vicinal.models.datasets.listing import ImageListing
 from vicinal.models.embedder import Embedder
 from vicinal.models.export.sample import Sample
@@ -38,6 +38,7 @@ class FitTrial(BaseModel):
     Attributes:
         share: How far from the first weights to the trained ones the kept weights lie.
         steps: Steps after which the held-out labels were searched best.
+        form: Form of the network that is fastest here and loses little on the held-out photos.
         verdict: Manifest fields of the refiner that was carried over; empty without one.
         figures: What the held-out labels said.
     """
@@ -46,6 +47,7 @@ class FitTrial(BaseModel):
 
     share: float
     steps: int
+    form: Precision
     verdict: dict[str, Any]
     figures: HeldOutFigures
 
