@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -12,10 +15,16 @@ from PIL import Image
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decode_image
 from vicinal.models.errors import BundleError
-from vicinal.models.runtime import Device, open_session, session_provider
+from vicinal.models.runtime import CPU, Device, open_session, session_provider
 from vicinal.models.similarity import FloatArray, normalize
 
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
 __all__ = ["Embedder"]
+
+# Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
+_PER_THREAD = 2
 
 
 class Embedder:
@@ -25,7 +34,7 @@ class Embedder:
         bundle: An opened bundle.
         device: `auto`, `cpu` or `cuda`.
         threads: Threads of ONNX Runtime; 0 for one a physical core.
-        batch_size: Images that one call of the network takes.
+        batch_size: Images that one call of the network takes on a GPU, or on one thread.
         limits: Limits of `decode`.
 
     Raises:
@@ -45,9 +54,7 @@ class Embedder:
         self.batch_size = batch_size
         self.limits = limits or DecodeLimits()
         self._threads = threads
-        self._session = open_session(
-            bundle.backbone_path, bundle.manifest.files[BACKBONE_FILE], device=device, threads=threads
-        )
+        self._session = self._open(device, threads)
         self._input_name = self._session.get_inputs()[0].name
         self._check_width()
 
@@ -69,6 +76,9 @@ class Embedder:
     def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
         """Run the network on prepared images.
 
+        Several images on a processor are shared out to its threads: threads that work on an image together
+        wait for each other at every layer.
+
         Args:
             tensors: n arrays (3, S, S).
 
@@ -77,8 +87,14 @@ class Embedder:
         """
         if not tensors:
             return np.empty((0, self.bundle.dim), np.float32)
-        parts = [self._run(np.stack(batch)) for batch in _batches(tensors, self.batch_size)]
-        return np.concatenate(parts)
+        n_threads = self._threads or os.cpu_count() or 1
+        if len(tensors) == 1 or n_threads == 1 or self.provider != CPU:
+            parts = [self._run(self._session, batch) for batch in _batches(tensors, self.batch_size)]
+            return np.concatenate(parts)
+        size = min(_PER_THREAD, -(-len(tensors) // n_threads))
+        with ThreadPoolExecutor(n_threads) as pool:
+            runs = pool.map(lambda batch: self._run(self._one_threaded, batch), _batches(tensors, size))
+            return np.concatenate(list(runs))
 
     @staticmethod
     def finish(raw: FloatArray) -> FloatArray:
@@ -126,13 +142,22 @@ class Embedder:
         milliseconds["embed"] = 1e3 * (time.perf_counter() - started)
         return embedded
 
-    def _run(self, batch: FloatArray) -> FloatArray:
-        return np.asarray(self._session.run(None, {self._input_name: batch})[0], dtype=np.float32)
+    def _run(self, session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArray:
+        return np.asarray(session.run(None, {self._input_name: np.stack(batch)})[0], dtype=np.float32)
+
+    def _open(self, device: Device, threads: int) -> ort.InferenceSession:
+        bundle = self.bundle
+        checksum = bundle.manifest.files[BACKBONE_FILE]
+        return open_session(bundle.backbone_path, checksum, device=device, threads=threads)
+
+    @cached_property
+    def _one_threaded(self) -> ort.InferenceSession:
+        return self._open("cpu", 1)
 
     def _check_width(self) -> None:
         side = self.bundle.manifest.preprocessing.input_size
         try:
-            shape = self._run(np.zeros((1, 3, side, side), np.float32)).shape
+            shape = self._run(self._session, [np.zeros((3, side, side), np.float32)]).shape
         except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
             raise BundleError(f"bundle '{self.bundle.name}' does not run: {error}") from error
         if shape != (1, self.bundle.dim):

@@ -12,11 +12,11 @@ from vicinal.models.errors import BundleError, MissingPackageError
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["Device", "open_session", "session_provider"]
+__all__ = ["CPU", "Device", "open_session", "session_provider"]
 
 Device = Literal["auto", "cpu", "cuda"]
 _CUDA = "CUDAExecutionProvider"
-_CPU = "CPUExecutionProvider"
+CPU = "CPUExecutionProvider"
 logger = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ def open_session(
     wants_cuda = device == "cuda" or (device == "auto" and _CUDA in ort.get_available_providers())
     try:
         session = ort.InferenceSession(
-            _checked_bytes(path, sha256), options, providers=[_CUDA, _CPU] if wants_cuda else [_CPU]
+            _checked_bytes(path, sha256), options, providers=[_CUDA, CPU] if wants_cuda else [CPU]
         )
     except BundleError:
         raise

@@ -66,6 +66,14 @@ def test_batch_size_does_not_change_the_embeddings(
     assert whole == pytest.approx(single, abs=1e-6)
 
 
+@pytest.mark.parametrize("threads", [0, 2, 3])
+def test_threads_share_images_out_without_changing_them(
+    tiny_bundle: ModelBundle, photos: list[Image.Image], threads: int
+) -> None:
+    one, several = (Embedder(tiny_bundle, device="cpu", threads=n) for n in (1, threads))
+    np.testing.assert_array_equal(several.embed(photos), one.embed(photos))
+
+
 def test_file_bytes_and_opened_image_embed_alike(
     embedder: Embedder, photos: list[Image.Image], tmp_path: Path
 ) -> None:
