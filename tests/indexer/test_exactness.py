@@ -251,9 +251,8 @@ def test_a_search_equals_one_in_a_gallery_built_from_scratch() -> None:
     ids=["tombstones ignored", "dead neighbors kept in lists"],
 )
 def test_a_wrong_view_is_noticed(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, wrong: Any) -> None:
-    """Negative control."""
+    """Negative control, on the same walks each time: some sixty others would not meet the fault."""
     monkeypatch.setattr(owner, name, wrong)
+    same = settings(THOROUGH, phases=(Phase.generate,), max_examples=60, derandomize=True, database=None)
     with pytest.raises((AssertionError, BaseExceptionGroup)):
-        run_state_machine_as_test(
-            ChangedGallery, settings=settings(THOROUGH, phases=(Phase.generate,), max_examples=60)
-        )
+        run_state_machine_as_test(ChangedGallery, settings=same)
