@@ -19,6 +19,7 @@ from vicinal.calibration.rates.intervals import (
 )
 from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
 from vicinal.calibration.rates.near_far import near_far_counts
+from vicinal.calibration.rates.promise import PromiseTest, check_promise
 from vicinal.calibration.targets import Target, choose_threshold
 from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
 
@@ -33,6 +34,7 @@ __all__ = [
     "OperatingCurve",
     "Opis",
     "OpisFloor",
+    "PromiseTest",
     "RateInterval",
     "Target",
     "TopScoreCounts",
@@ -40,6 +42,7 @@ __all__ = [
     "Trials",
     "UnlabelledGalleryError",
     "UnreachableTargetError",
+    "check_promise",
     "choose_threshold",
     "cosine_margin",
     "fit_gallery_growth",

@@ -11,13 +11,16 @@ import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["SIGNATURE_SIDE", "Hygiene", "are_same_pictures", "examine"]
+__all__ = ["SAME_PICTURE", "SIGNATURE_SIDE", "Hygiene", "are_same_pictures", "correlations", "examine"]
 
 SIGNATURE_SIDE = 16
-# A pair must be close in the embedding to be compared at all, and almost the same picture to count.
+# Correlation of the thumbnails of almost the same picture.
+SAME_PICTURE = 0.98
+# Pairs must be as close in the embedding to be compared at all.
 _CLOSE_SIMILARITY = 0.9
-_SAME_PICTURE = 0.98
 _MOST_EXAMPLES = 20
+# Length of the centered pixels of a picture without anything on it, at most.
+_BLANK = 1e-3
 _CHUNK = 65_536
 
 
@@ -93,7 +96,19 @@ def are_same_pictures(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8
         first: (n, 768) uint8, 16 x 16 RGB thumbnails.
         second: (n, 768) the same of the others.
     """
-    return np.asarray(_correlation(first, second) >= _SAME_PICTURE)
+    return np.asarray(_correlation(first, second) >= SAME_PICTURE)
+
+
+def correlations(signatures: npt.NDArray[np.uint8]) -> FloatArray:
+    """(n, n) Pearson correlations of pictures, color by color; blank pictures correlate with nothing.
+
+    Args:
+        signatures: (n, 768) uint8, 16 x 16 RGB thumbnails.
+    """
+    rows = _centered(signatures.astype(np.float32))
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > _BLANK)
+    return np.asarray(unit @ unit.T)
 
 
 def _exact_pairs(contents: Sequence[bytes]) -> list[tuple[int, int]]:
@@ -120,7 +135,7 @@ def _correlation(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) ->
     a, b = (_centered(rows.astype(np.float32)) for rows in (first, second))
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     products = np.einsum("nd,nd->n", a, b)
-    return np.divide(products, norms, out=np.zeros_like(products), where=norms > 1e-6)
+    return np.divide(products, norms, out=np.zeros_like(products), where=norms > _BLANK**2)
 
 
 def _centered(rows: FloatArray) -> FloatArray:

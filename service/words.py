@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.calibrator.evidence import Evidence, Grouping, RateEvidence
+from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
+from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.drift import DriftState
 
@@ -15,11 +16,13 @@ __all__ = [
     "SOURCES",
     "SPACES",
     "RateWords",
+    "counted",
     "drift_words",
-    "grouping_words",
+    "visit_words",
     "labels_behind",
     "measured_rates",
     "percent",
+    "promise_lines",
     "rate_name",
     "rate_with_interval",
     "search_words",
@@ -47,6 +50,7 @@ SOURCES = {
     "by_hand": "set by hand",
 }
 SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "final": "final scores"}
+_EVIDENCE = {"copies": "equal or nearly equal pictures", "times": "capture time", "series": "file numbers"}
 _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
 _REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
 _RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
@@ -62,6 +66,11 @@ def rate_name(rate: str) -> str:
 def percent(rate: float) -> str:
     """A share in [0, 1] for people."""
     return f"{100 * rate:.3g} %"
+
+
+def counted(share: float) -> str:
+    """A share in [0, 1] as so many of 100."""
+    return f"{100 * share:.0f}"
 
 
 def span(low: float, high: float) -> str:
@@ -92,15 +101,21 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
             yield f"FPIR of {kind} labels", words._replace(trials=f"{kind} {words.trials}"), found
 
 
-def grouping_words(found: Grouping) -> str:
-    """What a calibration without groups would have promised, and what its threshold really shows."""
+def visit_words(found: VisitEvidence) -> str:
+    """Which photos were kept apart, what a calibration would have promised without, and what that shows."""
+    if found.by == "auto":
+        joined = [f"{n:,} by {_EVIDENCE[kind]}" for kind, n in found.joined.items() if n]
+        if not joined:
+            return "Nothing was found that tells which photos were taken together"
+        kept = f"Photos taken together were kept apart: {found.n_visits:,} visits, joined {', '.join(joined)}"
+    else:
+        kept = f"Photos of one {found.by} were kept apart: {found.n_visits:,} visits"
     names = [name for name in (*RATES, "hit_rate_1") if name in found.promised and name in found.shown]
     rates = ", ".join(
         f"{rate_name(name)} {percent(found.promised[name])} but shows {percent(found.shown[name])}"
         for name in names
     )
-    threshold = "" if found.ungrouped_threshold is None else f" (threshold {found.ungrouped_threshold:.4f})"
-    kept = f"Photos of one {found.column} were kept apart: {found.n_groups:,} groups"
+    threshold = "" if found.threshold_together is None else f" (threshold {found.threshold_together:.4f})"
     return f"{kept}. A calibration that mixes them{threshold} promises {rates}" if rates else kept
 
 
@@ -112,6 +127,22 @@ def drift_words(found: DriftState) -> str:
         f"{found.level}: population stability index {found.psi:.3f} of {found.n_queries:,} searches (by "
         f"chance up to {found.chance_psi or 0.0:.3f}); {percent(found.no_match_now or 0.0)} of them get no "
         f"match, of the calibration's queries {percent(found.no_match_then or 0.0)}"
+    )
+
+
+def promise_lines(found: PromiseCheck) -> Iterator[str]:
+    """What stands behind the sentence on a promise, rate by rate."""
+    yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
+    for name, one in found.rates.items():
+        yield (
+            f"{rate_name(name)} {percent(one.rate)} on {one.n_trials:,} photos of {one.n_labels:,} labels, "
+            f"which leave {span(one.low, one.high)} possible ({percent(one.confidence)} interval); promised "
+            f"{percent(one.promised_rate)}, {span(one.promised_low, one.promised_high)}; probability that it "
+            f"is not above the promise {one.p_not_worse:.3g}: {one.verdict}"
+        )
+    yield (
+        f"a kept promise is called broken at most {percent(found.error_rate)} of the time, all rates of a "
+        "check together"
     )
 
 

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 # worker, the command the opening of a gallery, and both put the record in force.
 MOST_FILES = {
     "an image query over HTTP": 24,
-    "a calibration": 30,
-    "a calibration job": 55,
-    "a calibration command": 50,
+    "a calibration": 32,
+    "a calibration job": 57,
+    "a calibration command": 52,
 }
 
 

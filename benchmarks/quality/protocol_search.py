@@ -6,7 +6,7 @@ HTTP and count. Everything is done with the commands a user would type.
 
 With `--leave-one-out` the gallery of the test classes is calibrated by leaving out its own items, the default
 of `vicinal calibrate`, and searched for the protocol's queries, which were taken on other occasions:
-what does the default promise, and what is measured afterwards?
+what does the default promise, and does the range hold what is measured afterwards?
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from benchmarks.common.record import percentiles, save_result
 from benchmarks.quality.protocol_data import Part, extract_part
 from vicinal.calibration import LabelCounts, rate_interval
 from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.http.server import serving
 from vicinal.service.settings import Settings
 
@@ -118,21 +119,36 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str, *, leave_one_ou
         for refine, rerank in itertools.product(REFINE if has_refiner else REFINE[:1], RERANK):
             calibration = vicinal(
                 *("calibrate", "--gallery", calibrated, "--target", target),
+                "--yes",
                 *(() if leave_one_out else queried(parts[calibrated])),
                 *("--refine", refine, "--rerank", rerank, *options),
             )
             pipeline = {"refine": refine, "rerank": rerank}
             rows = search_all(url, "test", parts["test"], pipeline, calibration["threshold"])
             name = rerank if refine == "off" else f"refine {refine}, {rerank}"
+            measured = rates(rows)
             runs[name] = {
                 "calibration": calibration,
-                "test": rates(rows),
+                "test": measured,
+                "promised": promised(calibration, measured),
                 "request_milliseconds": percentiles([row["milliseconds"] for row in rows]),
                 "rows": rows,
             }
             show(root.name, name, runs[name])
     counts = {split: {"items": one["n_items"], "hygiene": one["hygiene"]} for split, one in indexed.items()}
     return {"galleries": counts, "runs": runs}
+
+
+def promised(calibration: dict, measured: dict) -> dict[str, dict]:
+    """The ranges that a calibration promises, and whether they hold what was measured."""
+    record = CalibrationRecord.model_validate(calibration)
+    found = {}
+    for rate in ("fnir", "fpir"):
+        ends = promised_range(record, rate)
+        if ends is not None:
+            holds = ends.low <= measured[rate]["value"] <= ends.high
+            found[rate] = {"low": round(ends.low, 4), "high": round(ends.high, 4), "holds": holds}
+    return found
 
 
 def show(name: str, rerank: str, run: dict) -> None:
@@ -144,7 +160,8 @@ def show(name: str, rerank: str, run: dict) -> None:
     print(
         f"{name}, {rerank}: threshold {run['calibration']['threshold']:.4f} "
         f"(on calibration classes: FPIR {calibrated['fpir']:.3f}, FNIR {calibrated['fnir']:.3f}); "
-        f"on test classes: R@1 {measured['hit_rate_1']}, FPIR {measured['fpir']}, FNIR {measured['fnir']}",
+        f"on test classes: R@1 {measured['hit_rate_1']}, FPIR {measured['fpir']}, FNIR {measured['fnir']}; "
+        f"promised: {run['promised']}",
         flush=True,
     )
 

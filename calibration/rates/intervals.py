@@ -241,13 +241,31 @@ class RatePosterior:
         Args:
             shares: In (0, 1).
         """
+        at, below = self._distribution()
+        return np.interp(shares, below, at)
+
+    def share_below(self, rates: npt.ArrayLike) -> Floats:
+        """Probability that mu is at most some rates.
+
+        Args:
+            rates: (...,) in [0, 1].
+
+        Returns:
+            (...,) in [0, 1].
+        """
+        at, below = self._distribution()
+        asked = np.asarray(rates, dtype=np.float64)
+        return np.asarray(np.interp(asked, at, below, left=0.0, right=1.0))
+
+    def _distribution(self) -> tuple[Floats, Floats]:
+        """Rising values of mu, and the probability that it is at most each."""
         # Rows share most of their values or lie between those of others: some of all are enough.
         at = np.sort(self.rates, axis=None)[::_EVERY]
         below = np.zeros_like(at)
         for rates, weights in zip(self.rates, self.weights, strict=True):
             # Each value stands for what lies around it: half of its weight is below.
             below += np.interp(at, rates, weights.cumsum() - weights / 2.0, left=0.0, right=weights.sum())
-        return np.interp(shares, below, at)
+        return at, below
 
     def draw(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
         """Draws of mu and rho, (n,) each."""

@@ -50,6 +50,8 @@ _COPIED = (
     "content_sha256",
     "signature",
     "added_at",
+    "taken_at",
+    "camera",
     "embedding",
 )
 # Activations that come in between are rare, and so brief that one more look is enough.

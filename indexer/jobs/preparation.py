@@ -15,6 +15,7 @@ import pyarrow as pa
 from PIL import Image
 
 from vicinal.indexer.hygiene import SIGNATURE_SIDE
+from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.decoding import read_encoded
@@ -43,6 +44,7 @@ class PreparedItem:
         thumbnail: JPEG.
         content_sha256: Digest of the file.
         signature: (768,) uint8, the picture at 16 x 16 RGB pixels.
+        capture: When and with what it was taken.
     """
 
     item: SourceItem
@@ -50,6 +52,7 @@ class PreparedItem:
     thumbnail: bytes
     content_sha256: bytes
     signature: npt.NDArray[np.uint8]
+    capture: Capture
 
 
 def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
@@ -81,6 +84,7 @@ def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> Pre
         thumbnail=make_thumbnail(image),
         content_sha256=hashlib.sha256(encoded).digest(),
         signature=np.asarray(tiny, dtype=np.uint8).reshape(-1),
+        capture=read_capture(encoded),
     )
 
 
@@ -106,6 +110,8 @@ def no_rows(dim: int) -> pa.Table:
         "content_sha256": pa.binary(32),
         "signature": pa.list_(pa.uint8(), 3 * SIGNATURE_SIDE**2),
         "added_at": pa.timestamp("us", tz="UTC"),
+        "taken_at": pa.timestamp("s"),
+        "camera": pa.string(),
         "embedding": pa.list_(pa.float32(), dim),
     }
     return pa.schema(list(fields.items())).empty_table()
@@ -130,6 +136,8 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
             "content_sha256": pa.array([one.content_sha256 for one in prepared], pa.binary(32)),
             "signature": as_fixed_lists(np.stack([one.signature for one in prepared])),
             "added_at": pa.array([now] * len(items), pa.timestamp("us", tz="UTC")),
+            "taken_at": pa.array([one.capture.taken_at for one in prepared], pa.timestamp("s")),
+            "camera": pa.array([one.capture.camera for one in prepared], pa.string()),
             "embedding": as_fixed_lists(embeddings),
         }
     )

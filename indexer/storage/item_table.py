@@ -344,7 +344,7 @@ def _sequences(table: Any, fragments: list[Any]) -> Sequences:
 
 def _view_columns(table: Any) -> list[str]:
     """Columns that a search needs, which are those without the pictures."""
-    unneeded = {"thumbnail", "signature", "content_sha256", "added_at"}
+    unneeded = {"thumbnail", "signature", "content_sha256", "added_at", "taken_at", "camera"}
     return [name for name in table.schema.names if name not in unneeded]
 
 

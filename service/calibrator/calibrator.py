@@ -21,12 +21,12 @@ from vicinal.service.calibrator.evidence import (
     SpaceOpis,
     gather_evidence,
     measure_opis,
-    measure_optimism,
+    visit_evidence,
 )
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
+from vicinal.service.calibrator.visits import Visits, find_visits, look_alikes
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.scoring.scorer import Scorer
@@ -71,8 +71,7 @@ class Calibrator:
         pipeline: The pipeline to calibrate.
         max_queries: Most queries that are scored; more are sampled.
         seed: Seed of the sample.
-        groups: Groups of the items that are never each other's mates, candidates or context; queries
-            name theirs.
+        visits: Visits of the items: photos of one are never each other's mates, candidates or context.
         refinement: What the pipeline refines with; None where it refines nothing.
         same_pictures: Tells which items at pairs of positions are almost the same picture.
     """
@@ -85,14 +84,14 @@ class Calibrator:
         max_queries: int = 2000,
         seed: int = 0,
         refinement: OpenedRefiner | None = None,
-        groups: PhotoGroups | None = None,
+        visits: Visits | None = None,
         same_pictures: SamePictures | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.scorer = Scorer(snapshot, pipeline, refinement)
         self.max_queries = max_queries
         self.seed = seed
-        self.groups = groups
+        self.visits = visits
         self.same_pictures = same_pictures
         self._labels = snapshot.labels
 
@@ -104,7 +103,7 @@ class Calibrator:
         pipeline: Pipeline,
         refinement: OpenedRefiner | None = None,
         *,
-        group_by: str | None = None,
+        by: str = "none",
         max_queries: int = 2000,
         seed: int = 0,
     ) -> Calibrator:
@@ -115,7 +114,7 @@ class Calibrator:
             snapshot: Its version.
             pipeline: The pipeline to calibrate.
             refinement: What the pipeline refines with; None where it refines nothing.
-            group_by: Metadata column of the groups; None for no groups.
+            by: What tells which photos were taken together: `auto`, `none` or a metadata column.
             max_queries: Most queries that are scored; more are sampled.
             seed: Seed of the sample.
 
@@ -128,13 +127,13 @@ class Calibrator:
             max_queries=max_queries,
             seed=seed,
             refinement=refinement,
-            groups=PhotoGroups.of(snapshot, group_by) if group_by else None,
+            visits=find_visits(by, gallery, snapshot),
             same_pictures=same_pictures_of(gallery, snapshot),
         )
 
     def leave_one_out(self) -> LabelledQueries:
         """Every labelled item of the version as a query."""
-        return LabelledQueries.leave_one_out(self.snapshot, self.groups)
+        return LabelledQueries.leave_one_out(self.snapshot, self.visits)
 
     def measure(
         self,
@@ -150,7 +149,7 @@ class Calibrator:
             queries: Leave-one-out queries, or labelled ones from outside.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            on_progress: Called with `score`, finished and all queries; with groups they are scored twice.
+            on_progress: Called with `score`, finished and all queries; with visits they are scored twice.
 
         Raises:
             CalibrationError: No labels, one label only, too few trials for the target or none that can
@@ -158,9 +157,10 @@ class Calibrator:
         """
         require_labels(self._labels, queries.labels)
         sampled = queries.sample(self.max_queries, self.seed)
-        progress = _Progress(on_progress, len(sampled.labels), passes=1 if self.groups is None else 2)
+        progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
         measured = self.score(sampled, progress)
-        return self.calibration(sampled, measured, target, coarse_labels=coarse_labels, on_progress=progress)
+        together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None
+        return self.calibration(sampled, measured, target, coarse_labels=coarse_labels, together=together)
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
         """Score all queries as a calibration does; nothing is chosen.
@@ -169,7 +169,7 @@ class Calibrator:
             queries: Leave-one-out queries, or labelled ones from outside.
             on_progress: Called with `score`, finished and all queries.
         """
-        return self._scoring(queries, self.groups).measure(queries, on_progress)
+        return self._scoring(queries, self.visits).measure(queries, on_progress)
 
     def calibration(
         self,
@@ -178,7 +178,7 @@ class Calibrator:
         target: Target,
         *,
         coarse_labels: Mapping[str, str] | None = None,
-        on_progress: OnProgress,
+        together: Measurement | None = None,
     ) -> Calibration:
         """Choose the best threshold that holds the target.
 
@@ -187,7 +187,7 @@ class Calibrator:
             measured: Its scores; see `score`.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
-            on_progress: The same, when they are scored again without groups.
+            together: Their scores with the photos of all visits together, to say what that would promise.
 
         Raises:
             CalibrationError: As `measure`.
@@ -196,10 +196,9 @@ class Calibrator:
         trials = measured.trials
         threshold = choose_threshold(trials, target)
         opis = measure_opis(measured)
-        grouping = None
-        if self.groups is not None:
-            ungrouped = self._scoring(queries, None).measure(queries, on_progress)
-            grouping = measure_optimism(self.groups, measured, ungrouped, target)
+        visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
+        leaves_one_out = queries.positions is not None
+        widens = leaves_one_out and visits is not None and not visits.are_told
         evidence = gather_evidence(
             measured,
             target,
@@ -207,7 +206,9 @@ class Calibrator:
             gallery_labels=self._known_labels,
             coarse_labels=coarse_labels,
             opis=opis,
-            grouping=grouping,
+            visits=visits,
+            leaves_one_out=leaves_one_out,
+            look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
             near_duplicates=self._near_duplicates(measured, queries),
         )
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
@@ -238,12 +239,16 @@ class Calibrator:
         return Calibration(record, StoredScores.of(trials, measured.top_scores), curves, measured, opis)
 
     @property
+    def _keeps_apart(self) -> bool:
+        return self.visits is not None and not self.visits.are_single
+
+    @property
     def _known_labels(self) -> frozenset[str]:
         return frozenset(label for label in self._labels if label is not None)
 
-    def _scoring(self, queries: LabelledQueries, groups: PhotoGroups | None) -> TrialScoring:
+    def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
         names = sorted(self._known_labels | set(queries.labels))
-        return TrialScoring(self.snapshot, self.scorer, names, groups=groups)
+        return TrialScoring(self.snapshot, self.scorer, names, visits=visits)
 
     def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
         """Share of the queries with a mate whose best mate is almost the same picture."""
@@ -271,16 +276,16 @@ class Calibrator:
             )
         if unlabelled:
             yield f"{unlabelled} items have no label and were left out of all pairs"
-        if self.groups is not None and self.groups.largest > longest:
+        if self.visits is not None and self.visits.largest > longest:
             yield (
-                f"the largest group has {self.groups.largest} items: with it taken out, the stored lists "
+                f"the largest visit has {self.visits.largest} items: with it taken out, the stored lists "
                 f"of {N_NEIGHBORS} neighbors can run out, and contextual similarities be measured too low"
             )
-        if self.groups is None and (near_duplicates or 0.0) >= _MANY_DUPLICATES:
+        if self.visits is None and (near_duplicates or 0.0) >= _MANY_DUPLICATES:
             yield (
                 f"for {100 * (near_duplicates or 0.0):.0f} % of the queries the best mate is almost the same "
                 "picture, so that later queries will fare worse: name the visit or session of the photos "
-                "and calibrate with groups"
+                "and calibrate with --visits-by"
             )
         with_mate = queries.labels[measured.mates.has_mate]
         for what, labels in (("FNIR", with_mate), ("FPIR", measured.labels_without_mate)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import (
@@ -27,25 +28,28 @@ from vicinal.calibration import (
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.rates.label_counts import RateName
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.trials import Impostors, Measurement
+from vicinal.service.calibrator.visits import Visits
 
 __all__ = [
     "ERROR_RATES",
+    "AnotherDay",
     "ClassEvidence",
     "Evidence",
-    "Grouping",
     "LargerGallery",
     "OpisEvidence",
     "Prediction",
     "RateEvidence",
     "SpaceOpis",
+    "VisitEvidence",
     "gather_evidence",
     "measure_opis",
-    "measure_optimism",
     "rate_evidence",
+    "visit_evidence",
     "worst_classes",
 ]
+
+Positions = npt.NDArray[np.int64]
 
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _FURTHER_LABELS = (10, 30, 100)
@@ -103,32 +107,67 @@ class LargerGallery(_Frozen):
         ratio: Labels of the larger gallery by those of the present one.
         fitted: By the growth up to the present size; a lower end (`calibration.gallery_growth`).
         independent: If every label tempts every query alike, `1 - (1 - FPIR)^ratio`; an upper end.
+        threshold: Lowest threshold at which the fitted FPIR stays within a target for FPIR; None without such
+            a target, or where no score that was measured holds it.
+        fnir: FNIR at that threshold in the present gallery.
     """
 
     ratio: int
     fitted: float
     independent: float
+    threshold: float | None = None
+    fnir: float | None = None
 
 
-class Grouping(_Frozen):
-    """Photos that were never each other's mates, candidates or context, and what that changed.
+class VisitEvidence(_Frozen):
+    """Which photos were taken together, and what it changes to keep them apart.
 
     Attributes:
-        column: Metadata column that names the group.
-        n_groups: Groups of the gallery; an item without a value is one of its own.
-        n_without_group: Items without a value.
-        ungrouped_threshold: The threshold that the target would have got without groups; None if none
-            holds it.
-        promised: The rates that would have been promised for it: measured without groups. Also `hit_rate_1`.
-        shown: The rates that it shows with groups; the difference is the optimism of going without.
+        by: Metadata column that names the visit, or `auto` where visits were looked for.
+        n_visits: Visits of the gallery; an item alone is one of its own.
+        n_alone: Items that are a visit of their own.
+        joined: By the kind of evidence, items that it joins to another: `copies`, `times` and `series`.
+        are_told: Whether it is known which items were taken together, and not only of some.
+        threshold_together: The threshold that the target would have got with all photos together; None if
+            none holds it, or where that was not looked at.
+        promised: The rates that would have been promised for it. Also `hit_rate_1`.
+        shown: The rates that it shows with visits kept apart; the difference is the optimism of mixing them.
     """
 
-    column: str
-    n_groups: int
-    n_without_group: int
-    ungrouped_threshold: float | None
-    promised: dict[str, float]
-    shown: dict[str, float]
+    by: str
+    n_visits: int
+    n_alone: int
+    joined: dict[str, int] = Field(default_factory=dict)
+    are_told: bool
+    threshold_together: float | None = None
+    promised: dict[str, float] = Field(default_factory=dict)
+    shown: dict[str, float] = Field(default_factory=dict)
+
+
+class AnotherDay(_Frozen):
+    """What leaving items out says of a rate for photos of another day.
+
+    Leave-one-out differs from a search with a new photo in two ways.
+
+    A label has one photo less. Each query's miss is a product over its mates, so that by the inequality of
+    Cauchy and Schwarz F(m + 1) / F(m) >= F(m) / F(m - 1), with F(m) the FNIR at m mates. The right side is
+    measured: with a mate left out at random.
+
+    Where nothing tells which photos were taken together, a query also finds photos of its own visit, and its
+    strangers share light and shelf with it: it is missed too seldom and answered too often. A second reading
+    leaves out what could be of one visit: for FNIR mates that are far more alike than the label's typical
+    pair (`visits.look_alikes`), for FPIR the nearest label. The truth lies between, and neither end alone can
+    be promised.
+
+    Attributes:
+        apart: The rate of the second reading; None where visits are told apart.
+        low: Lower end of the lowest reading's 95 % interval for labels like these.
+        high: Upper end of the highest reading's.
+    """
+
+    apart: float | None
+    low: float
+    high: float
 
 
 class OpisEvidence(_Frozen):
@@ -198,7 +237,9 @@ class Evidence(_Frozen):
         opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
             ones where the pipeline refines, and `final` scores.
         worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
-        grouping: Photos that were kept apart by group; None without groups.
+        visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
+        another_day: `fnir` and `fpir` for photos of another day, where the queries are items; else the
+            intervals of `rates` speak of these.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
@@ -213,7 +254,8 @@ class Evidence(_Frozen):
     far_fpir: RateEvidence | None = None
     opis: dict[str, OpisEvidence] = Field(default_factory=dict)
     worst_classes: tuple[ClassEvidence, ...] = ()
-    grouping: Grouping | None = None
+    visits: VisitEvidence | None = None
+    another_day: dict[str, AnotherDay] = Field(default_factory=dict)
     near_duplicates: float | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
 
@@ -226,7 +268,9 @@ def gather_evidence(
     gallery_labels: frozenset[str] = frozenset(),
     coarse_labels: Mapping[str, str] | None = None,
     opis: Mapping[str, SpaceOpis] | None = None,
-    grouping: Grouping | None = None,
+    visits: VisitEvidence | None = None,
+    leaves_one_out: bool = False,
+    look_alikes: Positions | None = None,
     near_duplicates: float | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold.
@@ -238,7 +282,10 @@ def gather_evidence(
         gallery_labels: Labels of the gallery; used with coarse labels only.
         coarse_labels: Coarse label of each label, to tell near from far queries.
         opis: OPIS by space.
-        grouping: What groups changed; see `measure_optimism`.
+        visits: What keeping visits apart changed; see `visit_evidence`.
+        leaves_one_out: Whether the queries are items of the gallery.
+        look_alikes: (n,) visit of each item by likeness (`visits.look_alikes`), where nothing tells their
+            visits apart.
         near_duplicates: Share of the queries whose best mate is almost the same picture.
 
     Raises:
@@ -253,44 +300,53 @@ def gather_evidence(
         )
         near, far = (one and rate_evidence(one) for one in kinds)
     chosen = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
+    found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
     return Evidence(
-        rates={rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one},
+        rates=found,
         predictions=_predictions(chosen) if chosen else (),
-        larger_galleries=_larger_galleries(measured.impostors, threshold),
+        larger_galleries=_larger_galleries(measured, target, threshold),
         margins=measured.margins,
         near_fpir=near,
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
         worst_classes=worst_classes(opis["final"].utilities) if opis else (),
-        grouping=grouping,
+        visits=visits,
+        another_day=_another_day(measured, threshold, look_alikes, found) if leaves_one_out else {},
         near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
     )
 
 
-def measure_optimism(
-    groups: PhotoGroups, grouped: Measurement, ungrouped: Measurement, target: Target
-) -> Grouping:
-    """Compare a calibration with the one that the same queries would have given without groups.
+def visit_evidence(
+    visits: Visits, apart: Measurement, together: Measurement | None, target: Target
+) -> VisitEvidence:
+    """Compare a calibration with the one that the same queries would have given with all photos together.
 
     Args:
-        groups: Groups of the items.
-        grouped: What was measured with them.
-        ungrouped: What was measured without.
+        visits: Visits of the items.
+        apart: What was measured with visits kept apart.
+        together: What was measured without, as far as it was.
         target: What the threshold had to hold.
     """
+    known = VisitEvidence(
+        by=visits.by,
+        n_visits=visits.n,
+        n_alone=sum(name is None for name in visits.names),
+        joined=dict(visits.joined),
+        are_told=visits.are_told,
+    )
+    if together is None:
+        return known
     try:
-        threshold = choose_threshold(ungrouped.trials, target)
+        threshold = choose_threshold(together.trials, target)
     except UnreachableTargetError:
         threshold = None
-    return Grouping(
-        column=groups.column,
-        n_groups=groups.n,
-        n_without_group=sum(name is None for name in groups.names),
-        ungrouped_threshold=threshold,
-        promised=_rates(ungrouped, threshold),
-        shown=_rates(grouped, threshold),
-    )
+    changed = {
+        "threshold_together": threshold,
+        "promised": _rates(together, threshold),
+        "shown": _rates(apart, threshold),
+    }
+    return known.model_copy(update=changed)
 
 
 def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
@@ -299,6 +355,54 @@ def _rates(measured: Measurement, threshold: float | None) -> dict[str, float]:
         return found
     counts = {name: label_counts(measured.trials, name, threshold) for name in ERROR_RATES}
     return {**{name: one.rate for name, one in counts.items() if one}, **found}
+
+
+def _another_day(
+    measured: Measurement,
+    threshold: float,
+    look_alikes: Positions | None,
+    rates: Mapping[RateName, RateEvidence],
+) -> dict[str, AnotherDay]:
+    readings = {} if look_alikes is None else _apart(measured, threshold, look_alikes)
+    found: dict[str, AnotherDay] = {}
+    shrinks_by: dict[RateName, float] = {"fnir": _with_one_mate_more(measured, threshold), "fpir": 1.0}
+    for name, shrinks in shrinks_by.items():
+        as_is, counts = rates.get(name), readings.get(name)
+        if as_is is not None:
+            apart = as_is if counts is None else rate_interval(counts)
+            low, high = min(as_is.low, apart.low), max(as_is.high, apart.high)
+            rate = None if counts is None else apart.rate
+            found[name] = AnotherDay(apart=rate, low=low * shrinks, high=high)
+    return found
+
+
+def _apart(
+    measured: Measurement, threshold: float, look_alikes: Positions
+) -> dict[RateName, LabelCounts | None]:
+    """Misses and wrong matches without what could be of the query's visit."""
+    pairs, impostors, codes = measured.pairs, measured.impostors, measured.query_codes
+    is_apart = look_alikes[measured.query_images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
+    best = np.full(len(codes), -np.inf)
+    np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
+    is_known = np.isfinite(best)
+    return {
+        "fnir": LabelCounts.of(best[is_known] < threshold, codes[is_known]),
+        "fpir": LabelCounts.of(impostors.n_reached(threshold) > 1, codes[impostors.queries]),
+    }
+
+
+def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
+    """A lower end of how many times the FNIR is that of queries with one mate more, in [0, 1]."""
+    pairs = measured.pairs
+    is_missed = pairs.mate_scores["final"] < threshold
+    n = np.bincount(pairs.mate_queries, minlength=len(measured.query_codes))
+    n_found = n - np.bincount(pairs.mate_queries, weights=is_missed, minlength=len(n))
+    several = n > 1
+    missed = n_found[several] == 0
+    # With one mate of several left out, a query that was found by it alone is missed as well.
+    also = (n_found[several] == 1) / n[several]
+    less = float((missed + also).sum())
+    return float(missed.sum()) / less if less > 0.0 else 1.0
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
@@ -325,16 +429,46 @@ def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
     return tuple(Prediction(n_labels=n, low=one.low, high=one.high) for n, one in found)
 
 
-def _larger_galleries(impostors: Impostors, threshold: float) -> tuple[LargerGallery, ...]:
+def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
+    impostors = measured.impostors
     if not len(impostors.scores):
         return ()
     growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
-    return tuple(
-        LargerGallery(
-            ratio=ratio, fitted=growth.fpir_at(ratio), independent=independent_fpir(growth.fpir, ratio)
+    found = []
+    for ratio in _GALLERY_RATIOS:
+        fitted = growth.fpir_at(ratio)
+        held: float | None = None
+        if target.rate == "fpir":
+            held = (
+                threshold if fitted <= target.value else _held_at(impostors, ratio, target.value, threshold)
+            )
+        counts = None if held is None else label_counts(measured.trials, "fnir", held)
+        found.append(
+            LargerGallery(
+                ratio=ratio,
+                fitted=fitted,
+                independent=independent_fpir(growth.fpir, ratio),
+                threshold=held,
+                fnir=None if counts is None else counts.rate,
+            )
         )
-        for ratio in _GALLERY_RATIOS
-    )
+    return tuple(found)
+
+
+def _held_at(impostors: Impostors, ratio: int, fpir: float, lowest: float) -> float | None:
+    """The lowest threshold at which the fitted FPIR of a larger gallery stays within a rate."""
+    best = impostors.scores[:, 0]
+    tried = np.nextafter(np.unique(best[best >= lowest]), np.inf)
+    low, high = 0, len(tried)
+    # The higher the threshold, the fewer labels reach it, now and in a larger gallery.
+    while low < high:
+        middle = (low + high) // 2
+        growth = fit_gallery_growth(impostors.n_reached(float(tried[middle])), impostors.n_groups)
+        if growth.fpir_at(ratio) <= fpir:
+            high = middle
+        else:
+            low = middle + 1
+    return float(tried[low]) if low < len(tried) and tried[low] <= 1.0 else None
 
 
 def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:

@@ -48,7 +48,8 @@ class CalibrationOptions(PipelineChoice):
         max_queries: Most queries that are scored; more are sampled.
         coarse_labels: Coarse label of each label, to tell near from far queries.
         coarse_by: Metadata column that holds the coarse label, in place of the above.
-        group_by: Metadata column of the visit or session: photos of one are never each other's mates.
+        visits_by: What tells which photos were taken together, which are never each other's mates: `auto` to
+            look for it, `none`, or the metadata column of the visit or session.
         activate: Whether searches use the threshold as soon as it is there.
     """
 
@@ -64,8 +65,11 @@ class CalibrationOptions(PipelineChoice):
     coarse_by: str | None = Field(
         None, description="Metadata column that holds the coarse label, in place of `coarse_labels`."
     )
-    group_by: str | None = Field(
-        None, description="Metadata column of the visit or session: photos of one are never mates."
+    visits_by: str = Field(
+        "auto",
+        min_length=1,
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column.",
     )
     activate: bool = Field(True, description="Whether searches use the threshold as soon as it is there.")
 

@@ -22,7 +22,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.similarity import FloatArray, as_embeddings
-from vicinal.service.calibrator.item_groups import PhotoGroups, group_name
+from vicinal.service.calibrator.visits import Visits, value_text
 
 __all__ = [
     "LabelledQueries",
@@ -47,23 +47,23 @@ class LabelledQueries:
         labels: n labels; one that the gallery lacks makes a query without a mate.
         positions: Position of each query in the gallery, or None when they come from outside.
         ids: n ids, to name examples by; None where they have none.
-        groups: n names of the groups that the photos were taken in (see `PhotoGroups`), None for a
-            query that is a group of its own; None when nothing is grouped.
+        visits: n names of the visits that the photos were taken on (see `Visits`), None for a query that is
+            a visit of its own; None where visits play no part.
     """
 
     embeddings: FloatArray
     labels: npt.NDArray[np.object_]
     positions: Positions | None = None
     ids: npt.NDArray[np.object_] | None = None
-    groups: npt.NDArray[np.object_] | None = None
+    visits: npt.NDArray[np.object_] | None = None
 
     @classmethod
-    def leave_one_out(cls, snapshot: Snapshot, groups: PhotoGroups | None = None) -> LabelledQueries:
+    def leave_one_out(cls, snapshot: Snapshot, visits: Visits | None = None) -> LabelledQueries:
         """Every labelled item of a gallery as a query.
 
         Args:
             snapshot: The gallery version.
-            groups: Groups of its items.
+            visits: Visits of its items.
         """
         positions = np.flatnonzero(np.array([label is not None for label in snapshot.labels], dtype=bool))
         ids = np.asarray(snapshot.item_table["id"].to_numpy(zero_copy_only=False), dtype=object)
@@ -72,7 +72,7 @@ class LabelledQueries:
             snapshot.labels[positions],
             positions,
             ids[positions],
-            None if groups is None else groups.names[positions],
+            None if visits is None else visits.names[positions],
         )
 
     def sample(self, n: int, seed: int) -> LabelledQueries:
@@ -84,8 +84,8 @@ class LabelledQueries:
     def take(self, rows: Positions) -> LabelledQueries:
         """Some of the queries, in the order of their rows."""
         positions = None if self.positions is None else self.positions[rows]
-        ids, groups = (None if one is None else one[rows] for one in (self.ids, self.groups))
-        return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, groups)
+        ids, visits = (None if one is None else one[rows] for one in (self.ids, self.visits))
+        return LabelledQueries(self.embeddings[rows], self.labels[rows], positions, ids, visits)
 
 
 def require_labels(
@@ -123,14 +123,14 @@ class QueryReading:
         failures: Those that cannot be used.
         rows: (1, d) or (n, d) embeddings of those that can, L2-normalized.
         items: Id, label and metadata of each.
-        group_by: Metadata column that names the group of each; None when nothing is grouped.
+        visits_by: Metadata column that names the visit of each; None where visits play no part.
     """
 
     total: int
     failures: list[Failure] = field(default_factory=list)
     rows: list[FloatArray] = field(default_factory=list)
     items: list[SourceItem] = field(default_factory=list)
-    group_by: str | None = None
+    visits_by: str | None = None
 
     @property
     def metadata(self) -> list[tuple[str, dict[str, Any]]]:
@@ -152,12 +152,12 @@ class QueryReading:
         if not self.rows:
             first = f"; the first: {self.failures[0].reason}" if self.failures else ""
             raise CalibrationError(f"none of {self.total} queries can be used{first}")
-        groups = [group_name(item.metadata.get(self.group_by)) for item in self.items if self.group_by]
+        visits = [value_text(item.metadata.get(self.visits_by)) for item in self.items if self.visits_by]
         return LabelledQueries(
             np.concatenate(self.rows),
             np.array([item.label for item in self.items], dtype=object),
             ids=np.array([item.id for item in self.items], dtype=object),
-            groups=np.array(groups, dtype=object) if self.group_by else None,
+            visits=np.array(visits, dtype=object) if self.visits_by else None,
         )
 
 
@@ -165,7 +165,7 @@ def read_queries(
     source: Path,
     embedder: Embedder,
     *,
-    group_by: str | None = None,
+    visits_by: str | None = None,
     refuse: Refuse | None = None,
     on_progress: OnProgress | None = None,
     failures: list[Failure] | None = None,
@@ -177,7 +177,7 @@ def read_queries(
         source: Folder of class folders; `.csv` or `.parquet` manifest with the columns `path` and `label`; or
             `.npz` file with the arrays `embeddings` (n, d) and `labels` (n,).
         embedder: Embedder of the gallery's bundle.
-        group_by: Column of the manifest that names the group of each.
+        visits_by: Column of the manifest that names the visit of each.
         refuse: Says why a file must not be read, or None.
         on_progress: Called with `embed`, finished and all queries after every batch.
         failures: Where those that cannot be used are listed, as they are found.
@@ -196,8 +196,11 @@ def read_queries(
     items = read_source(source)
     unlabelled = sum(not item.label for item in items)
     if unlabelled and needs_labels:
-        raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label")
-    reading = QueryReading(len(items), [] if failures is None else failures, group_by=group_by)
+        raise CalibrationError(
+            f"{unlabelled} of {len(items)} queries in '{source}' have no label: lay them in a folder a "
+            "label, or name a manifest with the columns path and label"
+        )
+    reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
     for start in range(0, len(items), embedder.batch_size):
         batch = items[start : start + embedder.batch_size]
         usable = []

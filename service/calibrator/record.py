@@ -22,6 +22,7 @@ from vicinal.calibration import (
     CalibrationError,
     LabelCounts,
     OperatingCurve,
+    RateInterval,
     Target,
     TrialLabels,
     Trials,
@@ -33,7 +34,14 @@ from vicinal.service.calibrator.evidence import Evidence
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
 
-__all__ = ["CalibrationRecord", "KeptTrials", "Rates", "StoredScores", "new_calibration_id"]
+__all__ = [
+    "CalibrationRecord",
+    "KeptTrials",
+    "Rates",
+    "StoredScores",
+    "new_calibration_id",
+    "promised_range",
+]
 
 
 class Rates(BaseModel):
@@ -104,6 +112,23 @@ class CalibrationRecord(BaseModel):
     evidence: Evidence | None = None
     gallery: str | None = None
     scores_sha256: str | None = None
+
+
+def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:
+    """What a calibration promises of a rate: the range that photos of another day will show.
+
+    Args:
+        record: The calibration.
+        rate: Name of the rate.
+
+    Returns:
+        The rate as measured, with its 95 % range; None where it was not measured.
+    """
+    found = None if record.evidence is None else record.evidence.rates.get(rate)
+    if found is None or record.evidence is None:
+        return None
+    wider = record.evidence.another_day.get(rate, found)
+    return RateInterval(found.rate, wider.low, wider.high, 0.95)
 
 
 def new_calibration_id() -> str:

@@ -1,7 +1,7 @@
 """Trial scoring: the scores that the matcher gives to labelled queries, with the labels behind them.
 
-What counts: every pair of a query and a labelled item, but for the query's own item and, with groups, the
-items of its group (`service.calibrator.pairs`); among all items as neighbors and candidates, those without a
+What counts: every pair of a query and a labelled item, but for the query's own item and, with visits, the
+items of its visit (`service.calibrator.pairs`); among all items as neighbors and candidates, those without a
 label included. In leave-one-out a pair counts once in each direction, because its scores differ.
 """
 
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from vicinal.calibration import Margins, TrialLabels, Trials, implied_margins
 from vicinal.calibration.trials import ListedPairs
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.pairs import (
     GalleryLabels,
     PairScores,
@@ -25,6 +24,7 @@ from vicinal.service.calibrator.pairs import (
     QueryMates,
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
+from vicinal.service.calibrator.visits import Visits
 from vicinal.service.scoring.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
@@ -161,7 +161,7 @@ class TrialScoring:
         snapshot: The gallery version.
         scorer: Scorer of the pipeline on it.
         names: Sorted labels of the gallery and of all queries.
-        groups: Groups of the items, when queries name theirs.
+        visits: Visits of the items, when queries name theirs.
     """
 
     def __init__(
@@ -170,11 +170,11 @@ class TrialScoring:
         scorer: Scorer,
         names: Sequence[str],
         *,
-        groups: PhotoGroups | None = None,
+        visits: Visits | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.scorer = scorer
-        self.groups = groups
+        self.visits = visits
         self._names = np.array(names, dtype=object)
         self._numbers = {name: number for number, name in enumerate(names)}
         labels = snapshot.labels
@@ -270,13 +270,13 @@ class TrialScoring:
         )
 
     def _own(self, queries: LabelledQueries) -> list[Positions]:
-        """For each query its own item and those of its group."""
+        """For each query its own item and those of its visit."""
         own = [np.empty(0, np.int64)] * len(queries.labels)
         if queries.positions is not None:
             own = [np.array([position]) for position in queries.positions]
-        if self.groups is None or queries.groups is None:
+        if self.visits is None or queries.visits is None:
             return own
-        members = [self.groups.members(name) for name in queries.groups]
+        members = [self.visits.members(name) for name in queries.visits]
         return [np.union1d(one, other) for one, other in zip(own, members, strict=True)]
 
     def _score(self, queries: LabelledQueries, own: list[Positions]) -> ScoredCandidates:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vicinal.service.calibrator.item_groups import read_coarse_labels
+from vicinal.service.calibrator.coarse_labels import read_coarse_labels
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.queries import read_queries
+from vicinal.service.calibrator.visits import visit_column
 from vicinal.service.cli.console import console, errors, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -19,7 +21,8 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.reports.text import calibration_lines
+from vicinal.service.cli.promise import print_promise
+from vicinal.service.reports.promise import objection
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import run_calibration
 
@@ -54,17 +57,20 @@ def calibrate(
     coarse_by: Annotated[
         str | None, typer.Option(help="The same by a metadata column that holds the coarse label.")
     ] = None,
-    group_by: Annotated[
-        str | None,
+    visits_by: Annotated[
+        str,
         typer.Option(
-            help="Metadata column of the visit or session: photos of one are never each other's mates."
+            help="What tells which photos were taken together, and are never each other's mates: auto looks "
+            "for it, none, or the metadata column of the visit or session."
         ),
-    ] = None,
+    ] = "auto",
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto: as in searches.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The re-ranking; auto: as in searches.")] = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="All figures, with intervals.")] = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -78,7 +84,7 @@ def calibrate(
         max_queries=max_queries,
         coarse_labels=None if coarse_labels is None else read_coarse_labels(coarse_labels),
         coarse_by=coarse_by,
-        group_by=group_by,
+        visits_by=visits_by,
     )
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     with progress_bar() as update:
@@ -88,13 +94,30 @@ def calibrate(
 
         reading = None
         if queries is not None:
-            reading = read_queries(queries, matcher.embedder, group_by=group_by, on_progress=show)
+            reading = read_queries(
+                queries, matcher.embedder, visits_by=visit_column(visits_by), on_progress=show
+            )
         found = run_calibration(matcher, options, reading, on_progress=show)
-    record = matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
+    kept_back = None
+    if activate and not yes:
+        kept_back = objection(found.record, matcher.calibrations.active(found.record.pipeline))
+        if kept_back and not json_output and sys.stdin.isatty() and _is_wanted(kept_back):
+            kept_back = None
+    record = matcher.calibrations.add(
+        found.record, found.scores, found.curves, activate=activate and kept_back is None
+    )
     for one in reading.failures if reading else ():
         say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
+    for warning in reading.warnings if reading and not json_output else ():
+        say(warning)
+    if kept_back:
+        again = f"to use it: vicinal calibration activate {record.id} -g {gallery}"
+        say(f"{kept_back} It was kept and is not in force; {again}", to=errors)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
-    else:
-        for line in calibration_lines(record):
-            say(line)
+        return
+    print_promise(record, gallery, details=details)
+
+
+def _is_wanted(kept_back: str) -> bool:
+    return typer.confirm(f"{kept_back} Use it all the same?")

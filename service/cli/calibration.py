@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,10 @@ import typer
 from rich.table import Table
 
 from vicinal.service.calibrator.options import PipelineChoice
+from vicinal.service.calibrator.promise import PromiseCheck
+from vicinal.service.calibrator.queries import read_queries
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.cli.console import console, print_json, print_table, say
+from vicinal.service.cli.console import console, errors, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -18,17 +21,18 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
+from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import describe_history, describe_record, report_record
-from vicinal.service.reports.text import calibration_lines
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 from vicinal.service.tasks.calibrate import chosen_pipeline
+from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
 from vicinal.service.thresholds.decision import require_score
 from vicinal.service.thresholds.drift import read_drift
 from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold, dry_run
-from vicinal.service.words import drift_words, percent, rate_name, span
+from vicinal.service.words import drift_words, percent, promise_lines, rate_name, span
 
 __all__ = ["app"]
 
@@ -79,13 +83,15 @@ def list_all(
 def show(
     calibration: IdArgument,
     gallery: GalleryOption,
+    details: Annotated[bool, typer.Option("--details", help="All figures, with intervals.")] = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, matcher.calibrations.find(calibration), json_output=json_output)
+    record = matcher.calibrations.find(calibration)
+    _print_record(matcher, record, json_output=json_output, details=details)
 
 
 @app.command("report")
@@ -108,7 +114,7 @@ def report(
         return
     path = output or Path(f"{record.id}.html")
     path.write_text(render_report(found, matcher.gallery), encoding="utf-8")
-    say(found.verdict)
+    say(f"{found.verdict} {found.basis}".rstrip())
     say(f"Report written to {path}")
 
 
@@ -179,6 +185,55 @@ def try_threshold(
         _print_dry_run(found)
 
 
+@app.command("check")
+def check(
+    gallery: GalleryOption,
+    queries: Annotated[
+        Path,
+        typer.Option(
+            help="New photos with labels: class subfolders, manifest or .npz file; also of things that the "
+            "gallery does not have."
+        ),
+    ],
+    calibration: Annotated[
+        str | None, typer.Option(help="Id of the calibration; by default the one in force.")
+    ] = None,
+    refine: RefineOption = "auto",
+    rerank: RerankOption = "auto",
+    details: Annotated[
+        bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")
+    ] = False,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Try what was promised with new labelled photos; nothing is calibrated or changed.
+
+    Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
+    """
+    matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    store = matcher.calibrations
+    record = store.find(calibration) if calibration else record_in_force(matcher, _choice(refine, rerank))
+    # Before photos are embedded, which takes a while.
+    require_checkable(matcher, record)
+    with progress_bar() as update:
+
+        def show(stage: str, done: int, total: int) -> None:
+            update({"embed": "Embedding queries", "score": "Scoring"}[stage], done, total)
+
+        reading = read_queries(queries, matcher.embedder, on_progress=show)
+        found = run_check(matcher, record, reading, on_progress=show)
+    store.keep_check(found)
+    for one in reading.failures:
+        say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print_check(found, f"vicinal calibrate --queries {shlex.quote(str(queries))} -g {gallery}", details)
+    if found.verdict == "broken":
+        raise typer.Exit(1)
+
+
 @app.command("drift")
 def drift(
     gallery: GalleryOption,
@@ -216,15 +271,27 @@ def _tried(text: str) -> TriedThreshold:
     return TriedThreshold(threshold=threshold)
 
 
-def _print_record(matcher: Matcher, record: CalibrationRecord, *, json_output: bool) -> None:
+def _print_record(
+    matcher: Matcher, record: CalibrationRecord, *, json_output: bool, details: bool = False
+) -> None:
     found = describe_record(matcher, record)
     if json_output:
         print_json(found.model_dump(mode="json"))
         return
-    for line in calibration_lines(record):
-        say(line)
-    state = "in force" if found.is_active else "not in force"
-    say(f"  {state}" + (f"; {found.reason}" if found.reason else ""))
+    print_promise(record, matcher.gallery.name, details=details)
+    state = "It is in force" if found.is_active else "It is not in force"
+    say(state + (f"; {found.reason}" if found.reason else "") + ".")
+    if found.last_check is not None:
+        say(f"Tried {found.last_check.checked_at:%Y-%m-%d}: {found.last_check.sentence}")
+
+
+def _print_check(found: PromiseCheck, again: str, details: bool) -> None:
+    advice = f" What to do: calibrate with these photos: {again}" if found.verdict == "broken" else ""
+    say(found.sentence + advice)
+    for warning in found.warnings:
+        say(f"  note: {warning}")
+    for line in promise_lines(found) if details else ():
+        say(f"  {line}")
 
 
 def _print_dry_run(found: DryRunResult) -> None:

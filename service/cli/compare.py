@@ -67,7 +67,9 @@ def compare(
     pictures: Annotated[
         Path | None, typer.Option(help="Folder or manifest of any pictures: which decisions flip.")
     ] = None,
-    group_by: Annotated[str | None, typer.Option(help="Metadata column of the visit or session.")] = None,
+    visits_by: Annotated[
+        str | None, typer.Option(help="As for calibrate; that of the calibration in force.")
+    ] = None,
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and of the draws.")] = 0,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
@@ -84,7 +86,7 @@ def compare(
             "target": target,
             "queries": queries and str(queries),
             "pictures": pictures and str(pictures),
-            "group_by": group_by,
+            "visits_by": visits_by,
             "max_queries": max_queries,
             "seed": seed,
         }

@@ -69,6 +69,8 @@ def _print_answer(answer: Answer) -> None:
         verdict = "No match" if answer.no_match else f"{len(answer.matches)} matches"
         detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
         console.print(f"[bold]{verdict}[/] at threshold {threshold.value:.4f} ({detail})", soft_wrap=True)
+        if threshold.note:
+            say(f"note: {threshold.note}")
     rows = [("match", one) for one in answer.matches] + [("", one) for one in answer.candidates]
     if rows:
         table = Table("rank", "", "label", "id", "score", "similarity", box=None)

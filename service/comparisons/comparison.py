@@ -24,10 +24,10 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.evidence import measure_opis
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, Refuse
 from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.calibrator.trials import Measurement
+from vicinal.service.calibrator.visits import Visits, find_visits, visit_column
 from vicinal.service.comparisons.figures import Answers, ComparedSearches, Outcomes, count_flips, find_best
 from vicinal.service.comparisons.queries import common_items, count_items, read_common
 from vicinal.service.comparisons.record import (
@@ -152,7 +152,7 @@ class _Trial:
         self.tried = [
             _Tried(one, one.known_record(self.target, is_present=one is opened[0])) for one in opened
         ]
-        self.groups: dict[int, PhotoGroups | None] = {}
+        self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
         self.labels: npt.NDArray[np.object_] = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
@@ -209,17 +209,19 @@ class _Trial:
         return f"{by_hand if self.in_force else none}: name a target, such as fpir=5%"
 
     def _find_queries(self) -> None:
-        """Find queries that all versions can be searched with, and the groups of their items."""
+        """Find queries that all versions can be searched with, and the visits of their items."""
         evidence = None if self.in_force is None else self.in_force.evidence
-        grouping = None if evidence is None else evidence.grouping
-        column = self.request.group_by or (None if grouping is None else grouping.column)
+        visits = None if evidence is None else evidence.visits
+        by = self.request.visits_by or ("auto" if visits is None else visits.by)
+        if self.plan.queries is not None:
+            by = visit_column(by) or "none"
         try:
             for number, one in self.versions.items():
-                self.groups[number] = PhotoGroups.of(one.snapshot, column) if column else None
+                self.visits[number] = find_visits(by, one.gallery, one.snapshot)
             if self.plan.queries is None:
-                found = common_items(list(self.versions.values()), list(self.groups.values()))
+                found = common_items(list(self.versions.values()), list(self.visits.values()))
             else:
-                found = self._read(self.plan.queries, column, needs_labels=True)
+                found = self._read(self.plan.queries, visit_column(by), needs_labels=True)
             if not len(found[0].labels):
                 raise UnlabelledGalleryError("no labelled item has the same picture in all versions")
         except (CalibrationError, SourceError) as error:
@@ -236,7 +238,7 @@ class _Trial:
         found, refused = read_common(
             source,
             list(self.versions.values()),
-            group_by=column,
+            visits_by=column,
             needs_labels=needs_labels,
             refuse=self.plan.refuse,
             on_stage=self.plan.on_stage,
@@ -255,7 +257,7 @@ class _Trial:
             return
         if queries is None:
             # Nothing can be paired; another version can still be calibrated, by all of its own items.
-            every = LabelledQueries.leave_one_out(opened.snapshot, self.groups.get(opened.version))
+            every = LabelledQueries.leave_one_out(opened.snapshot, self.visits.get(opened.version))
             queries = every.sample(self.request.max_queries, self.request.seed)
         if not len(queries.labels):
             one.left_out["calibration"] = f"the items of version {opened.version} have no labels"
@@ -266,7 +268,7 @@ class _Trial:
 
         calibrator = self._calibrator(opened)
         measured = calibrator.score(queries, report)
-        calibrate = partial(calibrator.calibration, queries, measured, on_progress=report)
+        calibrate = partial(calibrator.calibration, queries, measured)
         found = self._calibrated(one, calibrate) if one.record is None else None
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
@@ -286,7 +288,7 @@ class _Trial:
             opened.pipeline,
             seed=self.request.seed,
             refinement=opened.refinement,
-            groups=self.groups.get(opened.version),
+            visits=self.visits.get(opened.version),
             same_pictures=same_pictures_of(opened.gallery, opened.snapshot),
         )
         # Items are the same for all that refine the same sides, and so are the graphs between them.

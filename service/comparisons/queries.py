@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
+from vicinal.service.calibrator.visits import Visits
 from vicinal.service.comparisons.record import ItemCounts
 from vicinal.service.comparisons.variants import OpenedVariant
 
@@ -23,23 +23,21 @@ __all__ = ["common_items", "count_items", "read_common"]
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
 
 
-def common_items(
-    versions: Sequence[OpenedVariant], groups: Sequence[PhotoGroups | None]
-) -> list[LabelledQueries]:
+def common_items(versions: Sequence[OpenedVariant], visits: Sequence[Visits | None]) -> list[LabelledQueries]:
     """Labelled items with the same picture and label in all versions, as queries of each that leave them out.
 
     Args:
         versions: The versions as they were built.
-        groups: Groups of the items of each.
+        visits: Visits of the items of each.
     """
     tables = [_items(one.gallery, one.version) for one in versions]
     alike = reduce(lambda left, right: left.join(right, keys=_SCHEMA.names, join_type="inner"), tables)
     labelled = alike.filter(pc.is_valid(alike["label"])).sort_by("id")
     found = []
-    for one, grouped in zip(versions, groups, strict=True):
+    for one, own in zip(versions, visits, strict=True):
         known = one.snapshot.item_table["id"].combine_chunks()
         positions = np.asarray(pc.index_in(labelled["id"].cast(known.type), known), dtype=np.int64)
-        queries = LabelledQueries.leave_one_out(one.snapshot, grouped)
+        queries = LabelledQueries.leave_one_out(one.snapshot, own)
         found.append(queries.take(np.searchsorted(_positions(queries), positions)))
     return found
 
@@ -48,7 +46,7 @@ def read_common(
     source: Path,
     versions: Sequence[OpenedVariant],
     *,
-    group_by: str | None,
+    visits_by: str | None,
     needs_labels: bool,
     refuse: Refuse | None,
     on_stage: OnProgress,
@@ -58,7 +56,7 @@ def read_common(
     Args:
         source: Folder, manifest or `.npz` file.
         versions: The versions.
-        group_by: Column of the manifest that names the group of each.
+        visits_by: Column of the manifest that names the visit of each.
         needs_labels: Refuse queries without a label.
         refuse: Says why a file must not be read, or None.
         on_stage: Called with a stage, finished and all queries.
@@ -81,7 +79,7 @@ def read_common(
         readings[served.bundle.fingerprint] = read_queries(
             source,
             served.embedder,
-            group_by=group_by,
+            visits_by=visits_by,
             refuse=refuse,
             on_progress=on_stage,
             needs_labels=needs_labels,

@@ -104,10 +104,10 @@ class ComparisonOptions(_Frozen):
     pictures: str | None = Field(
         None, description="Folder or manifest of any pictures below `sources_dir`: which decisions flip."
     )
-    group_by: str | None = Field(
+    visits_by: str | None = Field(
         None,
-        description="Metadata column of the visit or session, photos of one are never mates; that of the "
-        "calibration in force when null.",
+        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
+        "metadata column; as the calibration in force when null.",
     )
     max_queries: int = Field(1000, ge=1, le=100_000, description="Sample at most this many queries.")
     seed: int = Field(0, ge=0, description="Seed of the sample and of the draws.")

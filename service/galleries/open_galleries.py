@@ -21,6 +21,7 @@ from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.thresholds.decision import CalibrationState
+from vicinal.service.thresholds.drift import DriftLevel
 
 __all__ = ["GalleryState", "OpenGalleries"]
 
@@ -50,6 +51,7 @@ class GalleryState:
         Field(description="Whether the threshold of searches without further options is calibrated."),
     ] = "none"
     calibration_reason: Annotated[str | None, Field(description="Why it is not `current`.")] = None
+    drift: DriftLevel = "unknown"
 
 
 class OpenGalleries:
@@ -164,4 +166,5 @@ class OpenGalleries:
             pipeline_reason=chosen.reason,
             calibration=threshold.state,
             calibration_reason=threshold.reason,
+            drift=self.drift.level(name, chosen.pipeline.key, threshold),
         )

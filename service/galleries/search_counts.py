@@ -5,7 +5,8 @@ Each process counts for itself, in memory, and writes its counts now and then be
 
     <data_dir>/replicas/<replica>.lock     held while a process of that number runs
 
-Only counts are kept.
+Only counts are kept. How far searches have drifted is computed with every write, beside the searches, and
+answers say so when it is far.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +29,19 @@ from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.storage.files import file_lock, write_atomically
 from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.thresholds.drift import DriftState, SearchCounts, counts_file, read_counts, read_drift
+from vicinal.service.thresholds.decision import Threshold
+from vicinal.service.thresholds.drift import (
+    DriftLevel,
+    DriftState,
+    SearchCounts,
+    counts_file,
+    drift_note,
+    read_counts,
+    read_drift,
+)
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["DriftMonitor"]
@@ -94,6 +106,8 @@ class DriftMonitor:
         # By gallery and pipeline; None where a calibration has nothing to compare with.
         self._tallies: dict[tuple[str, str], _Tally | None] = {}
         self._keys: dict[tuple[str, str], tuple[str, datetime | None]] = {}
+        # As last computed, by gallery and pipeline.
+        self._states: dict[tuple[str, str], DriftState] = {}
         self._held = ExitStack()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,6 +123,36 @@ class DriftMonitor:
             return
         for answer in answers:
             tally.count(-1.0 if answer.top_score is None else answer.top_score)
+
+    def noted(self, answers: list[Answer]) -> list[Answer]:
+        """The answers of one call; their threshold says so where searches have drifted strongly."""
+        if not answers:
+            return answers
+        gallery, threshold = answers[0].gallery, answers[0].threshold
+        state = self._known(gallery, answers[0].pipeline, threshold)
+        if state is None or state.level != "strong":
+            return answers
+        note = "; ".join(one for one in (threshold.note, drift_note(gallery, state)) if one)
+        drifted = replace(threshold, drift="strong", note=note)
+        return [replace(answer, threshold=drifted) for answer in answers]
+
+    def level(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftLevel:
+        """How far the searches of a gallery have drifted, as last computed.
+
+        Args:
+            gallery: Its name.
+            pipeline: Key of the pipeline.
+            threshold: What decides its searches.
+        """
+        state = self._known(gallery, pipeline, threshold)
+        return "unknown" if state is None else state.level
+
+    def compute(self) -> None:
+        """Compute how far all searches have drifted; searches only look that up."""
+        try:
+            self._states = {(gallery, state.pipeline): state for gallery, state in self.states()}
+        except (CalibrationRecordError, OSError) as error:
+            logger.warning("drift cannot be computed: %s", error)
 
     def drift(self, matcher: Matcher, record: CalibrationRecord) -> DriftState:
         """Drift since a record was put in force, over all processes.
@@ -168,6 +212,14 @@ class DriftMonitor:
         self._held.close()
         self._replica = None
 
+    def _known(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftState | None:
+        """What was computed last, if it was for the calibration that decides."""
+        state = self._states.get((gallery, pipeline))
+        if state is None or threshold.source != "calibration":
+            return None
+        is_same = (state.calibration, state.since) == (threshold.calibration, threshold.since)
+        return state if is_same else None
+
     def _tally(self, answer: Answer, matcher: Matcher) -> _Tally | None:
         threshold = answer.threshold
         place, key = (answer.gallery, answer.pipeline), (threshold.calibration or "", threshold.since)
@@ -203,6 +255,7 @@ class DriftMonitor:
     def _keep_writing(self) -> None:
         while not self._stopping.wait(self._seconds):
             self._write_or_say_why()
+            self.compute()
 
     def _write_or_say_why(self) -> None:
         try:

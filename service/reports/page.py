@@ -18,6 +18,7 @@ from vicinal.service.reports.figures import (
     utility_figures,
     way_figure,
 )
+from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
 __all__ = ["PAGE_POLICY", "render_explanation", "render_report"]
@@ -41,6 +42,7 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
         gallery=gallery.name,
         report=report,
         record=report.record,
+        advice=advice(report.record, gallery.name),
         rate_figures=rate_figures(report),
         score_figures=score_figures(report),
         utility_figures=utility_figures(report),

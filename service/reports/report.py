@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.calibrator.curves import CalibrationCurves
+from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.text import describe_verdict
+from vicinal.service.reports.promise import promise
 from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 _N_THRESHOLDS = 200
+# Sentences of a promise that state what to expect: of things that are there, and of things that are not.
+_N_RATES = 2
 
 
 class _Response(BaseModel):
@@ -66,12 +69,16 @@ class CalibrationStateBody(_Response):
         description="What answers decided by it say; `none`: set by hand, or of another bundle or gallery."
     )
     reason: str | None = Field(description="Why the state is not `current`.")
+    last_check: PromiseCheck | None = Field(
+        description="Whether what it promised held for new photos, when that was tried last."
+    )
 
 
 class ReportBody(CalibrationStateBody):
     """All that is known of one calibration."""
 
-    verdict: str = Field(description="What it promises, on how little, and what it says nothing of.")
+    verdict: str = Field(description="What it lets expect, in plain words.")
+    basis: str = Field(description="What that rests on; empty where nothing is expected.")
     drift: DriftState
     details: CalibrationCurves | None = Field(
         description="Curves, histograms, utilities of all classes and the worst examples; null where "
@@ -121,6 +128,7 @@ def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationS
         active_since=activation.at if activation is not None and is_active else None,
         state=standing.state,
         reason=standing.reason,
+        last_check=matcher.calibrations.last_check(record),
     )
 
 
@@ -135,10 +143,11 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
     Raises:
         CalibrationRecordError: Its scores or curves are damaged.
     """
-    scores = matcher.calibrations.scores(record)
+    scores, said = matcher.calibrations.scores(record), promise(record)
     return ReportBody(
         **dict(describe_record(matcher, record)),
-        verdict=describe_verdict(record),
+        verdict=" ".join(said[:_N_RATES]),
+        basis=" ".join(said[_N_RATES:]),
         drift=drift,
         details=matcher.calibrations.curves(record),
         curve={} if scores is None else _curve(scores, record),

@@ -1,47 +1,44 @@
-"""A calibration in words: one plain sentence on what it promises, and all its figures line by line."""
+"""A calibration in figures, line by line; what they mean in plain words says `reports.promise`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vicinal.calibration import Target
-from vicinal.service.calibrator.evidence import Evidence, RateEvidence
+from vicinal.service.calibrator.evidence import Evidence
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.words import (
-    RATES,
     SOURCES,
     SPACES,
-    grouping_words,
     labels_behind,
     measured_rates,
     percent,
     rate_name,
     rate_with_interval,
     span,
+    visit_words,
 )
 
-__all__ = ["calibration_lines", "describe_verdict"]
+__all__ = ["calibration_lines"]
 
 
-def describe_verdict(record: CalibrationRecord) -> str:
-    """What a calibration promises, on how little, and what it says nothing of."""
-    threshold = f"From a score of {record.threshold:.4f} on an item counts as a match"
-    if record.source == "by_hand" or record.target is None:
-        return f"{threshold}; this was set by hand, so that no error rate is known for it."
-    *limits, last = _limits(record)
-    beyond = f"{', '.join(limits)} or {last}"
-    achieved = _achieved(record.target, {} if record.evidence is None else record.evidence.rates)
-    return f"{threshold}, asked for as {record.target}: {achieved}; this says nothing of {beyond}."
-
-
-def _achieved(target: Target, rates: dict[str, RateEvidence]) -> str:
-    names = [
-        name for name in (("far", "frr") if target.rate == "utility" else (target.rate,)) if name in rates
-    ]
-    if not names:
-        return "its record holds no intervals, and what it achieves is not known"
-    found = [f"{rate_with_interval(rates[name])} of the {' '.join(RATES[name])}" for name in names]
-    return f"{' and '.join(found)}, measured on {labels_behind(rates[names[0]])}"
+def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
+    """All figures of a calibration, and what they say nothing of."""
+    asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
+    yield (
+        f"Threshold {record.threshold:.4f} {asked} on {record.n_items:,} items "
+        f"({record.pipeline.key}), calibration {record.id}"
+    )
+    if record.evidence:
+        yield from _rates(record.evidence)
+        if record.rates and record.rates.hit_rate_1 is not None:
+            yield f"  hit rate R@1 {percent(record.rates.hit_rate_1)}, whatever the threshold"
+        yield from _classes(record.evidence)
+        if record.evidence.visits:
+            yield f"  {visit_words(record.evidence.visits)}"
+        yield from _expectations(record, record.evidence)
+        yield f"  this says nothing of {', '.join(_limits(record))}"
+    for warning in record.warnings:
+        yield f"  note: {warning}"
 
 
 def _limits(record: CalibrationRecord) -> Iterator[str]:
@@ -54,25 +51,6 @@ def _limits(record: CalibrationRecord) -> Iterator[str]:
     if evidence is None or evidence.near_fpir is None or evidence.far_fpir is None:
         yield "other kinds of labels"
     yield "other pipelines"
-
-
-def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
-    """What a calibration found, line by line."""
-    asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
-    yield (
-        f"Threshold {record.threshold:.4f} {asked} on {record.n_items:,} items "
-        f"({record.pipeline.key}), calibration {record.id}"
-    )
-    if record.evidence:
-        yield from _rates(record.evidence)
-        if record.rates and record.rates.hit_rate_1 is not None:
-            yield f"  hit rate R@1 {percent(record.rates.hit_rate_1)}, whatever the threshold"
-        yield from _classes(record.evidence)
-        if record.evidence.grouping:
-            yield f"  {grouping_words(record.evidence.grouping)}"
-        yield from _expectations(record, record.evidence)
-    for warning in record.warnings:
-        yield f"  note: {warning}"
 
 
 def _rates(evidence: Evidence) -> Iterator[str]:
@@ -101,6 +79,9 @@ def _classes(evidence: Evidence) -> Iterator[str]:
 
 
 def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
+    for name, wider in evidence.another_day.items():
+        apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
+        yield f"  {rate_name(name)} for photos of another day {span(wider.low, wider.high)}{apart}"
     if record.target and evidence.predictions:
         sets = ", ".join(f"{one.n_labels} labels {span(one.low, one.high)}" for one in evidence.predictions)
         yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"

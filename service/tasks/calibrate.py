@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vicinal.calibration import Target
 from vicinal.service.calibrator.calibrator import Calibration, Calibrator
-from vicinal.service.calibrator.item_groups import coarse_labels_by_column
+from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
 from vicinal.service.calibrator.queries import OnProgress, QueryReading
 from vicinal.service.matcher.matcher import Matcher
@@ -56,7 +56,8 @@ def run_calibration(
         snapshot,
         pipeline,
         matcher.refinement(pipeline),
-        group_by=options.group_by,
+        # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
+        by="none" if queries is not None and options.visits_by == "auto" else options.visits_by,
         max_queries=options.max_queries,
     )
     coarse = options.coarse_labels

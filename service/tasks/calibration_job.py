@@ -8,6 +8,7 @@ from typing import Any
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.calibrator.visits import visit_column
 from vicinal.service.errors import CalibrationNotFoundError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
@@ -88,7 +89,9 @@ class CalibrationJob:
         self, context: JobContext, matcher: Matcher, request: CalibrationRequest
     ) -> CalibrationRecord:
         job, progress = context.job, QueryProgress(context)
-        queries = self.uploads.read(job, matcher, request, progress, group_by=request.group_by)
+        queries = self.uploads.read(
+            job, matcher, request, progress, visits_by=visit_column(request.visits_by)
+        )
         found = run_calibration(matcher, request, queries, on_progress=progress)
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         progress("keep", 0, 1)

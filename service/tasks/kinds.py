@@ -10,6 +10,7 @@ from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.jobs import JobKind
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
+from vicinal.service.tasks.check_job import CHECK, CheckJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
 from vicinal.service.tasks.fit_job import FIT, FitJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
@@ -22,6 +23,7 @@ class JobKinds:
     """One of each kind, over the same bundles."""
 
     calibrate: CalibrationJob
+    check: CheckJob
     compare: ComparisonJob
     fit: FitJob
     reindex: ReindexJob
@@ -37,6 +39,7 @@ class JobKinds:
         announce = partial(announce_change, link)
         return cls(
             calibrate=CalibrationJob(bundles, announce),
+            check=CheckJob(bundles),
             compare=ComparisonJob(bundles),
             fit=FitJob(bundles),
             reindex=ReindexJob(bundles, announce),
@@ -46,6 +49,7 @@ class JobKinds:
         """The kinds by the names that job records carry."""
         return {
             CALIBRATE: self.calibrate,
+            CHECK: self.check,
             COMPARE: self.compare,
             FIT: self.fit,
             REINDEX: self.reindex,

@@ -167,7 +167,7 @@ class QueryUploads:
         request: QueryRequest,
         progress: QueryProgress,
         *,
-        group_by: str | None,
+        visits_by: str | None,
     ) -> QueryReading | None:
         """The queries of a job; None where every labelled item is left out once.
 
@@ -182,7 +182,7 @@ class QueryUploads:
         return read_queries(
             source,
             matcher.embedder,
-            group_by=group_by,
+            visits_by=visits_by,
             refuse=refuse,
             on_progress=progress,
             failures=progress.failures,

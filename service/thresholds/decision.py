@@ -1,4 +1,4 @@
-"""Decision: which threshold decides a search of a gallery's state, and why it may be stale."""
+"""Decision: which threshold decides a search of a gallery's state, and what is to be known of its rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "require_score"
 
 CalibrationState = Literal["current", "stale", "none"]
 
-# A calibration is stale when more than this share of the items has changed since.
+# A calibration is stale when more than this share of the items has changed since; a filter that leaves out
+# more is told with what that means for the rate.
 _STALE_SHARE = 0.2
 
 
@@ -47,6 +48,20 @@ class Threshold:
         ),
     ] = "none"
     reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
+    note: Annotated[
+        str | None,
+        Field(
+            description="What else to know of the rate: what a filter means for it, or that searches have "
+            "drifted."
+        ),
+    ] = None
+    drift: Annotated[
+        Literal["strong"] | None,
+        Field(
+            description="`strong`: searches no longer look like the calibration's queries, so that its rates "
+            "may not hold; the threshold still decides."
+        ),
+    ] = None
     # When the calibration was put in force; None where that is not known.
     since: Annotated[datetime | None, Field(exclude=True)] = None
 
@@ -91,15 +106,15 @@ class GalleryThresholds:
         if activation is None:
             return self._no_calibration(pipeline)
         record = self.records.get(activation.calibration)
-        if selection is not None:
-            return replace(self.of_record(record, selection), since=activation.at)
         decided = self._decided
         if decided is None or decided[0] is not record or decided[1].since != activation.at:
             decided = record, replace(self.of_record(record), since=activation.at)
             self._decided = decided
-        return decided[1]
+        if selection is None or decided[1].source != "calibration":
+            return decided[1]
+        return replace(decided[1], note=self._filter_note(record, selection))
 
-    def of_record(self, record: CalibrationRecord, selection: Selection | None = None) -> Threshold:
+    def of_record(self, record: CalibrationRecord) -> Threshold:
         """What a search is decided by when a record is in force; no value when it must not be used."""
         name, bundle = self.gallery.name, self.view.snapshot.manifest.bundle
         if record.gallery not in (None, name):
@@ -111,7 +126,7 @@ class GalleryThresholds:
                 reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
                 f"{bundle}: calibrate again"
             )
-        stale = self._staleness(record, selection)
+        stale = self._staleness(record)
         if record.source == "by_hand":
             by_hand = "the threshold was set by hand"
             reason = f"{by_hand}; {stale}" if stale else by_hand
@@ -182,17 +197,21 @@ class GalleryThresholds:
             f"this is refiner {pipeline.refine.refiner}: calibrate again",
         )
 
-    def _staleness(self, record: CalibrationRecord, selection: Selection | None) -> str | None:
+    def _staleness(self, record: CalibrationRecord) -> str | None:
         share = self._share_changed_since(record.version)
-        if share > _STALE_SHARE:
-            return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
-        if selection is not None and len(selection) < (1.0 - _STALE_SHARE) * len(self.view):
-            # Scores do not depend on the filter, so no query gets a match that it would not get without.
-            return (
-                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
-                "was made for all: a query without a mate gets a match at most as often as without the filter"
-            )
-        return None
+        if share <= _STALE_SHARE:
+            return None
+        return f"{share:.0%} of the items have changed since calibration {record.id}: calibrate again"
+
+    def _filter_note(self, record: CalibrationRecord, selection: Selection) -> str | None:
+        """What a filter means for the rate; the threshold itself stays right."""
+        if len(selection) >= (1.0 - _STALE_SHARE) * len(self.view):
+            return None
+        # Scores do not depend on the filter, so no query gets a match that it would not get without.
+        return (
+            f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+            "was made for all: a query without a mate gets a match at most as often as without the filter"
+        )
 
     def _share_changed_since(self, version: int) -> float:
         """Share of the items that were added, removed or replaced since a version was built."""

@@ -11,17 +11,30 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vicinal.calibration import TopScoreCounts, measure_drift
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["DriftState", "SearchCounts", "counts_file", "read_counts", "read_drift"]
+__all__ = [
+    "DriftLevel",
+    "DriftState",
+    "SearchCounts",
+    "counts_file",
+    "drift_note",
+    "read_counts",
+    "read_drift",
+]
 
 logger = logging.getLogger(__name__)
+
+DriftLevel = Annotated[
+    Literal["unknown", "none", "moderate", "strong"],
+    Field(description="How far searches have drifted from the calibration's queries."),
+]
 
 
 class DriftState(BaseModel):
@@ -47,7 +60,7 @@ class DriftState(BaseModel):
     calibration: str
     pipeline: str
     since: datetime | None
-    level: Literal["unknown", "none", "moderate", "strong"]
+    level: DriftLevel
     reason: str | None = None
     n_queries: int = 0
     psi: float | None = None
@@ -119,6 +132,20 @@ def read_drift(
             "counts_then": reference.counts,
             "counts_now": current.counts,
         }
+    )
+
+
+def drift_note(gallery: str, state: DriftState) -> str:
+    """What an answer says while searches have drifted strongly.
+
+    Args:
+        gallery: Name of the gallery.
+        state: How far they have.
+    """
+    return (
+        f"searches have drifted strongly from the queries of calibration {state.calibration}, so that its "
+        f"rates may no longer hold: see `vicinal calibration drift -g {gallery}`, and try what was promised "
+        f"with photos of today by `vicinal calibration check -g {gallery} --queries FOLDER`"
     )
 
 

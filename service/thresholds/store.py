@@ -3,12 +3,14 @@
 <gallery>/calibrations/<id>.json         one record each, never changed
 <gallery>/calibrations/<id>.scores.npz   the scores that it was made from (`service.calibrator.record`)
 <gallery>/calibrations/<id>.evidence.json.gz   curves and examples (`service.calibrator.curves`)
+<gallery>/calibrations/checks/<id>.json  the newest try of what it promised (`service.calibrator.promise`)
 <gallery>/calibrations/active.json       what is in force (`service.thresholds.activations`)
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import zlib
 from pathlib import Path
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 
 from vicinal.indexer.storage.files import write_atomically
 from vicinal.service.calibrator.curves import CalibrationCurves
+from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline
@@ -24,6 +27,7 @@ from vicinal.service.thresholds.activations import ACTIVATION_FILES, Activation,
 
 __all__ = ["CalibrationStore"]
 
+logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w.-]{1,64}")
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
@@ -214,6 +218,22 @@ class CalibrationStore:
                 f"the curves of calibration '{record.id}' are damaged: calibrate again"
             ) from error
 
+    def keep_check(self, check: PromiseCheck) -> None:
+        """Keep the newest try of what a record promised, in place of the one before."""
+        file = self._check_file(check.calibration)
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, check.model_dump_json(indent=2) + "\n")
+
+    def last_check(self, record: CalibrationRecord) -> PromiseCheck | None:
+        """The newest try of what a record promised; None where there is none, or none that can be read."""
+        try:
+            return PromiseCheck.model_validate_json(self._check_file(record.id).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            logger.warning("the check of calibration '%s' cannot be read: %s", record.id, error)
+            return None
+
     def history(self) -> list[CalibrationRecord]:
         """All records, newest first.
 
@@ -229,6 +249,9 @@ class CalibrationStore:
 
     def _curves_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.evidence.json.gz"
+
+    def _check_file(self, record_id: str) -> Path:
+        return self.path / "checks" / f"{Path(record_id).name}.json"
 
     def _scores_file(self, record_id: str) -> Path:
         return self.path / f"{Path(record_id).name}.scores.npz"

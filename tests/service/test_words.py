@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.calibrator.evidence import Grouping, RateEvidence
+from vicinal.service.calibrator.evidence import RateEvidence, VisitEvidence
 from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.words import (
     RATES,
     drift_words,
-    grouping_words,
     labels_behind,
     percent,
     rate_name,
     search_words,
     span,
+    visit_words,
 )
 
 
@@ -55,17 +55,18 @@ def test_uneven_labels_are_told(n_labels: int, effective: float, expected: str) 
     assert labels_behind(evidence(n_labels, effective)) == expected
 
 
-def test_what_mixing_groups_would_promise_stands_beside_what_it_shows() -> None:
-    found = Grouping(
-        column="visit",
-        n_groups=20,
-        n_without_group=0,
-        ungrouped_threshold=0.5,
+def test_what_mixing_visits_would_promise_stands_beside_what_it_shows() -> None:
+    found = VisitEvidence(
+        by="visit",
+        n_visits=20,
+        n_alone=0,
+        are_told=True,
+        threshold_together=0.5,
         promised={"hit_rate_1": 1.0, "fnir": 0.1},
         shown={"hit_rate_1": 0.7, "fnir": 0.4},
     )
-    assert grouping_words(found) == (
-        "Photos of one visit were kept apart: 20 groups. A calibration that mixes them (threshold 0.5000) "
+    assert visit_words(found) == (
+        "Photos of one visit were kept apart: 20 visits. A calibration that mixes them (threshold 0.5000) "
         "promises FNIR 10 % but shows 40 %, R@1 100 % but shows 70 %"
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
 from vicinal.service.thresholds.dry_run import TriedThreshold
 
-__all__ = ["CalibrationStart", "DryRun", "ThresholdByHand"]
+__all__ = ["CalibrationStart", "CheckStart", "DryRun", "ThresholdByHand"]
 
 
 class CalibrationStart(CalibrationOptions):
@@ -22,6 +22,21 @@ class CalibrationStart(CalibrationOptions):
     embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
     labels: list[str] | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
+    )
+
+
+class CheckStart(BaseModel):
+    """New labelled queries to try a calibration's promise with: from a source, or embeddings with labels."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    queries: str | None = Field(
+        None,
+        description="New labelled queries below `sources_dir`: folder of class folders, manifest, or `.npz`.",
+    )
+    embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: list[str] | None = Field(
+        None, description="Label of each embedding; one that the gallery lacks is a thing that is not there."
     )
 
 

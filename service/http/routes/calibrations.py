@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -11,7 +11,12 @@ from fastapi.responses import HTMLResponse
 
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.errors import RequestError
-from vicinal.service.http.bodies.calibrations import CalibrationStart, DryRun, ThresholdByHand
+from vicinal.service.http.bodies.calibrations import (
+    CalibrationStart,
+    CheckStart,
+    DryRun,
+    ThresholdByHand,
+)
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
@@ -35,7 +40,8 @@ from vicinal.service.reports.report import (
     report_record,
 )
 from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationRequest
+from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob, CalibrationRequest
+from vicinal.service.tasks.check_job import CHECK, CheckJob, CheckRequest
 from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.thresholds.dry_run import DryRunResult
 from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
@@ -56,6 +62,15 @@ _BODY = body_schema(
     json=CalibrationStart,
     may_be_empty=True,
 )
+_CHECK_BODY = body_schema({"label": _LABELS}, several=True, required=("image", "label"), json=CheckStart)
+_Start = TypeVar("_Start", CalibrationStart, CheckStart)
+
+
+class _Sent(NamedTuple):
+    """Queries that came with a request as images."""
+
+    images: list[bytes]
+    labels: list[str]
 
 
 @router.post("/calibrations", status_code=202, openapi_extra=_BODY)
@@ -67,11 +82,14 @@ async def start_calibration(
     Labelled queries come as JSON (a source, or embeddings with labels), as a form with images and their
     labels, or from the gallery: every labelled item is then left out once. Another job on the gallery: 409.
     """
-    images, labels, start = await _read_start(request)
+    sent, start = await _read_start(request, CalibrationStart, _FORM_FIELDS)
     matcher = await run_in_threadpool(state.galleries.matcher, gallery)
-    job = await run_in_threadpool(_enqueue, state, matcher, start, images, labels)
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job
+    options = start.model_dump(exclude={"embeddings", "labels"})
+    asked = CalibrationRequest.model_validate({**options, "is_upload": _is_upload(sent, start)})
+    kind = state.kinds.calibrate
+    await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
+    job = new_job(CALIBRATE, matcher.gallery.name, asked.model_dump())
+    return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
 
 
 @router.get("/calibrations")
@@ -131,6 +149,24 @@ def get_drift(gallery: str, calibration: str, state: StateDependency) -> DriftSt
     return state.galleries.drift.drift(matcher, matcher.calibrations.find(calibration))
 
 
+@router.post("/calibrations/{calibration}/check", status_code=202, openapi_extra=_CHECK_BODY)
+async def start_check(
+    gallery: str, calibration: str, request: Request, state: StateDependency, response: Response
+) -> Job:
+    """Try what a calibration promised with new labelled queries; nothing is changed.
+
+    They come as JSON or as a form, as for a calibration. The job's result says in `verdict` and `sentence`
+    whether the promise held; it is kept as the calibration's `last_check`. Another job on the gallery: 409.
+    """
+    sent, start = await _read_start(request, CheckStart)
+    matcher = await run_in_threadpool(state.galleries.matcher, gallery)
+    asked = CheckRequest(calibration=calibration, queries=start.queries, is_upload=_is_upload(sent, start))
+    kind = state.kinds.check
+    await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
+    job = new_job(CHECK, matcher.gallery.name, asked.model_dump())
+    return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
+
+
 @router.post("/calibrations/{calibration}/activate")
 def activate_calibration(gallery: str, calibration: str, state: StateDependency) -> CalibrationStateBody:
     """Use a calibration from the next search with its pipeline on."""
@@ -146,40 +182,52 @@ def put_threshold(gallery: str, body: ThresholdByHand, state: StateDependency) -
     return describe_record(matcher, record)
 
 
-def _enqueue(
-    state: State, matcher: Matcher, start: CalibrationStart, images: list[bytes], labels: list[str]
-) -> Job:
-    calibration = state.kinds.calibrate
+def _is_upload(sent: _Sent, start: CalibrationStart | CheckStart) -> bool:
+    """Whether queries came with the request.
+
+    Raises:
+        RequestError: There are two kinds of them, or embeddings without labels.
+    """
     if start.embeddings is not None and start.queries is not None:
         raise RequestError("give queries or embeddings, not both")
     if (start.embeddings is None) != (start.labels is None):
         raise RequestError("embeddings and labels go together: give both")
-    is_upload = bool(images) or start.embeddings is not None
-    options = start.model_dump(exclude={"embeddings", "labels"})
-    request = CalibrationRequest.model_validate({**options, "is_upload": is_upload})
-    calibration.check(matcher, request, labels or start.labels)
-    job = new_job(CALIBRATE, matcher.gallery.name, request.model_dump())
+    return bool(sent.images) or start.embeddings is not None
+
+
+def _enqueue(
+    state: State,
+    kind: CalibrationJob | CheckJob,
+    matcher: Matcher,
+    job: Job,
+    sent: _Sent,
+    start: CalibrationStart | CheckStart,
+    response: Response,
+) -> Job:
     with ExitStack() as undo:
-        undo.callback(calibration.clean, job)
-        if images:
-            calibration.uploads.keep_images(job, images, labels)
+        undo.callback(kind.clean, job)
+        if sent.images:
+            kind.uploads.keep_images(job, sent.images, sent.labels)
         elif start.embeddings is not None:
             dim = matcher.snapshot.manifest.dim
-            calibration.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
+            kind.uploads.keep_embeddings(job, start.embeddings, start.labels or [], dim=dim)
         created = state.jobs.create(job)
         undo.pop_all()
+    response.headers["Location"] = f"/v1/jobs/{created.id}"
     return created
 
 
-async def _read_start(request: Request) -> tuple[list[bytes], list[str], CalibrationStart]:
+async def _read_start(
+    request: Request, model: type[_Start], fields: tuple[str, ...] = ()
+) -> tuple[_Sent, _Start]:
     if content_type(request, JSON, FORM) == JSON:
-        return [], [], await json_body(request, CalibrationStart, may_be_empty=True)
+        return _Sent([], []), await json_body(request, model, may_be_empty=True)
     # Leaving the block removes the files that large uploads are kept in.
     async with request.form(max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
-        check_form(form, ("image", "label", *_FORM_FIELDS))
+        check_form(form, ("image", "label", *fields))
         images = images_of(form)
         labels = [str(one) for one in form.getlist("label")]
         if len(labels) == 1:
             labels *= len(images)
-        start = validated(CalibrationStart, {name: form[name] for name in _FORM_FIELDS if name in form})
-        return [await image.read() for image in images], labels, start
+        start = validated(model, {name: form[name] for name in fields if name in form})
+        return _Sent([await image.read() for image in images], labels), start

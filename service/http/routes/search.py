@@ -75,7 +75,7 @@ def _search(state: State, gallery: str, query: dict[str, Any], options: SearchOp
     answers = matcher.search(**query, **chosen)
     state.metrics.record(answers, matcher.view)
     state.galleries.drift.record(answers, matcher)
-    return answers
+    return state.galleries.drift.noted(answers)
 
 
 def _as_query(queries: list[Any]) -> dict[str, Any]:

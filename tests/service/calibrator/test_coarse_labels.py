@@ -10,7 +10,7 @@ from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.item_groups import coarse_labels_by_column
+from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline
 

@@ -1,4 +1,4 @@
-"""Real shop photos: leave-one-out without groups promises more than photos of another visit show."""
+"""Real shop photos: leave-one-out without visits promises more than photos of another visit show."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vicinal.calibration import Target
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.service.calibrator.calibrator import Calibrator
-from vicinal.service.calibrator.item_groups import PhotoGroups
 from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.calibrator.visits import Visits
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
 pytestmark = pytest.mark.slow
@@ -47,20 +47,20 @@ def photos() -> tuple[FloatArray, list[str], list[dict[str, object]]]:
     return embeddings, [row.label for row in rows], visits
 
 
-def test_leave_one_out_without_groups_promises_more(
+def test_leave_one_out_without_visits_promises_more(
     write_gallery: WriteGallery, photos: tuple[FloatArray, list[str], list[dict[str, object]]]
 ) -> None:
-    embeddings, labels, visits = photos
-    snapshot = write_gallery(embeddings, labels, metadata=visits)
-    groups = PhotoGroups.of(snapshot, "visit")
-    queries = LabelledQueries.leave_one_out(snapshot, groups)
-    record = Calibrator(snapshot, OFF, groups=groups).measure(queries, Target(rate="fpir", value=0.1)).record
-    found = record.evidence.grouping
+    embeddings, labels, metadata = photos
+    snapshot = write_gallery(embeddings, labels, metadata=metadata)
+    visits = Visits.of(snapshot, "visit")
+    queries = LabelledQueries.leave_one_out(snapshot, visits)
+    record = Calibrator(snapshot, OFF, visits=visits).measure(queries, Target(rate="fpir", value=0.1)).record
+    found = record.evidence.visits
     assert found.promised["hit_rate_1"] > found.shown["hit_rate_1"] + 0.1
     assert found.shown["fnir"] > found.promised["fnir"] + 0.1
     # The truth without a calibrator: the nearest photo of the other visit.
     similarities = embeddings @ embeddings.T
-    visit = np.array([one["visit"] for one in visits])
+    visit = np.array([one["visit"] for one in metadata])
     similarities[visit[:, None] == visit] = -1.0
     nearest = np.array(labels)[similarities.argmax(axis=1)]
     assert found.shown["hit_rate_1"] == pytest.approx(np.mean(nearest == np.array(labels)), abs=5e-3)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
@@ -51,7 +52,7 @@ def test_a_query_image_that_cannot_be_used_is_named_and_left_out(
     result = run("calibrate", "-g", "shoes", "--queries", broken_queries)
     assert "plain/broken.png: the bytes are no image" in result.output
     assert "1 of 61 queries were left out" in result.output
-    assert "FPIR 5 %" in result.stdout
+    assert "photos from outside: 60 of 10 labels" in result.stdout
 
 
 def test_a_record_says_how_many_queries_were_left_out(run: Run, data_dir: Path, broken_queries: Path) -> None:
@@ -93,7 +94,7 @@ def test_photos_of_one_visit_are_kept_apart(run: Run, manifest: Path) -> None:
         "calibrate",
         "-g",
         "visits",
-        "--group-by",
+        "--visits-by",
         "visit",
         "--coarse-by",
         "kind",
@@ -101,17 +102,17 @@ def test_photos_of_one_visit_are_kept_apart(run: Run, manifest: Path) -> None:
         "fnir=20%",
     )
     record = json.loads(run(*arguments, "--json").stdout)
-    grouping = record["evidence"]["grouping"]
-    assert (grouping["column"], grouping["n_groups"], grouping["n_without_group"]) == ("visit", 20, 0)
+    visits = record["evidence"]["visits"]
+    assert (visits["by"], visits["n_visits"], visits["n_alone"]) == ("visit", 20, 0)
     assert record["n_positive_pairs"] == 60 * 3
     assert record["evidence"]["near_fpir"]["n_labels"] == 10
-    assert set(grouping["promised"]) == set(grouping["shown"])
+    assert set(visits["promised"]) == set(visits["shown"])
 
 
 def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
-    lines = run("calibrate", "-g", "visits", "--group-by", "visit").stdout
-    assert "Photos of one visit were kept apart: 20 groups" in lines
+    lines = run("calibrate", "-g", "visits", "--visits-by", "visit", "--details").stdout
+    assert "Photos of one visit were kept apart: 20 visits" in lines
     assert "A calibration that mixes them" in lines
     assert "OPIS of final scores" in lines
     assert "labels with the lowest utility" in lines
@@ -121,13 +122,61 @@ def test_the_optimism_and_opis_are_said_in_words(run: Run, manifest: Path) -> No
 def test_queries_from_outside_are_kept_from_photos_of_their_visit(run: Run, manifest: Path) -> None:
     """The queries are the items themselves: with their visit left out none finds itself."""
     run("index", manifest, "--gallery", "visits")
-    arguments = ("calibrate", "-g", "visits", "--queries", manifest, "--group-by", "visit", "--json")
+    arguments = ("calibrate", "-g", "visits", "--queries", manifest, "--visits-by", "visit", "--json")
     record = json.loads(run(*arguments).stdout)
     assert (record["source"], record["n_positive_pairs"]) == ("queries", 60 * 3)
 
 
 def test_an_unknown_column_is_named(run: Run, fail: Fail, manifest: Path) -> None:
     run("index", manifest, "--gallery", "visits")
-    line = fail("calibrate", "-g", "visits", "--group-by", "session")
+    line = fail("calibrate", "-g", "visits", "--visits-by", "session")
     assert "'session'" in line
     assert "kind, visit" in line
+
+
+def test_a_calibration_with_photos_from_outside_is_not_replaced_unasked(
+    run: Run, gallery: Gallery, matcher: Matcher, catalog: Path
+) -> None:
+    first = json.loads(run("calibrate", "-g", "shoes", "--queries", catalog, "--json").stdout)
+    second = run("calibrate", "-g", "shoes", "--json")
+    assert "was measured with photos from outside" in second.stderr
+    assert "vicinal calibration activate" in second.stderr
+    assert matcher.calibrations.active(matcher.pipeline).id == first["id"]
+    third = json.loads(run("calibrate", "-g", "shoes", "--json", "--yes").stdout)
+    assert matcher.calibrations.active(matcher.pipeline).id == third["id"]
+
+
+def test_the_first_line_says_how_many_of_a_hundred_are_found(run: Run, data_dir: Path) -> None:
+    lines = run("calibrate", "-g", "shoes").stdout.splitlines()
+    assert lines[0].startswith("Of 100 photos of things you have, between ")
+    assert not any("FNIR" in line or "OPIS" in line for line in lines)
+    assert any(
+        "FNIR" in line for line in run("calibrate", "-g", "shoes", "-y", "--details").stdout.splitlines()
+    )
+
+
+@pytest.fixture
+def dated(catalog: Path, tmp_path: Path) -> Path:
+    """The catalog with capture times: three photos of each label in the morning, three a day later."""
+    folder = tmp_path / "dated"
+    for kind in sorted(catalog.iterdir()):
+        (folder / kind.name).mkdir(parents=True)
+        for view, path in enumerate(sorted(kind.iterdir())):
+            exif = Image.Exif()
+            exif[ExifTags.Base.Make] = "Acme"
+            taken = f"2026:11:{2 + view // 3:02} 09:00:{view:02}"
+            exif[ExifTags.IFD.Exif] = {ExifTags.Base.DateTimeOriginal: taken}
+            with Image.open(path) as image:
+                image.save(folder / kind.name / f"{chr(97 + view)}.png", exif=exif)
+    return folder
+
+
+def test_capture_times_tell_visits_apart_without_being_asked(run: Run, dated: Path) -> None:
+    run("index", dated, "--gallery", "dated")
+    record = json.loads(run("calibrate", "-g", "dated", "--json").stdout)
+    visits = record["evidence"]["visits"]
+    assert (visits["by"], visits["n_visits"], visits["joined"]["times"]) == ("auto", 20, 60)
+    assert (visits["are_told"], record["evidence"]["another_day"]["fnir"]["apart"]) == (True, None)
+    assert record["n_positive_pairs"] == 60 * 3
+    ignored = json.loads(run("calibrate", "-g", "dated", "--visits-by", "none", "--json", "-y").stdout)
+    assert (ignored["evidence"]["visits"], ignored["n_positive_pairs"]) == (None, 60 * 5)

@@ -60,7 +60,7 @@ def test_rollback_and_activate_change_what_is_in_force(
 
 
 def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: tuple[str, str]) -> None:
-    shown = run("calibration", "show", two[0], "-g", "shoes").stdout
+    shown = run("calibration", "show", two[0], "-g", "shoes", "--details").stdout
     assert ("95 % interval" in shown, "not in force" in shown) == (True, True)
 
 

@@ -52,7 +52,7 @@ def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path
 def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
     run("index", catalog, "-g", "shoes")
     assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-    assert "FPIR 5 %" in run("calibrate", "-g", "shoes").stdout
+    assert "Of 100 photos of things you have" in run("calibrate", "-g", "shoes").stdout
     output = run("search", query, "-g", "shoes").stdout
     assert "matches at threshold" in output
     assert "plain/view" in output
@@ -80,8 +80,8 @@ def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
 
 
 def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir: Path) -> None:
-    lines = [line.strip() for line in run("calibrate", "-g", "shoes").stdout.splitlines()]
-    (fpir,) = (line for line in lines if line.startswith("FPIR 5 %"))
+    lines = [line.strip() for line in run("calibrate", "-g", "shoes", "--details").stdout.splitlines()]
+    (fpir,) = (line for line in lines if line.startswith("FPIR 5 % (95"))
     assert "95 % interval" in fpir
     assert "of 60 queries without a mate, 10 labels; " in fpir
     for beginning in ("further labels will show, 95 times in 100, FPIR of: 10 labels 0 % to", "margins for"):

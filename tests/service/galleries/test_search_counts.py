@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
+from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.thresholds.drift import read_drift
 from vicinal.service.thresholds.store import CalibrationStore
@@ -145,6 +148,78 @@ def test_a_deleted_gallery_is_not_written_to(
     assert not matcher.gallery.path.exists()
 
 
+def drifted_answer(matcher: Matcher, monitor: DriftMonitor, **options: object) -> Answer:
+    """An answer to a stranger's photo, after some hundred of them."""
+    strangers = np.random.default_rng(1).normal(size=(60, matcher.embedder.bundle.dim))
+    for _ in range(5):
+        monitor.record(matcher.search(embeddings=strangers), matcher)
+    monitor.compute()
+    return monitor.noted(matcher.search(embeddings=strangers[:2], **options))[1]
+
+
+def test_answers_say_so_once_searches_have_drifted_strongly(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    threshold = drifted_answer(matcher, monitor).threshold
+    assert (threshold.drift, threshold.state, threshold.value) == ("strong", "current", record.threshold)
+    assert f"calibration {record.id}" in str(threshold.note)
+    assert monitor.level("shoes", record.pipeline.key, threshold) == "strong"
+
+
+def test_the_note_of_a_filter_stays_beside_that_of_the_drift(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    note = drifted_answer(matcher, monitor, filter="label = 'plain'").threshold.note
+    assert [one in str(note) for one in ("the filter leaves 6 of 60", "drifted strongly")] == [True, True]
+
+
+def test_answers_that_do_not_drift_are_the_same_objects(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
+) -> None:
+    """Nothing is copied and nothing is computed with a search."""
+    search(matcher, monitor)
+    monitor.compute()
+    answers = matcher.search(item_ids=["plain/view 0.png"])
+    assert monitor.noted(answers) is answers
+    assert (monitor.noted([]), answers[0].threshold.drift) == ([], None)
+
+
+@pytest.mark.parametrize("change", ["another threshold", "another calibration", "another pipeline"])
+def test_drift_from_one_calibration_says_nothing_of_others(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate, change: str
+) -> None:
+    drifted_answer(matcher, monitor)
+    options: dict[str, object] = {}
+    if change == "another threshold":
+        options = {"threshold": record.threshold}
+    elif change == "another calibration":
+        calibrate(matcher.gallery)
+    else:
+        options = {"rerank": "off"}
+    answers = matcher.search(item_ids=["plain/view 0.png"], **options)
+    assert monitor.noted(answers)[0].threshold.drift is None
+
+
+def test_drift_is_computed_with_every_write(
+    matcher: Matcher, record: CalibrationRecord, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    with DriftMonitor(tmp_path / "replicas", seconds=0.05) as monitor:
+        strangers = np.random.default_rng(1).normal(size=(60, matcher.embedder.bundle.dim))
+        for _ in range(5):
+            monitor.record(matcher.search(embeddings=strangers), matcher)
+        threshold = matcher.thresholds.in_force(record.pipeline)
+        wait_until(lambda: monitor.level("shoes", record.pipeline.key, threshold) == "strong")
+
+
+def test_what_cannot_be_computed_is_told_and_stops_nothing(
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    search(matcher, monitor)
+    (matcher.calibrations.path / "active.json").write_text("damaged", encoding="utf-8")
+    monitor.compute()
+    assert "drift cannot be computed" in caplog.text
+
+
 @pytest.mark.slow
 def test_drift_is_served_and_among_the_metrics(
     data_dir: Path,
@@ -153,12 +228,22 @@ def test_drift_is_served_and_among_the_metrics(
     view: View,
     embedder: Embedder,
 ) -> None:
-    client = TestClient(create_app(make_settings(data_dir)))
+    app = create_app(make_settings(data_dir))
+    client = TestClient(app)
+    body = {"embedding": np.random.default_rng(3).normal(size=embedder.bundle.dim).tolist()}
     for _ in range(40):
-        body = {"embedding": np.random.default_rng(3).normal(size=embedder.bundle.dim).tolist()}
-        client.post("/v1/galleries/shoes/search", json=body)
+        answer = client.post("/v1/galleries/shoes/search", json=body).json()
+    assert answer["threshold"]["drift"] is None
+    state_of(app).galleries.drift.compute()
+    answer = client.post("/v1/galleries/shoes/search", json=body).json()
+    assert (answer["threshold"]["drift"], "drifted strongly" in answer["threshold"]["note"]) == (
+        "strong",
+        True,
+    )
+    (ready,) = client.get("/readyz").json()["galleries"]
+    assert (ready["calibration"], ready["drift"]) == ("current", "strong")
     drift = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/drift").json()
-    assert (drift["n_queries"], drift["level"]) == (40, "strong")
+    assert (drift["n_queries"], drift["level"]) == (41, "strong")
     report = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/report").json()
     assert report["drift"] == drift
     lines = client.get("/metrics").text.splitlines()

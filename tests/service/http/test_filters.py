@@ -128,24 +128,36 @@ def test_a_wrong_filter_says_why(priced: Matcher, view: View) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("expression", "state"),
-    [("true", "current"), ("id NOT LIKE '%view 0.png'", "current"), ("label = '鞋'", "stale")],
+    ("expression", "note"),
+    [
+        ("true", None),
+        ("id NOT LIKE '%view 0.png'", None),
+        ("label = '鞋'", "the filter leaves 6 of 60 items"),
+    ],
 )
-def test_a_threshold_for_many_more_items_is_called_stale(
-    gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View, expression: str, state: str
+def test_a_filter_that_leaves_few_items_is_noted_and_makes_nothing_stale(
+    gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View, expression: str, note: str | None
 ) -> None:
     calibrate(gallery)
     threshold = Matcher(gallery, embedder).search(images=[view(5, 9)], filter=expression)[0].threshold
-    assert (threshold.state, threshold.source) == (state, "calibration")
-    assert (threshold.reason is None) == (state == "current")
-    if state == "stale":
-        assert "the filter leaves 6 of 60 items" in str(threshold.reason)
+    assert (threshold.state, threshold.source, threshold.reason) == ("current", "calibration", None)
+    assert (threshold.note or "").startswith(note or "")
+    assert (threshold.note is None) == (note is None)
+
+
+def test_a_filter_says_nothing_of_a_rate_that_nobody_claimed(
+    gallery: Gallery, embedder: Embedder, view: View
+) -> None:
+    matcher = Matcher(gallery, embedder)
+    matcher.thresholds.set_by_hand(matcher.pipeline, 0.3)
+    threshold = matcher.search(images=[view(5, 9)], filter="label = '鞋'")[0].threshold
+    assert (threshold.source, threshold.note) == ("by_hand", None)
 
 
 def test_no_query_gets_a_match_that_it_would_not_get_without_the_filter(
     gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View
 ) -> None:
-    """What the reason for the stale state promises."""
+    """What the note promises."""
     calibrate(gallery)
     matcher = Matcher(gallery, embedder)
     images = [view(label, 9) for label in range(14)]

@@ -55,6 +55,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
                 "pipeline_reason": None,
                 "calibration": "current",
                 "calibration_reason": None,
+                "drift": "unknown",
             }
         ],
         "redis": None,
@@ -161,6 +162,11 @@ def test_the_page_is_served_with_a_policy_that_keeps_it_to_this_server(client: T
 def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     outside = re.findall(r"""(?:src|href|fetch\()\s*=?\s*["'](?:https?:)?//""", client.get("/").text)
     assert outside == []
+
+
+def test_the_page_has_a_place_for_the_note_of_a_threshold(client: TestClient) -> None:
+    page = client.get("/").text
+    assert ('<p id="note">' in page, "t.drift" in page, "t.note" in page) == (True, True, True)
 
 
 def test_an_unexpected_error_is_a_problem_without_its_details(

@@ -1,0 +1,144 @@
+"""Promise: whether labels that were measured later agree with the range that a calibration promised.
+
+A calibration promises a rate with a 95 % range for labels like its own. Later labels show a rate of their
+own, which they leave as uncertain as their number says (`rate_posterior`). Both are uncertain, so that one
+is compared with the other and not with a fixed number: the promise is taken for a distribution that has 95 %
+of its mass in the promised range, mu for the promised rate, mu' for that of the later labels, and
+
+    p = P(mu' <= mu)
+
+is how well they agree that it has not become worse. The promise is broken where p is below 0.6 times the
+error rate *and* the measured rate lies beyond the promised range: nobody is told that 50 of 100 break a
+promise of 48 to 74. The factor makes up for few labels that differ much, of which the posterior is a little
+too sure. The promise is kept where the measured rate is not beyond the range and a plainly worse rate, with
+three times the odds of the promised end, is ruled out at the error rate. Otherwise there are too few labels
+to tell.
+
+The distribution of the promise is normal on the scale arcsin(sqrt(mu)), with a spread of its own on each side
+of the rate, because ranges reach further up than down where rates are small.
+
+How often a kept promise is called broken, and a broken one is found, stands in
+`benchmarks/results/promise_check.json`. A test that asks for later ranges wholly beyond the promised one errs
+in less than 1 % and misses most; comparing with the end of the range alone forgets that the promise, too,
+rests on few labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.rates.intervals import RateInterval, rate_posterior
+from vicinal.calibration.rates.label_counts import LabelCounts
+
+__all__ = ["PromiseTest", "PromiseVerdict", "check_promise"]
+
+Floats = npt.NDArray[np.float64]
+PromiseVerdict = Literal["better", "held", "unclear", "broken"]
+
+# The ends of a promised range leave 2.5 % on each side.
+_END = NormalDist().inv_cdf(0.975)
+# Even in probability: enough for the mean of a smooth function.
+_STEPS = np.array([NormalDist().inv_cdf((i + 0.5) / 400) for i in range(400)])
+# Where p has to lie, by the error rate.
+_CAUTION = 0.6
+# A rate with so many times the odds of the promised end is plainly worse.
+_PLAINLY_WORSE = 3.0
+# As many times the labels that were measured are looked at to say how many would be enough.
+_MOST_TIMES = 64
+
+
+@dataclass(frozen=True)
+class PromiseTest:
+    """What later labels say of a promised rate.
+
+    Attributes:
+        measured: Their rate, with the interval that leaves the error rate on each side.
+        p_not_worse: Probability that their rate is not above the promised one.
+        verdict: `broken`, `held`, `better` (also held) or `unclear`: too few labels to tell.
+        more_labels: About how many labels more would tell, if they are like these; None where it can be
+            told now, or where even 64 times as many would not be enough.
+    """
+
+    measured: RateInterval
+    p_not_worse: float
+    verdict: PromiseVerdict
+    more_labels: int | None
+
+
+def check_promise(
+    counts: LabelCounts, promised: RateInterval, *, error_rate: float = 0.025, counts_more: bool = True
+) -> PromiseTest:
+    """Test a promised rate on later labels; a lower rate than promised breaks nothing.
+
+    Args:
+        counts: Events and trials of the later labels, one label a trial.
+        promised: The promised rate with its 95 % range.
+        error_rate: How often a kept promise may be called broken, in (0, 0.5). Whoever tests several rates
+            of one promise shares it out among them.
+        counts_more: Whether to look for the number of labels that would tell.
+
+    Raises:
+        CalibrationError: The error rate is out of range.
+    """
+    if not 0.0 < error_rate < 0.5:
+        raise CalibrationError(f"error_rate is {error_rate}, expected a share between 0 and 0.5")
+    found = _test(counts, promised, error_rate)
+    if found.verdict != "unclear" or not counts_more:
+        return found
+    more = _more_labels(counts, promised, error_rate)
+    return PromiseTest(found.measured, found.p_not_worse, found.verdict, more)
+
+
+def _test(counts: LabelCounts, promised: RateInterval, error_rate: float) -> PromiseTest:
+    posterior = rate_posterior(counts)
+    low, high = posterior.quantiles([error_rate, 1.0 - error_rate])
+    measured = RateInterval(
+        counts.rate, min(float(low), counts.rate), max(float(high), counts.rate), 1.0 - 2.0 * error_rate
+    )
+    p = float(posterior.share_below(_promised_rates(promised)).mean())
+    plain = _with_odds(promised.high, _PLAINLY_WORSE)
+    if p < _CAUTION * error_rate and counts.rate > promised.high:
+        verdict: PromiseVerdict = "broken"
+    elif 1.0 - p < _CAUTION * error_rate and counts.rate < promised.low:
+        verdict = "better"
+    elif counts.rate <= promised.high and float(posterior.share_below(plain)) >= 1.0 - error_rate:
+        verdict = "held"
+    else:
+        verdict = "unclear"
+    return PromiseTest(measured, p, verdict, None)
+
+
+def _more_labels(counts: LabelCounts, promised: RateInterval, error_rate: float) -> int | None:
+    """Further labels like these until it can be told: the same labels over and over."""
+
+    def is_told(n: int) -> bool:
+        repeated = LabelCounts(np.resize(counts.events, n), np.resize(counts.trials, n))
+        return _test(repeated, promised, error_rate).verdict != "unclear"
+
+    least, enough = counts.n_labels, 2 * counts.n_labels
+    while not is_told(enough):
+        least, enough = enough, 2 * enough
+        if enough > _MOST_TIMES * counts.n_labels:
+            return None
+    while enough - least > max(1, least // 10):
+        middle = (least + enough) // 2
+        least, enough = (least, middle) if is_told(middle) else (middle, enough)
+    return enough - counts.n_labels
+
+
+def _promised_rates(promised: RateInterval) -> Floats:
+    """(400,) rates, even in probability, of the distribution that a promise stands for."""
+    low, rate, high = np.arcsin(np.sqrt([promised.low, promised.rate, promised.high]))
+    spread = np.where(_STEPS < 0.0, rate - low, high - rate) / _END
+    return np.asarray(np.sin(np.clip(rate + spread * _STEPS, 0.0, np.pi / 2.0)) ** 2)
+
+
+def _with_odds(rate: float, times: float) -> float:
+    """The rate with so many times the odds."""
+    return times * rate / (1.0 - rate + times * rate)

@@ -1,0 +1,192 @@
+"""Promise: what a calibration lets expect in words that need no statistics, and what would improve it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from vicinal.service.calibrator.evidence import Evidence, RateEvidence
+from vicinal.service.calibrator.record import CalibrationRecord, promised_range
+from vicinal.service.words import counted
+
+__all__ = ["Step", "advice", "objection", "promise"]
+
+# Gains below this are not worth a line.
+_LEAST_GAIN = 0.02
+# What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
+_FEWER_FOUND = 0.02
+_MORE_WRONG = 0.005
+# Four times the labels halve an interval.
+_MORE = 4
+
+
+class Step(NamedTuple):
+    """One thing that would improve a calibration.
+
+    Attributes:
+        gain: Share of the photos that it is about, in [0, 1].
+        text: What to do, and why.
+        command: What to type; empty where there is nothing to.
+    """
+
+    gain: float
+    text: str
+    command: str
+
+
+def promise(record: CalibrationRecord) -> tuple[str, ...]:
+    """What to expect of a threshold, sentence by sentence, the rates first.
+
+    Args:
+        record: The calibration.
+    """
+    evidence = record.evidence
+    if record.source == "by_hand" or evidence is None:
+        by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
+        return (f"The threshold {record.threshold:.4f} {by}: nobody knows how often it is wrong.",)
+    return tuple(_sentences(record, evidence))
+
+
+def objection(record: CalibrationRecord, present: CalibrationRecord | None) -> str | None:
+    """Why a calibration should not replace the one in force without a question; None where it may.
+
+    Args:
+        record: The new one.
+        present: The one in force for the same pipeline, if there is one.
+    """
+    if present is None or present.evidence is None or record.evidence is None:
+        return None
+    if present.source == "queries" and record.source == "leave_one_out":
+        return "The threshold in force was measured with photos from outside; this one was not."
+    ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
+    (missed, answered), (misses, answers) = (
+        [0.0 if one is None else one.high for one in pair] for pair in ranges
+    )
+    fewer, more = misses - missed, answers - answered
+    misses_more = fewer > _FEWER_FOUND and more > -_MORE_WRONG
+    if not misses_more and not (more > _MORE_WRONG and fewer > -_FEWER_FOUND):
+        return None
+    then, now = _ends(missed, answered), _ends(misses, answers)
+    return f"The threshold in force promises {then}; this one promises {now}."
+
+
+def _ends(missed: float, answered: float) -> str:
+    return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"
+
+
+def _sentences(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
+    found, wrong = evidence.rates.get("fnir"), evidence.rates.get("fpir")
+    missed, answered = promised_range(record, "fnir"), promised_range(record, "fpir")
+    is_range = any(one.apart is not None for one in evidence.another_day.values())
+    if missed is None:
+        yield "How many photos of things you have will be found is not known: none could be tried."
+    else:
+        ends = 1 - missed.high, 1 - missed.low
+        yield f"Of 100 photos of things you have, {_expected('be found', 1 - missed.rate, ends, is_range)}."
+    if answered is None:
+        yield "How many photos of things you lack will get a wrong match is not known: none could be tried."
+    else:
+        ends = answered.low, answered.high
+        expected = _expected("get a wrong match", answered.rate, ends, is_range)
+        yield f"Of 100 photos of things you lack, {expected}."
+    yield _basis(record, found, wrong)
+    if is_range:
+        yield (
+            "Nothing tells which photos were taken together. Photos of one visit find each other more easily "
+            "than photos of another day will: the truth for those lies between the two numbers."
+        )
+
+
+def _expected(event: str, rate: float, ends: tuple[float, float], is_range: bool) -> str:
+    low, high = map(counted, ends)
+    return (
+        f"between {low} and {high} will {event}"
+        if is_range
+        else f"about {counted(rate)} will {event} ({low} to {high})"
+    )
+
+
+def _basis(record: CalibrationRecord, found: RateEvidence | None, wrong: RateEvidence | None) -> str:
+    if record.source == "leave_one_out":
+        n = max((one.n_trials for one in (found, wrong) if one), default=0)
+        labels = _labels(record.n_labels)
+        return f"This rests on {n:,} photos of {labels}, each searched for as if it were not in the gallery."
+    parts = [
+        f"{one.n_trials:,} of {_labels(one.n_labels)} that {whose}"
+        for one, whose in ((found, "the gallery has"), (wrong, "it lacks"))
+        if one is not None
+    ]
+    return f"This rests on photos from outside: {' and '.join(parts)}."
+
+
+def _labels(n: int) -> str:
+    return f"{n:,} label" + ("" if n == 1 else "s")
+
+
+def advice(record: CalibrationRecord, gallery: str) -> tuple[Step, ...]:
+    """What would improve a calibration, the largest gain that was measured first.
+
+    Args:
+        record: The calibration.
+        gallery: Name of its gallery, for the commands.
+    """
+    if record.evidence is None or record.source == "by_hand":
+        return ()
+    steps = [one for one in _steps(record, record.evidence, gallery) if one.gain >= _LEAST_GAIN]
+    return tuple(sorted(steps, key=lambda one: -one.gain))
+
+
+def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iterator[Step]:
+    missed, another = evidence.rates.get("fnir"), evidence.another_day.get("fnir")
+    if missed is not None and another is not None and another.apart is not None:
+        yield Step(
+            another.high - missed.high,
+            "Search for photos of another day, in one folder a label: they tell where between the two "
+            "numbers the truth lies.",
+            f"vicinal calibrate -g {gallery} --queries FOLDER",
+        )
+    if missed is not None:
+        length = missed.high - missed.low
+        yield Step(
+            length / 2,
+            f"Label more: with {_MORE * missed.n_labels:,} labels in place of {missed.n_labels:,}, what is "
+            f"unknown for want of labels falls from {counted(length)} of 100 to about {counted(length / 2)}.",
+            "",
+        )
+    hits = None if record.rates is None else record.rates.hit_rate_1
+    if missed is not None and hits is not None:
+        found, right, wrong = 1 - missed.rate, counted(hits), counted(1 - hits)
+        yield Step(
+            hits - found,
+            f"For {right} of 100 the nearest photo is the right one, and {counted(found)} pass the "
+            "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
+            f"vicinal compare -g {gallery}",
+        )
+        yield Step(
+            1 - hits,
+            f"For {wrong} of 100 the nearest photo is a wrong one: adapt the model to your photos.",
+            f"vicinal fit -g {gallery} -o bundles/{gallery}",
+        )
+    yield from _growth(record, evidence, gallery)
+
+
+def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iterator[Step]:
+    """What ten times the labels would do to the rate that the threshold was chosen by."""
+    if record.target is None or record.target.rate != "fpir" or not evidence.larger_galleries:
+        return
+    larger, target = evidence.larger_galleries[0], record.target.value
+    if larger.fitted <= target:
+        return
+    low, high = counted(larger.fitted), counted(larger.independent)
+    many = low if low == high else f"{low} to {high}"
+    answered = f"{many} of 100 photos of things you lack"
+    text = f"With {larger.ratio} times as many labels, {answered} would get a wrong match"
+    if larger.threshold is None:
+        yield Step(larger.fitted - target, f"{text}: calibrate again as the gallery grows.", "")
+        return
+    found = "" if larger.fnir is None else f", with {counted(1 - larger.fnir)} of 100 found today"
+    yield Step(
+        larger.fitted - target,
+        f"{text}. From a score of {larger.threshold:.4f} on it would stay at {counted(target)}{found}.",
+        f"vicinal calibration dry-run {larger.threshold:.4f} -g {gallery}",
+    )

@@ -1,0 +1,94 @@
+"""Check: new labelled queries at the threshold of a calibration, whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.options import PipelineChoice
+from vicinal.service.calibrator.promise import PromiseCheck, check_calibration, require_promise
+from vicinal.service.calibrator.queries import OnProgress, QueryReading
+from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.errors import RequestError
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.tasks.calibrate import chosen_pipeline
+
+__all__ = ["record_in_force", "require_checkable", "run_check"]
+
+
+def record_in_force(matcher: Matcher, choice: PipelineChoice) -> CalibrationRecord:
+    """The calibration that decides searches with a pipeline.
+
+    Args:
+        matcher: The gallery.
+        choice: The pipeline.
+
+    Raises:
+        RequestError: There is none for it.
+        CalibrationRecordError: It is missing or damaged.
+    """
+    pipeline, store, name = chosen_pipeline(matcher, choice), matcher.calibrations, matcher.gallery.name
+    record = store.active(pipeline)
+    if record is not None:
+        return record
+    others = sorted(store.get(one).pipeline.key for one in store.in_force())
+    known = f"; there is one for {' and '.join(repr(one) for one in others)}" if others else ""
+    raise RequestError(
+        f"gallery '{name}' has no calibration in force for '{pipeline.key}', so that nothing is promised"
+        f"{known}: make one by `vicinal calibrate -g {name}`"
+    )
+
+
+def require_checkable(matcher: Matcher, record: CalibrationRecord) -> None:
+    """Refuse a record that promised nothing, or that no search of the gallery could be decided by.
+
+    Raises:
+        CalibrationError: It promised nothing.
+        CalibrationMismatchError: It was made for another bundle or gallery.
+        GalleryNotRefinedError: The gallery's items were never refined as it asks.
+        RefineError: The bundle has no such refiner.
+    """
+    require_promise(record)
+    matcher.thresholds.require_usable(record)
+    matcher.refinement(record.pipeline)
+
+
+def run_check(
+    matcher: Matcher,
+    record: CalibrationRecord,
+    queries: QueryReading,
+    *,
+    on_progress: OnProgress | None = None,
+) -> PromiseCheck:
+    """Try what a calibration promised on the built version under a matcher; nothing is changed or kept.
+
+    Args:
+        matcher: The gallery.
+        record: One of its calibrations.
+        queries: New labelled queries.
+        on_progress: Called with `score`, finished and all queries.
+
+    Raises:
+        CalibrationError: The record promised nothing, or nothing that the queries could show.
+        CalibrationMismatchError: It was made for another bundle or gallery.
+    """
+    require_checkable(matcher, record)
+    refinement = matcher.refinement(record.pipeline)
+    calibrator = Calibrator(matcher.snapshot, record.pipeline, refinement=refinement)
+    warnings = (*queries.warnings, *_warnings(matcher, record))
+    return check_calibration(
+        calibrator, record, queries.labelled(), warnings=warnings, on_progress=on_progress
+    )
+
+
+def _warnings(matcher: Matcher, record: CalibrationRecord) -> Iterator[str]:
+    stale = matcher.thresholds.of_record(record).reason
+    if stale is not None:
+        yield stale
+    if record.id not in matcher.calibrations.in_force():
+        yield f"calibration {record.id} is not in force: searches are decided by another threshold"
+    if matcher.view.n_changes:
+        yield (
+            f"{matcher.view.n_changes:,} live changes were left out: the built version was searched, as a "
+            f"calibration does (`vicinal gallery compact {matcher.gallery.name}` makes a new one)"
+        )

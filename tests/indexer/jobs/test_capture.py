@@ -1,0 +1,65 @@
+"""Capture: time and camera of a photo, as far as its EXIF says, whatever else it holds."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import ExifTags, Image
+
+from vicinal.indexer.jobs.capture import Capture, read_capture
+
+ORIGINAL, DIGITIZED = ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized
+SERIAL = ExifTags.Base.BodySerialNumber
+
+
+def photo(inner: dict[int, object], outer: dict[int, object] | None = None, form: str = "JPEG") -> bytes:
+    """A photo with EXIF."""
+    exif = Image.Exif()
+    for tag, value in (outer or {}).items():
+        exif[tag] = value
+    exif[ExifTags.IFD.Exif] = inner
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16), "red").save(stream, form, exif=exif)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_time_and_camera_are_read(form: str) -> None:
+    outer = {ExifTags.Base.Make: "Acme ", ExifTags.Base.Model: "One"}
+    encoded = photo({ORIGINAL: "2026:11:02 14:03:22", SERIAL: "77"}, outer, form)
+    assert read_capture(encoded) == Capture(datetime(2026, 11, 2, 14, 3, 22), "Acme One 77")
+
+
+def test_a_scan_has_the_time_that_it_was_digitized() -> None:
+    encoded = photo({ORIGINAL: "0000:00:00 00:00:00", DIGITIZED: "2001:02:03 04:05:06"})
+    assert read_capture(encoded).taken_at == datetime(2001, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("text", ["", "0000:00:00 00:00:00", "2026:13:40 99:99:99", "yesterday"])
+def test_a_time_that_is_none_is_left_out(text: str) -> None:
+    assert read_capture(photo({ORIGINAL: text})) == Capture()
+
+
+def test_a_photo_without_exif_says_nothing() -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(stream, "BMP")
+    assert read_capture(stream.getvalue()) == Capture()
+
+
+def test_the_name_of_a_camera_is_short_and_one_line() -> None:
+    encoded = photo({}, {ExifTags.Base.Make: "A\n" * 500})
+    camera = read_capture(encoded).camera
+    assert (len(camera), "\n" in camera) == (100, False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow says of some damage that it reads on
+@given(at=st.integers(0, 400), byte=st.integers(0, 255))
+def test_damaged_exif_never_raises(at: int, byte: int) -> None:
+    """A picture can be good where its EXIF is not: any byte may be wrong."""
+    encoded = bytearray(photo({ORIGINAL: "2026:11:02 14:03:22"}, {ExifTags.Base.Make: "Acme"}))
+    encoded[at % len(encoded)] = byte
+    assert isinstance(read_capture(bytes(encoded)), Capture)

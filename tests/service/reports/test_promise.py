@@ -1,0 +1,133 @@
+"""A calibration in plain words: what it promises, what would improve it, and what speaks against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.types import WriteGallery
+from vicinal.calibration import Target
+from vicinal.models.similarity import normalize
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.evidence import AnotherDay, LargerGallery
+from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.reports.promise import advice, objection, promise
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
+
+
+@pytest.fixture(scope="module")
+def record(write_gallery: WriteGallery) -> CalibrationRecord:
+    """A calibration of 20 labels that differ, by leaving one out."""
+    rng = np.random.default_rng(0)
+    centers = np.repeat(rng.normal(size=(20, 12)), 6, axis=0)
+    photos = normalize(centers + 0.8 * rng.normal(size=centers.shape)).astype(np.float32)
+    calibrator = Calibrator(
+        write_gallery(photos, [f"label {i // 6}" for i in range(120)]),
+        Pipeline(rerank=Rerank(method="off")),
+    )
+    return calibrator.measure(calibrator.leave_one_out(), Target(rate="fpir", value=0.05)).record
+
+
+def changed(record: CalibrationRecord, **evidence: Any) -> CalibrationRecord:
+    """The record with other evidence; rates as (rate, low, high)."""
+    rates = dict(record.evidence.rates)
+    for name in ("fnir", "fpir"):
+        if name in evidence:
+            fields = zip(("rate", "low", "high"), evidence.pop(name), strict=True)
+            rates[name] = rates[name].model_copy(update=dict(fields))
+    found = record.evidence.model_copy(update={"rates": rates, "another_day": {}, **evidence})
+    return record.model_copy(update={"evidence": found})
+
+
+def test_rates_are_so_many_of_a_hundred(record: CalibrationRecord) -> None:
+    assert promise(changed(record, fnir=(0.39, 0.26, 0.52), fpir=(0.05, 0.02, 0.09))) == (
+        "Of 100 photos of things you have, about 61 will be found (48 to 74).",
+        "Of 100 photos of things you lack, about 5 will get a wrong match (2 to 9).",
+        "This rests on 120 photos of 20 labels, each searched for as if it were not in the gallery.",
+    )
+
+
+def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: CalibrationRecord) -> None:
+    wider = {
+        "fnir": AnotherDay(apart=0.51, low=0.17, high=0.67),
+        "fpir": AnotherDay(apart=0.0, low=0.0, high=0.09),
+    }
+    said = promise(changed(record, fnir=(0.2, 0.17, 0.3), another_day=wider))
+    assert said[0] == "Of 100 photos of things you have, between 33 and 83 will be found."
+    assert said[1] == "Of 100 photos of things you lack, between 0 and 9 will get a wrong match."
+    assert "Nothing tells which photos were taken together." in said[3]
+
+
+def test_queries_from_outside_are_told_by_what_the_gallery_has(record: CalibrationRecord) -> None:
+    said = promise(record.model_copy(update={"source": "queries"}))
+    known, unknown = "120 of 20 labels that the gallery has", "120 of 20 labels that it lacks"
+    assert said[2] == f"This rests on photos from outside: {known} and {unknown}."
+
+
+def test_a_threshold_set_by_hand_promises_nothing(record: CalibrationRecord) -> None:
+    by_hand = record.model_copy(update={"source": "by_hand", "evidence": None})
+    (only,) = promise(by_hand)
+    assert "nobody knows how often it is wrong" in only
+    assert advice(by_hand, "shop") == ()
+
+
+def test_advice_stands_by_what_was_measured_to_gain(record: CalibrationRecord) -> None:
+    wider = {"fnir": AnotherDay(apart=0.51, low=0.17, high=0.9)}
+    hits = record.rates.model_copy(update={"hit_rate_1": 0.9})
+    found = changed(record, fnir=(0.4, 0.35, 0.45), another_day=wider, larger_galleries=())
+    steps = advice(found.model_copy(update={"rates": hits}), "shop")
+    assert [step.command.split(" -g")[0] for step in steps][:3] == [
+        "vicinal calibrate",
+        "vicinal compare",
+        "vicinal fit",
+    ]
+    assert [round(step.gain, 2) for step in steps][:3] == [0.45, 0.3, 0.1]
+
+
+def test_advice_on_growth_names_the_threshold_that_would_hold(record: CalibrationRecord) -> None:
+    grown = LargerGallery(ratio=10, fitted=0.18, independent=0.4, threshold=0.7049, fnir=0.56)
+    steps = advice(changed(record, larger_galleries=(grown,)), "shop")
+    (about,) = [step for step in steps if "10 times" in step.text]
+    assert about.text == (
+        "With 10 times as many labels, 18 to 40 of 100 photos of things you lack would get a wrong match. "
+        "From a score of 0.7049 on it would stay at 5, with 44 of 100 found today."
+    )
+    assert about.command == "vicinal calibration dry-run 0.7049 -g shop"
+
+
+def test_growth_within_the_target_needs_no_advice(record: CalibrationRecord) -> None:
+    grown = LargerGallery(ratio=10, fitted=0.05, independent=0.4, threshold=0.5, fnir=0.5)
+    assert not [s for s in advice(changed(record, larger_galleries=(grown,)), "shop") if "times as" in s.text]
+
+
+def test_the_threshold_for_a_larger_gallery_is_the_lowest_that_holds(record: CalibrationRecord) -> None:
+    first, second = record.evidence.larger_galleries
+    assert record.threshold <= first.threshold <= second.threshold
+    assert first.fnir >= record.evidence.rates["fnir"].rate
+
+
+@pytest.mark.parametrize(
+    ("fnir", "fpir", "expected"),
+    [
+        ((0.3, 0.2, 0.4), (0.05, 0.02, 0.09), None),
+        ((0.4, 0.3, 0.5), (0.05, 0.02, 0.09), "this one promises at least 50 of 100 found, at most 9 of"),
+        ((0.3, 0.2, 0.4), (0.1, 0.05, 0.2), "this one promises at least 60 of 100 found, at most 20 of"),
+        # Fewer found for fewer wrong matches is another choice, and not a worse one.
+        ((0.4, 0.3, 0.5), (0.01, 0.0, 0.03), None),
+    ],
+)
+def test_what_promises_less_is_objected_to(
+    record: CalibrationRecord, fnir: tuple, fpir: tuple, expected: str | None
+) -> None:
+    present = changed(record, fnir=(0.3, 0.2, 0.4), fpir=(0.05, 0.02, 0.09))
+    said = objection(changed(record, fnir=fnir, fpir=fpir), present)
+    assert (said is None) if expected is None else (expected in said)
+
+
+def test_leaving_out_does_not_replace_photos_from_outside_unasked(record: CalibrationRecord) -> None:
+    outside = record.model_copy(update={"source": "queries"})
+    assert "measured with photos from outside" in objection(record, outside)
+    assert objection(outside, record) is None
+    assert objection(record, None) is None
