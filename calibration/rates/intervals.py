@@ -34,6 +34,7 @@ of mu is Beta(1/2, 1/2) (Jeffreys). The likelihood is summed over a grid of both
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -241,7 +242,7 @@ class RatePosterior:
         Args:
             shares: In (0, 1).
         """
-        at, below = self._distribution()
+        at, below = self._distribution
         return np.interp(shares, below, at)
 
     def share_below(self, rates: npt.ArrayLike) -> Floats:
@@ -253,10 +254,11 @@ class RatePosterior:
         Returns:
             (...,) in [0, 1].
         """
-        at, below = self._distribution()
+        at, below = self._distribution
         asked = np.asarray(rates, dtype=np.float64)
         return np.asarray(np.interp(asked, at, below, left=0.0, right=1.0))
 
+    @cached_property
     def _distribution(self) -> tuple[Floats, Floats]:
         """Rising values of mu, and the probability that it is at most each."""
         # Rows share most of their values or lie between those of others: some of all are enough.

@@ -78,6 +78,85 @@ def test_json_holds_everything_and_details_only_what_stands_behind(
     assert found["sentence"] in shown
 
 
+def test_too_few_photos_cannot_tell_and_exit_with_0(
+    cli_environment: None, record_id: str, photos: Path
+) -> None:
+    """Two photos of one thing that the gallery does not have."""
+    for path in photos.iterdir():
+        if path.name not in ("absent", "plain"):
+            shutil.rmtree(path)
+    result = outcome("--queries", photos)
+    first = result.stdout.splitlines()[0]
+    assert (result.exit_code, first.startswith("Whether what was promised holds cannot be told")) == (0, True)
+    assert "labels to tell" in first
+
+
+def test_a_broken_promise_is_json_alone_with_the_same_exit_status(
+    cli_environment: None, record_id: str, mislabelled: Path
+) -> None:
+    """Whoever reads the answer by a program finds the photos that were left out on the other channel."""
+    (mislabelled / "not plain" / "torn.png").write_bytes(b"no picture")
+    result = outcome("--queries", mislabelled, "--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["verdict"], found["n_queries"]) == (1, "broken", 60)
+    assert "left out" in result.stderr
+    assert "torn.png" in result.stderr
+
+
+def test_a_check_changes_nothing_that_searches_use(
+    cli_environment: None, record_id: str, gallery: Gallery, mislabelled: Path
+) -> None:
+    """Even a broken promise leaves the threshold in force."""
+    folder = gallery.calibrations_path
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert outcome("--queries", mislabelled).exit_code == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_live_changes_are_left_out_and_it_says_so(run: Run, record_id: str, photos: Path) -> None:
+    """The built version is searched, in which the removed item still is."""
+    arguments = ("calibration", "check", "-g", "shoes", "--queries", photos)
+    before = json.loads(run(*arguments, "--json").stdout)
+    run("gallery", "remove", "shoes", "plain/view 0.png")
+    after = json.loads(run(*arguments, "--json").stdout)
+    assert [before["warnings"], after["rates"]] == [[], before["rates"]]
+    (warning,) = after["warnings"]
+    assert warning.startswith("1 live changes were left out")
+    assert "vicinal gallery compact shoes" in warning
+    assert f"  note: {warning}" in run(*arguments).stdout.splitlines()
+
+
+def test_a_gallery_that_has_changed_much_is_tried_with_a_warning(
+    run: Run, record_id: str, photos: Path, catalog: Path
+) -> None:
+    gone = [f"{path.parent.name}/{path.name}" for path in sorted(catalog.glob("*/view [0-2].png"))]
+    run("gallery", "remove", "shoes", *gone)
+    found = json.loads(run("calibration", "check", "-g", "shoes", "--queries", photos, "--json").stdout)
+    assert any("of the items have changed since" in one for one in found["warnings"])
+
+
+def test_photos_that_are_not_there_are_an_error(fail: Fail, record_id: str, tmp_path: Path) -> None:
+    assert "nowhere" in fail("calibration", "check", "-g", "shoes", "--queries", tmp_path / "nowhere")
+
+
+def test_an_unknown_calibration_is_an_error_before_photos_are_read(
+    fail: Fail, record_id: str, tmp_path: Path
+) -> None:
+    queries = ("--queries", tmp_path / "nowhere")
+    line = fail("calibration", "check", "-g", "shoes", *queries, "--calibration", "unknown")
+    assert ("unknown" in line, "nowhere" in line) == (True, False)
+
+
+def test_a_threshold_by_hand_can_be_in_force_while_an_earlier_promise_is_tried(
+    run: Run, record_id: str, photos: Path
+) -> None:
+    run("calibration", "set", "0.4", "-g", "shoes")
+    arguments = ("--queries", photos, "--calibration", record_id, "--json")
+    found = json.loads(run("calibration", "check", "-g", "shoes", *arguments).stdout)
+    assert (found["calibration"], set(found["rates"])) == (record_id, {"fnir", "fpir"})
+    assert any("is not in force" in one for one in found["warnings"])
+
+
 def test_nothing_in_force_is_no_promise(fail: Fail, data_dir: Path, photos: Path) -> None:
     line = fail("calibration", "check", "-g", "shoes", "--queries", photos)
     assert ("no calibration in force" in line, "vicinal calibrate -g shoes" in line) == (True, True)

@@ -111,6 +111,53 @@ def test_a_threshold_set_by_hand_promises_nothing(client: TestClient) -> None:
     assert "set by hand" in detail
 
 
+def test_photos_and_labels_must_fit_each_other(
+    client: TestClient, record_id: str, view: View, encode: Encode
+) -> None:
+    """Nothing is kept of what was refused."""
+    check = f"{ADMIN}/calibrations/{record_id}/check"
+    files = [("image", ("same.png", encode(view(6, 7)), "image/png"))] * 3
+    answer = client.post(check, files=files, data={"label": ["plain", "plain"]})
+    assert problem(answer) == (422, "invalid-request", "2 labels for 3 queries: send one each")
+    body = {"embeddings": [[1.0, 0.0]], "labels": ["plain"]}
+    status, _, detail = problem(client.post(check, json=body))
+    assert (status, "2" in detail) == (422, True)
+    assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_live_changes_are_left_out_and_it_says_so(client: TestClient, record_id: str) -> None:
+    check = f"{ADMIN}/calibrations/{record_id}/check"
+    before = wait_for_job(client, client.post(check, json={"queries": "photos"}))["result"]
+    assert client.delete("/v1/galleries/shoes/items/plain/view 0.png").status_code == 204
+    after = wait_for_job(client, client.post(check, json={"queries": "photos"}))["result"]
+    assert (before["warnings"], after["rates"]) == ([], before["rates"])
+    (warning,) = after["warnings"]
+    assert ("live changes were left out" in warning, "gallery compact shoes" in warning) == (True, True)
+
+
+def test_a_check_that_waits_keeps_another_job_of_the_gallery_out(app: FastAPI, record_id: str) -> None:
+    """No worker runs."""
+    client = TestClient(app)
+    check = f"{ADMIN}/calibrations/{record_id}/check"
+    first = client.post(check, json={"queries": "photos"}).json()["id"]
+    second = client.post(check, json={"queries": "photos"})
+    assert (*problem(second)[:2], second.json()["job"]) == (409, "job-conflict", first)
+    state_of(app).jobs.queue.close()
+
+
+def test_the_newest_check_is_the_one_that_is_shown(
+    client: TestClient, gallery: Gallery, record_id: str
+) -> None:
+    """A broken promise stays in force until somebody changes that, and its page says that it is broken."""
+    snapshot = gallery.snapshot()
+    labels = [f"absent {one}" for one in snapshot.labels]
+    wrong: dict[str, Any] = {"embeddings": np.asarray(snapshot.embeddings).tolist(), "labels": labels}
+    for body, verdict in (({"queries": "photos"}, "held"), (wrong, "broken")):
+        wait_for_job(client, client.post(f"{ADMIN}/calibrations/{record_id}/check", json=body))
+        shown = client.get(f"{ADMIN}/calibrations/{record_id}").json()
+        assert (shown["last_check"]["verdict"], shown["is_active"]) == (verdict, True)
+
+
 def test_the_calibration_of_another_bundle_is_refused(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
