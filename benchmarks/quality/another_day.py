@@ -101,11 +101,10 @@ def _other_shots(is_linked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.isin(parts.roots, groups[: len(groups) // 2])
 
 
-def snapshot_of(folder: Path, photos: Photos, items: np.ndarray) -> Snapshot:
-    """A gallery of some photos."""
-    ids = [str(i) for i in items]
-    rows = photos.embeddings[items]
-    table = pa.table({"id": ids, "label": photos.labels[items], "uri": ids, "metadata": ["{}"] * len(ids)})
+def snapshot_of(folder: Path, rows: np.ndarray, labels: np.ndarray) -> Snapshot:
+    """A gallery of some photos, by their embeddings and labels."""
+    ids = [str(i) for i in range(len(rows))]
+    table = pa.table({"id": ids, "label": labels, "uri": ids, "metadata": ["{}"] * len(ids)})
     return write_snapshot(
         folder,
         SnapshotRows(table, np.arange(len(ids)), rows, build_neighbor_graph(rows)),
@@ -154,7 +153,7 @@ def main() -> None:
         drawn = galleries(name, photos, arguments.galleries, arguments.seed)
         for items, later, absent in drawn:
             with tempfile.TemporaryDirectory() as folder:
-                snapshot = snapshot_of(Path(folder) / "1", photos, items)
+                snapshot = snapshot_of(Path(folder) / "1", photos.embeddings[items], photos.labels[items])
                 found = measure(snapshot, photos, later, absent)
             rows += [{"set": name, **row} for row in found]
         for far_above in TRIED:
