@@ -159,4 +159,5 @@ def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
         stages.append(f"{_REFINED[pipeline.refine.sides]} refined by attention over {n} neighbors")
     if pipeline.rerank.method != "off":
         stages.append(_RERANKED[pipeline.rerank.method])
-    return ", ".join([*stages, "one threshold"])
+    on = "" if pipeline.group is None else f" on each {pipeline.group.by}"
+    return ", ".join([*stages, f"one threshold{on}"])

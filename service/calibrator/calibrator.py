@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,12 +23,19 @@ from vicinal.service.calibrator.evidence import (
     measure_opis,
     visit_evidence,
 )
+from vicinal.service.calibrator.group_trials import (
+    GroupMeasurement,
+    TriedForm,
+    choose_form,
+    measure_groups,
+    require_group_target,
+)
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.calibrator.trials import Measurement, TrialScoring
 from vicinal.service.calibrator.visits import Visits, find_visits, look_alikes
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.scoring.pipeline import Group, Pipeline
 from vicinal.service.scoring.scorer import Scorer
 
 __all__ = ["Calibration", "Calibrator", "same_pictures_of"]
@@ -74,6 +81,10 @@ class Calibrator:
         visits: Visits of the items: photos of one are never each other's mates, candidates or context.
         refinement: What the pipeline refines with; None where it refines nothing.
         same_pictures: Tells which items at pairs of positions are almost the same picture.
+        forms: Forms of the group score to choose from; the pipeline's own when None.
+
+    Raises:
+        RequestError: The pipeline groups items, and none has a label or a value of its key.
     """
 
     def __init__(
@@ -86,6 +97,7 @@ class Calibrator:
         refinement: OpenedRefiner | None = None,
         visits: Visits | None = None,
         same_pictures: SamePictures | None = None,
+        forms: Sequence[Group] | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.scorer = Scorer(snapshot, pipeline, refinement)
@@ -93,6 +105,8 @@ class Calibrator:
         self.seed = seed
         self.visits = visits
         self.same_pictures = same_pictures
+        own = [] if pipeline.group is None else [pipeline.group]
+        self.forms = tuple(forms or own)
         self._labels = snapshot.labels
 
     @classmethod
@@ -106,6 +120,7 @@ class Calibrator:
         by: str = "none",
         max_queries: int = 2000,
         seed: int = 0,
+        forms: Sequence[Group] | None = None,
     ) -> Calibrator:
         """A calibrator of a gallery's version, which also looks for near duplicates.
 
@@ -117,6 +132,7 @@ class Calibrator:
             by: What tells which photos were taken together: `auto`, `none` or a metadata column.
             max_queries: Most queries that are scored; more are sampled.
             seed: Seed of the sample.
+            forms: Forms of the group score to choose from; the pipeline's own when None.
 
         Raises:
             CalibrationError: No item has a value in that column.
@@ -129,6 +145,7 @@ class Calibrator:
             refinement=refinement,
             visits=find_visits(by, gallery, snapshot),
             same_pictures=same_pictures_of(gallery, snapshot),
+            forms=forms,
         )
 
     def leave_one_out(self) -> LabelledQueries:
@@ -156,20 +173,30 @@ class Calibrator:
                 reach it, or a label without a coarse one.
         """
         require_labels(self._labels, queries.labels)
+        require_group_target(self.scorer.pipeline.group, target)
         sampled = queries.sample(self.max_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
-        measured = self.score(sampled, progress)
+        measured = self._scoring(sampled, self.visits).measure(sampled, progress)
         together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None
-        return self.calibration(sampled, measured, target, coarse_labels=coarse_labels, together=together)
+        tried: tuple[TriedForm, ...] = ()
+        if self.forms:
+            measured, tried = choose_form(measured, self.forms, target, seed=self.seed)
+            # Fitted anew, as it would have been.
+            form = measured.group.model_copy(update={"weights": ()})
+            together = together and measure_groups(together, form)
+        return self.calibration(
+            sampled, measured, target, coarse_labels=coarse_labels, together=together, tried=tried
+        )
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
-        """Score all queries as a calibration does; nothing is chosen.
+        """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form.
 
         Args:
             queries: Leave-one-out queries, or labelled ones from outside.
             on_progress: Called with `score`, finished and all queries.
         """
-        return self._scoring(queries, self.visits).measure(queries, on_progress)
+        items = self._scoring(queries, self.visits).measure(queries, on_progress)
+        return measure_groups(items, self.forms[0]) if self.forms else items
 
     def calibration(
         self,
@@ -179,6 +206,7 @@ class Calibrator:
         *,
         coarse_labels: Mapping[str, str] | None = None,
         together: Measurement | None = None,
+        tried: tuple[TriedForm, ...] = (),
     ) -> Calibration:
         """Choose the best threshold that holds the target.
 
@@ -188,11 +216,16 @@ class Calibrator:
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
             together: Their scores with the photos of all visits together, to say what that would promise.
+            tried: The forms of the group score that were compared.
 
         Raises:
             CalibrationError: As `measure`.
         """
         require_labels(self._labels, queries.labels)
+        require_group_target(self.scorer.pipeline.group, target)
+        pipeline = self.scorer.pipeline
+        if isinstance(measured, GroupMeasurement):
+            pipeline = pipeline.model_copy(update={"group": measured.group})
         trials = measured.trials
         threshold = choose_threshold(trials, target)
         opis = measure_opis(measured)
@@ -210,6 +243,7 @@ class Calibrator:
             leaves_one_out=leaves_one_out,
             look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
             near_duplicates=self._near_duplicates(measured, queries),
+            group_forms=tried,
         )
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
         manifest = self.snapshot.manifest
@@ -222,7 +256,7 @@ class Calibrator:
             threshold=threshold,
             rates=Rates(**shares, hit_rate_1=measured.hit_rate_1),
             evidence=evidence,
-            pipeline=self.scorer.pipeline,
+            pipeline=pipeline,
             bundle=manifest.bundle,
             version=manifest.version,
             n_items=manifest.n_items,

@@ -10,7 +10,7 @@ from typing import Any
 
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.calibrator.visits import value_text
+from vicinal.service.scoring.item_groups import value_text
 
 __all__ = ["coarse_labels_by_column", "read_coarse_labels"]
 

@@ -28,6 +28,7 @@ from vicinal.calibration import (
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
 from vicinal.calibration.rates.label_counts import RateName
+from vicinal.service.calibrator.group_trials import GroupMeasurement, TriedForm
 from vicinal.service.calibrator.trials import Impostors, Measurement
 from vicinal.service.calibrator.visits import Visits
 
@@ -159,6 +160,10 @@ class AnotherDay(_Frozen):
     pair (`visits.look_alikes`), for FPIR the nearest label. The truth lies between, and neither end alone can
     be promised.
 
+    Where groups are decided, both readings are made of group scores: the items that are left out are in no
+    group's score. The inequality above holds for the best photo alone; for other forms of group score the
+    lower end of the FNIR is taken down by its factor twice, which is wider and no more than a precaution.
+
     Attributes:
         apart: The rate of the second reading; None where visits are told apart.
         low: Lower end of the lowest reading's 95 % interval for labels like these.
@@ -244,6 +249,7 @@ class Evidence(_Frozen):
             where that was not looked at.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
+        group_forms: Where groups are decided and several forms of their score were tried: each of them.
     """
 
     rates: dict[str, RateEvidence]
@@ -258,6 +264,7 @@ class Evidence(_Frozen):
     another_day: dict[str, AnotherDay] = Field(default_factory=dict)
     near_duplicates: float | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
+    group_forms: tuple[TriedForm, ...] = ()
 
 
 def gather_evidence(
@@ -272,6 +279,7 @@ def gather_evidence(
     leaves_one_out: bool = False,
     look_alikes: Positions | None = None,
     near_duplicates: float | None = None,
+    group_forms: tuple[TriedForm, ...] = (),
 ) -> Evidence:
     """Evidence for the rates at a threshold.
 
@@ -287,6 +295,7 @@ def gather_evidence(
         look_alikes: (n,) visit of each item by likeness (`visits.look_alikes`), where nothing tells their
             visits apart.
         near_duplicates: Share of the queries whose best mate is almost the same picture.
+        group_forms: Forms of the group score that were tried.
 
     Raises:
         CalibrationError: A label has no coarse label.
@@ -309,11 +318,12 @@ def gather_evidence(
         near_fpir=near,
         far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
-        worst_classes=worst_classes(opis["final"].utilities) if opis else (),
+        worst_classes=worst_classes(opis["final"].utilities) if opis and "final" in opis else (),
         visits=visits,
         another_day=_another_day(measured, threshold, look_alikes, found) if leaves_one_out else {},
         near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.top_scores, threshold),
+        group_forms=group_forms,
     )
 
 
@@ -381,6 +391,13 @@ def _apart(
 ) -> dict[RateName, LabelCounts | None]:
     """Misses and wrong matches without what could be of the query's visit."""
     pairs, impostors, codes = measured.pairs, measured.impostors, measured.query_codes
+    if isinstance(measured, GroupMeasurement):
+        own, others = measured.own_scores_apart(look_alikes), measured.best_without_nearest()
+        is_left = np.isfinite(own)
+        return {
+            "fnir": LabelCounts.of(own[is_left] < threshold, codes[is_left]),
+            "fpir": LabelCounts.of(others >= threshold, codes[impostors.queries]),
+        }
     is_apart = look_alikes[measured.query_images[pairs.mate_queries]] != look_alikes[pairs.mate_items]
     best = np.full(len(codes), -np.inf)
     np.maximum.at(best, pairs.mate_queries[is_apart], pairs.mate_scores["final"][is_apart])
@@ -393,6 +410,8 @@ def _apart(
 
 def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
     """A lower end of how many times the FNIR is that of queries with one mate more, in [0, 1]."""
+    if isinstance(measured, GroupMeasurement):
+        return _with_one_of_group_more(measured, threshold)
     pairs = measured.pairs
     is_missed = pairs.mate_scores["final"] < threshold
     n = np.bincount(pairs.mate_queries, minlength=len(measured.query_codes))
@@ -403,6 +422,15 @@ def _with_one_mate_more(measured: Measurement, threshold: float) -> float:
     also = (n_found[several] == 1) / n[several]
     less = float((missed + also).sum())
     return float(missed.sum()) / less if less > 0.0 else 1.0
+
+
+def _with_one_of_group_more(measured: GroupMeasurement, threshold: float) -> float:
+    less = measured.own_scores_with_one_less()
+    several = np.isfinite(less)
+    missed = float((measured.mates.best_scores[several] < threshold).sum())
+    also = float((less[several] < threshold).sum())
+    ratio = min(1.0, missed / also) if also else 1.0
+    return ratio if measured.group.score == "max" else ratio**2
 
 
 def rate_evidence(counts: LabelCounts, *, is_ratio: bool = False) -> RateEvidence:
@@ -431,7 +459,9 @@ def _predictions(counts: LabelCounts) -> tuple[Prediction, ...]:
 
 def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
     impostors = measured.impostors
-    if not len(impostors.scores):
+    # Scores that depend on other groups would change with those that a larger gallery has.
+    depends = isinstance(measured, GroupMeasurement) and measured.group.score in ("share", "learned")
+    if not len(impostors.scores) or depends:
         return ()
     growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
     found = []
@@ -478,12 +508,16 @@ def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:
         measured: Scores of all pairs.
 
     Returns:
-        Nothing where no class has both positive and negative pairs.
+        Nothing where no class has both positive and negative pairs; where groups are decided, nothing of
+        final scores, to which no threshold is applied pair by pair.
     """
-    if not len(measured.pairs.mate_queries) or not measured.trials.n_non_mates:
+    spaces = [space for space in measured.pairs.mate_scores if space != "final"]
+    if not isinstance(measured, GroupMeasurement):
+        spaces.append("final")
+    if not len(measured.pairs.mate_queries) or not measured.trials_in(spaces[0]).n_non_mates:
         return {}
     try:
-        return {space: _measure_space(measured, space) for space in measured.pairs.mate_scores}
+        return {space: _measure_space(measured, space) for space in spaces}
     except NoUtilityError:
         return {}
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.calibration import CalibrationError, Target
+from vicinal.service.calibrator.group_trials import GroupChoice
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 
 __all__ = ["CalibrationOptions", "PipelineChoice", "TargetText"]
@@ -31,6 +32,7 @@ class PipelineChoice(BaseModel):
         refine: What it refines.
         steps: Steps of the refiner.
         rerank: How it re-ranks.
+        group_by: What it decides as one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +40,11 @@ class PipelineChoice(BaseModel):
     refine: RefineChoice = Field("auto", description="What the pipeline refines; `auto` is the service's.")
     steps: int | None = Field(None, ge=1, description="Steps of the refiner; the service's when null.")
     rerank: RerankChoice = Field("auto", description="How it re-ranks; `auto` is the service's.")
+    group_by: str = Field(
+        "auto",
+        min_length=1,
+        description="What it decides as one: `label`, a metadata key, or `off`; `auto` is the service's.",
+    )
 
 
 class CalibrationOptions(PipelineChoice):
@@ -50,6 +57,7 @@ class CalibrationOptions(PipelineChoice):
         coarse_by: Metadata column that holds the coarse label, in place of the above.
         visits_by: What tells which photos were taken together, which are never each other's mates: `auto` to
             look for it, `none`, or the metadata column of the visit or session.
+        group_score: How the scores of a group's items become one, where groups are decided.
         activate: Whether searches use the threshold as soon as it is there.
     """
 
@@ -70,6 +78,11 @@ class CalibrationOptions(PipelineChoice):
         min_length=1,
         description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
         "metadata column.",
+    )
+    group_score: GroupChoice = Field(
+        "auto",
+        description="How the scores of a group's items become one, where groups are decided; `auto` tries "
+        "all and keeps `max`, the best photo, unless another is surely better.",
     )
     activate: bool = Field(True, description="Whether searches use the threshold as soon as it is there.")
 

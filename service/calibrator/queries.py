@@ -22,7 +22,8 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.similarity import FloatArray, as_embeddings
-from vicinal.service.calibrator.visits import Visits, value_text
+from vicinal.service.calibrator.visits import Visits
+from vicinal.service.scoring.item_groups import value_text
 
 __all__ = [
     "LabelledQueries",

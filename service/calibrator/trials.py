@@ -25,10 +25,11 @@ from vicinal.service.calibrator.pairs import (
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
 from vicinal.service.calibrator.visits import Visits
+from vicinal.service.scoring.item_groups import BuiltGroups, GroupTable, ItemGroups
 from vicinal.service.scoring.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
 
-__all__ = ["Impostors", "Measurement", "TrialScoring"]
+__all__ = ["GroupTables", "Impostors", "Measurement", "TrialScoring"]
 
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.unsignedinteger]
@@ -65,6 +66,25 @@ class Impostors:
 
 
 @dataclass(frozen=True)
+class GroupTables:
+    """What decisions by group are made from (`service.calibrator.group_trials`).
+
+    Attributes:
+        groups: Groups of the items.
+        item_labels: (n_items,) number of each item's label; beyond those of the labels for one without.
+        with_label: The queries' candidates, their own labels in the gallery where it has them.
+        without_label: Candidates of the queries without a mate, as in `Measurement.impostors`.
+        is_taken_out: Whether these were searched for a second time, with their label taken out.
+    """
+
+    groups: ItemGroups
+    item_labels: Positions
+    with_label: GroupTable
+    without_label: GroupTable
+    is_taken_out: bool
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What a calibration is made from.
 
@@ -78,8 +98,10 @@ class Measurement:
         query_codes: (n,) label of each query, as in `trials.labels`.
         query_images: (n,) number of each query's image: its position, or one beyond those of the items.
         mates: Best mate of each query.
+        first_labels: (n,) number of the label of the best candidate, item or group; -1 without candidates.
         ranked_labels: (n, w) number of the label of each query's candidates, best first, with its own label
             in the gallery; items without a label have a number of their own, -1 for padding.
+        tables: What decisions by group are made from; None where every item is decided by itself.
     """
 
     trials: Trials
@@ -91,7 +113,9 @@ class Measurement:
     query_codes: Codes
     query_images: Positions
     mates: QueryMates
+    first_labels: Positions
     ranked_labels: Positions
+    tables: GroupTables | None = None
 
     @property
     def labels_without_mate(self) -> npt.NDArray[np.object_]:
@@ -119,7 +143,7 @@ class Measurement:
             best_scores_without_mate=none,
             labels=TrialLabels(
                 names=labels.names,
-                mates=labels.mates,
+                mates=self.query_codes[self.pairs.mate_queries],
                 non_mate_queries=self.query_codes[listed.queries],
                 non_mate_items=listed.item_labels,
                 best_mates=no_codes,
@@ -184,6 +208,9 @@ class TrialScoring:
         numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
         self._labels = GalleryLabels(np.array(numbers, dtype=np.int64), len(names))
         self._of_label = _positions_by_value(self._labels.groups, len(names))
+        group, self._groups = scorer.pipeline.group, None
+        if group is not None:
+            self._groups = ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
 
     def measure(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
         """Score every query, once with its label in the gallery and, where all have mates, once without.
@@ -198,7 +225,7 @@ class TrialScoring:
             spaces["refined"] = self.scorer.space
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
-        found, parts = [], []
+        found, parts, tables = [], [], []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
             own = self._own(part)
@@ -206,6 +233,7 @@ class TrialScoring:
             compared = [part.embeddings, scored.queries][: len(spaces)]
             parts.append(pairs.add(rows, compared, scored, own))
             found.append(self._candidates(scored, codes[rows]))
+            tables += self._table(scored, own)
             on_progress("score", rows.stop, n)
         mates = QueryMates(
             *(np.concatenate([getattr(one, name) for one in parts]) for name in vars(parts[0]))
@@ -213,8 +241,9 @@ class TrialScoring:
         first = without = answers = _Candidates.joined(found)
         chosen = ~mates.has_mate
         is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
+        tables_without = tables
         if is_taken_out:
-            without = self._without_labels(queries, codes)
+            without, tables_without = self._without_labels(queries, codes)
             answers, chosen = _Candidates.joined([first, without]), np.ones(n, dtype=bool)
         impostors = Impostors(
             without.scores[chosen],
@@ -236,7 +265,9 @@ class TrialScoring:
             query_codes=codes,
             query_images=beyond if queries.positions is None else queries.positions,
             mates=mates,
+            first_labels=first.groups[:, 0],
             ranked_labels=first.groups,
+            tables=self._tables(tables, tables_without, np.flatnonzero(chosen), is_taken_out=is_taken_out),
         )
 
     def _trials(
@@ -286,15 +317,33 @@ class TrialScoring:
             scored = self._search(queries, own, _MOST_CANDIDATES)
         return scored
 
-    def _without_labels(self, queries: LabelledQueries, codes: Codes) -> _Candidates:
+    def _without_labels(self, queries: LabelledQueries, codes: Codes) -> tuple[_Candidates, list[GroupTable]]:
         """Candidates of all queries, each searched for with its label taken out of the gallery."""
-        found = []
+        found, tables = [], []
         for rows in _chunks(len(codes)):
             part = queries.take(np.arange(rows.start, rows.stop))
             pairs = zip(codes[rows], self._own(part), strict=True)
             gone = [np.union1d(self._of_label[code], own) for code, own in pairs]
-            found.append(self._candidates(self._search(part, gone, N_DECIDED_CANDIDATES), codes[rows]))
-        return _Candidates.joined(found)
+            scored = self._search(part, gone, N_DECIDED_CANDIDATES)
+            found.append(self._candidates(scored, codes[rows]))
+            tables += self._table(scored, gone)
+        return _Candidates.joined(found), tables
+
+    def _table(self, scored: ScoredCandidates, excluded: Sequence[Positions]) -> list[GroupTable]:
+        return [] if self._groups is None else [self._groups.table(scored, excluded=excluded)]
+
+    def _tables(
+        self,
+        found: Sequence[GroupTable],
+        without: Sequence[GroupTable],
+        chosen: Positions,
+        *,
+        is_taken_out: bool,
+    ) -> GroupTables | None:
+        if self._groups is None:
+            return None
+        out = GroupTable.joined(without).take(chosen)
+        return GroupTables(self._groups, self._labels.groups, GroupTable.joined(found), out, is_taken_out)
 
     def _search(self, queries: LabelledQueries, excluded: list[Positions], n: int) -> ScoredCandidates:
         return self.scorer.score(queries.embeddings, n, excluded=excluded, items=queries.positions)

@@ -19,13 +19,11 @@ like one visit, and gives the other end of a range: what photos of another day m
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +35,9 @@ from vicinal.indexer.hygiene import SAME_PICTURE, correlations
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
+from vicinal.service.scoring.item_groups import value_text
 
-__all__ = ["VISITS_BY", "Visits", "find_visits", "look_alikes", "value_text", "visit_column"]
+__all__ = ["VISITS_BY", "Visits", "find_visits", "look_alikes", "visit_column"]
 
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -297,16 +296,3 @@ def _places_by_label(labels: npt.NDArray[np.object_]) -> Iterator[Positions]:
 def _cosines(snapshot: Snapshot, places: Positions) -> FloatArray:
     rows = np.asarray(snapshot.embeddings[places])
     return np.asarray(rows @ rows.T)
-
-
-def value_text(value: Any) -> str | None:
-    """One text for equal values of a metadata column, whether written `3` or `3.0`; None for a missing one.
-
-    Args:
-        value: A JSON value; empty text and NaN count as missing.
-    """
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from vicinal.service.calibrator.coarse_labels import read_coarse_labels
+from vicinal.service.calibrator.group_trials import GroupChoice
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.queries import read_queries
 from vicinal.service.calibrator.visits import visit_column
@@ -67,6 +68,19 @@ def calibrate(
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto: as in searches.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The re-ranking; auto: as in searches.")] = "auto",
+    group_by: Annotated[
+        str,
+        typer.Option(
+            help="Decide by products with all their photos: label or a metadata key; auto: as in searches."
+        ),
+    ] = "auto",
+    group_score: Annotated[
+        GroupChoice,
+        typer.Option(
+            help="How a product is scored from its photos; auto tries all and keeps the best photo "
+            "unless another is surely better."
+        ),
+    ] = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
@@ -81,6 +95,8 @@ def calibrate(
         refine=refine,
         steps=steps,
         rerank=rerank,
+        group_by=group_by,
+        group_score=group_score,
         max_queries=max_queries,
         coarse_labels=None if coarse_labels is None else read_coarse_labels(coarse_labels),
         coarse_by=coarse_by,

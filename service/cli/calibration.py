@@ -43,6 +43,9 @@ app = typer.Typer(
 IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]
 RerankOption = Annotated[RerankChoice, typer.Option(help="Whose threshold; auto is the setting.")]
+GroupByOption = Annotated[
+    str, typer.Option(help="That of products: label or a metadata key; auto is the setting, off of photos.")
+]
 
 
 @app.command("list")
@@ -136,13 +139,14 @@ def roll_back(
     gallery: GalleryOption,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
+    group_by: GroupByOption = "auto",
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Use the calibration again that was in force before the present one."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank)))
+    record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank, group_by)))
     _print_record(matcher, record, json_output=json_output)
 
 
@@ -152,13 +156,16 @@ def set_by_hand(
     gallery: GalleryOption,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
+    group_by: GroupByOption = "auto",
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    record = matcher.thresholds.set_by_hand(chosen_pipeline(matcher, _choice(refine, rerank)), threshold)
+    record = matcher.thresholds.set_by_hand(
+        chosen_pipeline(matcher, _choice(refine, rerank, group_by)), threshold
+    )
     _print_record(matcher, record, json_output=json_output)
 
 
@@ -171,13 +178,14 @@ def try_threshold(
     gallery: GalleryOption,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
+    group_by: GroupByOption = "auto",
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
+    pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
     found = dry_run(matcher.thresholds, pipeline, _tried(tried))
     if json_output:
         print_json(found.model_dump(mode="json"))
@@ -200,6 +208,7 @@ def check(
     ] = None,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
+    group_by: GroupByOption = "auto",
     details: Annotated[
         bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")
     ] = False,
@@ -213,7 +222,11 @@ def check(
     """
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     store = matcher.calibrations
-    record = store.find(calibration) if calibration else record_in_force(matcher, _choice(refine, rerank))
+    record = (
+        store.find(calibration)
+        if calibration
+        else record_in_force(matcher, _choice(refine, rerank, group_by))
+    )
     # Before photos are embedded, which takes a while.
     require_checkable(matcher, record)
     with progress_bar() as update:
@@ -239,13 +252,14 @@ def drift(
     gallery: GalleryOption,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
+    group_by: GroupByOption = "auto",
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    pipeline = chosen_pipeline(matcher, _choice(refine, rerank))
+    pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
     record = matcher.calibrations.active(pipeline)
     if record is None:
         raise RequestError(f"gallery '{gallery}' has no calibration for '{pipeline.key}'")
@@ -256,8 +270,8 @@ def drift(
         say(f"Drift from calibration {record.id}: {drift_words(found)}")
 
 
-def _choice(refine: RefineChoice, rerank: RerankChoice) -> PipelineChoice:
-    return PipelineChoice(refine=refine, rerank=rerank)
+def _choice(refine: RefineChoice, rerank: RerankChoice, group_by: str) -> PipelineChoice:
+    return PipelineChoice(refine=refine, rerank=rerank, group_by=group_by)
 
 
 def _tried(text: str) -> TriedThreshold:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,7 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.matcher.answers import Answer
+from vicinal.service.matcher.answers import Answer, FoundGroup
 from vicinal.service.matcher.explanation import Explanation
 from vicinal.service.reports.page import render_explanation
 from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
@@ -34,6 +35,10 @@ def search(
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
+    group_by: Annotated[
+        str,
+        typer.Option(help="Decide by products: label or a metadata key; auto is the setting, off by photos."),
+    ] = "auto",
     filter: Annotated[
         str | None, typer.Option(help="Lance SQL on id, label and metadata, such as \"label = 'shoe'\".")
     ] = None,
@@ -51,26 +56,35 @@ def search(
         refine=refine,
         steps=steps,
         rerank=rerank,
+        group_by=group_by,
         filter=filter,
         include_candidates=candidates,
     )[0]
     if json_output:
         print_json(asdict(answer))
     else:
-        _print_answer(answer)
+        group = matcher.pipeline.group if group_by == "auto" else None
+        _print_answer(answer, group.by if group else None if group_by in ("auto", "off") else group_by)
 
 
-def _print_answer(answer: Answer) -> None:
+def _print_answer(answer: Answer, group_by: str | None) -> None:
     threshold = answer.threshold
     if answer.no_match is None:
         console.print(f"No threshold to decide by: {threshold.reason}", soft_wrap=True)
-        console.print(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}`. Most similar:")
+        option = "" if group_by is None else f" --group-by {group_by}"
+        console.print(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}{option}`. Most similar:")
     else:
-        verdict = "No match" if answer.no_match else f"{len(answer.matches)} matches"
+        n, what = len(answer.matches), "matches"
+        if answer.groups is not None:
+            n, what = len(answer.groups), "matching group" + ("s" if len(answer.groups) != 1 else "")
+        verdict = "No match" if answer.no_match else f"{n} {what}"
         detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
         console.print(f"[bold]{verdict}[/] at threshold {threshold.value:.4f} ({detail})", soft_wrap=True)
         if threshold.note:
             say(f"note: {threshold.note}")
+    if answer.groups is not None:
+        _print_groups(answer.groups, answer.candidate_groups or [])
+        return
     rows = [("match", one) for one in answer.matches] + [("", one) for one in answer.candidates]
     if rows:
         table = Table("rank", "", "label", "id", "score", "similarity", box=None)
@@ -78,6 +92,19 @@ def _print_answer(answer: Answer) -> None:
             table.add_row(
                 str(one.rank), kind, one.label or "", one.id, f"{one.score:.4f}", f"{one.similarity:.4f}"
             )
+        print_table(table)
+
+
+def _print_groups(matched: Sequence[FoundGroup], others: Sequence[FoundGroup]) -> None:
+    """One line a group, and its best photos below it."""
+    table = Table("rank", "", "group", "photos", "score", box=None)
+    for kind, found in (("match", matched), ("", others)):
+        for one in found:
+            name = one.items[0].id if one.group is None else one.group
+            table.add_row(str(one.rank), kind, name, f"{one.n_items:,}", f"{one.score:.4f}")
+            for item in one.items:
+                table.add_row("", "", f"  {item.id}", "", f"  {item.score:.4f}")
+    if matched or others:
         print_table(table)
 
 

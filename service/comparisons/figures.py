@@ -119,7 +119,7 @@ class Outcomes:
             answers=Answers.of(snapshot, measured.best_items, measured.top_scores),
             has_mate=measured.mates.has_mate,
             mate_scores=measured.mates.best_scores,
-            hits=is_mate[:, 0].astype(np.float64),
+            hits=(measured.first_labels == codes).astype(np.float64),
             precisions=average_precisions(is_mate, n_mates),
             has_none=has_none,
             other_scores=others,

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from vicinal.service.matcher.explanation import Explanation
 from vicinal.service.thresholds.decision import Threshold
 
-__all__ = ["Answer", "Candidate"]
+__all__ = ["Answer", "Candidate", "FoundGroup"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,30 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class FoundGroup:
+    """One scored group of items, such as a product, with its best photos."""
+
+    group: Annotated[
+        str | None,
+        Field(description="Its label or value of the metadata key; null for an item without one, alone."),
+    ]
+    label: Annotated[str | None, Field(description="Label of its best photo.")]
+    rank: Annotated[int, Field(description="From 1.")]
+    score: Annotated[
+        float, Field(description="Score of the group in [0, 1]; the threshold is applied to this.")
+    ]
+    margin: Annotated[float | None, Field(description="Score minus threshold; null without one.")]
+    n_items: Annotated[
+        int,
+        Field(description="Items of it that could be found: those that fulfil the filter."),
+    ]
+    items: Annotated[
+        list[Candidate],
+        Field(description="Its best photos, at most 4, best first; they have no margin of their own."),
+    ]
+
+
+@dataclass(frozen=True)
 class Answer:
     """Answer to one query."""
 
@@ -45,11 +69,18 @@ class Answer:
     # Best score of all; None where nothing could be compared.
     top_score: Annotated[float | None, Field(exclude=True)]
     matches: Annotated[
-        list[Candidate], Field(description="Items whose score reaches the threshold, best first.")
+        list[Candidate],
+        Field(
+            description="Items whose score reaches the threshold, best first; with groups, the photos of the "
+            "groups that do, group by group."
+        ),
     ]
     candidates: Annotated[
         list[Candidate],
-        Field(description="Best items below the threshold: on request, or when there is no threshold."),
+        Field(
+            description="Best items below the threshold: on request, or when there is no threshold; with "
+            "groups, the photos of such groups."
+        ),
     ]
     threshold: Threshold
     gallery: str
@@ -73,6 +104,17 @@ class Answer:
     milliseconds: Annotated[
         dict[str, float], Field(description="Time by stage; in a batch, of the whole batch.")
     ]
+    groups: Annotated[
+        list[FoundGroup] | None,
+        Field(
+            description="Groups whose score reaches the threshold, best first; null where every item is "
+            "decided by itself."
+        ),
+    ] = None
+    candidate_groups: Annotated[
+        list[FoundGroup] | None,
+        Field(description="Best groups below the threshold, as `candidates`; null without groups."),
+    ] = None
     explanation: Annotated[Explanation | None, Field(description="Null unless asked for with `explain`.")] = (
         None
     )

@@ -25,8 +25,10 @@ from vicinal.models.similarity import FloatArray, as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.answers import Answer, Candidate
+from vicinal.service.matcher.answers import Answer, Candidate, FoundGroup
 from vicinal.service.matcher.explanation import Explainer
+from vicinal.service.scoring.group_scores import GroupedCandidates
+from vicinal.service.scoring.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
 from vicinal.service.scoring.pipeline import (
     ActivePipeline,
@@ -43,8 +45,11 @@ from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["Matcher"]
 
-# Filters whose selections are kept.
+# Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
+_MOST_KEYS = 8
+# Photos of a group in an answer.
+_MOST_PHOTOS = 4
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class _Call:
     include_candidates: bool
     milliseconds: dict[str, float]
     pipeline_source: Literal["request", "comparison", "settings"]
+    groups: ItemGroups | None = None
 
 
 class Matcher:
@@ -93,6 +99,9 @@ class Matcher:
         self.view = GalleryReader(gallery).view() if view is None else view
         self.thresholds = GalleryThresholds(gallery, self.view)
         self._selections: LRUCache[Any, Selection] = LRUCache(_MOST_SELECTIONS)
+        self._groups: LRUCache[Any, ItemGroups] = LRUCache(_MOST_KEYS)
+        # What a built version's items are grouped by; shared by all of its states.
+        self._built_groups: dict[str, BuiltGroups] = {}
         self._lock = threading.Lock()
         expected, actual = embedder.bundle.fingerprint, self.snapshot.manifest.bundle
         if expected != actual:
@@ -129,6 +138,7 @@ class Matcher:
         matcher.thresholds = self.thresholds.at(view)
         if view.snapshot is self.snapshot:
             matcher._refinements = self._refinements
+            matcher._built_groups = self._built_groups
         return matcher
 
     @property
@@ -174,6 +184,7 @@ class Matcher:
         refine: RefineChoice = "auto",
         steps: int | None = None,
         rerank: RerankChoice = "auto",
+        group_by: str = "auto",
         filter: str | None = None,
         include_candidates: bool = False,
         explain: bool = False,
@@ -184,14 +195,16 @@ class Matcher:
             images: Paths, encoded bytes or PIL images.
             embeddings: (d,) or (n, d) numbers, normalized or not.
             item_ids: Items of the gallery; each is searched for as if it were not in it.
-            limit: Most matches, and most candidates, an answer holds.
+            limit: Most matches, and most candidates, an answer holds; with groups, most groups of each.
             threshold: Score to decide by, in [0, 1], in place of the calibrated one.
             refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
             steps: Steps of the refiner; by default those of the service's pipeline, or all.
             rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
+            group_by: What is decided as one: `auto` for the service's pipeline, `off`, `label` or a metadata
+                key. The threshold is then that of groups, and so is the form of their score.
             filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
                 `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
-                without it.
+                without it; a group is scored by its items that fulfil the filter.
             include_candidates: Also list the best candidates below the threshold.
             explain: Also say what the refiner does with each query, whether the search uses it or not.
 
@@ -199,7 +212,7 @@ class Matcher:
             One answer a query, in order.
 
         Raises:
-            RequestError: Not exactly one kind of query, or an option is out of range.
+            RequestError: Not exactly one kind of query, an option is out of range, or no item can be grouped.
             ImageError: An image cannot be used.
             EmbeddingError: An embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
@@ -212,9 +225,12 @@ class Matcher:
         milliseconds: dict[str, float] = {}
         bundle = self.embedder.bundle
         default = self.active_pipeline
-        pipeline = choose_pipeline(default.pipeline, rerank, refine=refine, steps=steps, bundle=bundle)
+        pipeline = choose_pipeline(
+            default.pipeline, rerank, refine=refine, steps=steps, group_by=group_by, bundle=bundle
+        )
         named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
+        groups = None if pipeline.group is None else self.groups(pipeline.group.by)
         explainer = self._explainer(scorer) if explain else None
         queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
@@ -225,14 +241,20 @@ class Matcher:
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
         if threshold is None:
-            decided_by = self.thresholds.in_force(scorer.pipeline, selection)
+            decided_by = self.thresholds.in_force(pipeline, selection)
+            pipeline = self.thresholds.with_form(pipeline, decided_by)
         else:
             decided_by = Threshold(threshold, "request", reason="the threshold was given with the request")
+            pipeline = self.thresholds.with_form(pipeline)
         n_searched = len(self.view if selection is None else selection)
         call = _Call(
-            scorer.pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by
+            pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by, groups
         )
-        answers = [self._answer(scored, row, call) for row in range(len(queries))]
+        if groups is None or pipeline.group is None:
+            answers = [self._answer(scored, row, call) for row in range(len(queries))]
+        else:
+            grouped = groups.score(scored, pipeline.group, excluded=excluded, selection=selection)
+            answers = [self._grouped_answer(scored, grouped, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if explainer is None:
             return answers
@@ -240,6 +262,23 @@ class Matcher:
         explanations = explainer.explain_all(queries, scored.positions, items)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
         return [replace(one, explanation=why) for one, why in zip(answers, explanations, strict=True)]
+
+    # While the view lasts, a key groups the same items.
+    @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))
+    def groups(self, by: str) -> ItemGroups:
+        """Groups of the items of the view.
+
+        Args:
+            by: `label` or a metadata key.
+
+        Raises:
+            RequestError: No item has a label, or a value of the key.
+        """
+        built = self._built_groups.get(by) or BuiltGroups.of(self.snapshot, by)
+        groups = ItemGroups(self.view, built)
+        # Only what groups something, so that there are no more than the items have keys.
+        self._built_groups[by] = built
+        return groups
 
     def _explainer(self, scorer: Scorer) -> Explainer:
         refiner, refine = self.refiner, scorer.pipeline.refine
@@ -300,17 +339,68 @@ class Matcher:
         if threshold is not None:
             # The one place where a threshold is applied: on the final score, in full precision.
             n_matches = int((scored.scores[row, :n_valid] >= threshold).sum())
-        n_shown = min(n_matches, call.limit)
-        wants_rest = call.include_candidates or threshold is None
-        n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
-        columns = [*range(n_shown), *range(n_matches, n_matches + n_rest)]
-        found = self._candidates(scored, row, columns, call)
+        shown, rest = _shown(n_valid, n_matches, call)
+        found = self._candidates(scored, row, [*shown, *rest], call)
+        top_score = float(scored.scores[row, 0]) if n_valid else None
+        return self._said(n_matches, top_score, found[: len(shown)], found[len(shown) :], call)
+
+    def _grouped_answer(
+        self, scored: ScoredCandidates, grouped: GroupedCandidates, row: int, call: _Call
+    ) -> Answer:
+        threshold, scores = call.threshold.value, grouped.scores[row]
+        n_valid = int(np.isfinite(scores).sum())
+        # The same, on the final score of a group.
+        n_matches = 0 if threshold is None else int((scores[:n_valid] >= threshold).sum())
+        shown, rest = _shown(n_valid, n_matches, call)
+        found = self._found_groups(scored, grouped, row, [*shown, *rest], call)
+        matched, others = found[: len(shown)], found[len(shown) :]
+        matches, candidates = ([item for one in part for item in one.items] for part in (matched, others))
+        answer = self._said(n_matches, float(scores[0]) if n_valid else None, matches, candidates, call)
+        return replace(answer, groups=matched, candidate_groups=others)
+
+    def _found_groups(
+        self,
+        scored: ScoredCandidates,
+        grouped: GroupedCandidates,
+        row: int,
+        places: list[int],
+        call: _Call,
+    ) -> list[FoundGroup]:
+        if call.groups is None:
+            return []
+        codes = call.groups.of_items(scored.positions[row, :N_DECIDED_CANDIDATES])
+        columns = [np.flatnonzero(codes == grouped.codes[row, one])[:_MOST_PHOTOS].tolist() for one in places]
+        items = iter(self._candidates(scored, row, [column for part in columns for column in part], call))
+        found = []
+        for place, part in zip(places, columns, strict=True):
+            photos, score = [next(items) for _ in part], float(grouped.scores[row, place])
+            found.append(
+                FoundGroup(
+                    group=call.groups.name(int(grouped.codes[row, place])),
+                    label=photos[0].label,
+                    rank=place + 1,
+                    score=score,
+                    margin=None if call.threshold.value is None else score - call.threshold.value,
+                    n_items=int(grouped.sizes[row, place]),
+                    items=photos,
+                )
+            )
+        return found
+
+    def _said(
+        self,
+        n_matches: int,
+        top_score: float | None,
+        matches: list[Candidate],
+        candidates: list[Candidate],
+        call: _Call,
+    ) -> Answer:
         manifest = self.snapshot.manifest
         return Answer(
-            no_match=None if threshold is None else n_matches == 0,
-            top_score=float(scored.scores[row, 0]) if n_valid else None,
-            matches=found[:n_shown],
-            candidates=found[n_shown:],
+            no_match=None if call.threshold.value is None else n_matches == 0,
+            top_score=top_score,
+            matches=matches,
+            candidates=candidates,
             threshold=call.threshold,
             gallery=self.gallery.name,
             version=manifest.version,
@@ -326,7 +416,8 @@ class Matcher:
         self, scored: ScoredCandidates, row: int, columns: list[int], call: _Call
     ) -> list[Candidate]:
         items = self.view.items(scored.positions[row, columns])
-        threshold = call.threshold.value
+        # The threshold of groups says nothing of one item.
+        threshold = call.threshold.value if call.groups is None else None
         is_contextual = call.pipeline.rerank.method != "off"
         return [
             Candidate(
@@ -340,6 +431,13 @@ class Matcher:
             )
             for column, item in zip(columns, items, strict=True)
         ]
+
+
+def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:
+    """Ranks of the matches and of the others that an answer holds."""
+    wants_rest = call.include_candidates or call.threshold.value is None
+    n_rest = min(n_valid - n_matches, call.limit) if wants_rest else 0
+    return range(min(n_matches, call.limit)), range(n_matches, n_matches + n_rest)
 
 
 def _check_options(limit: int, threshold: float | None, kinds: Sequence[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -143,7 +144,7 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Itera
             another.high - missed.high,
             "Search for photos of another day, in one folder a label: they tell where between the two "
             "numbers the truth lies.",
-            f"vicinal calibrate -g {gallery} --queries FOLDER",
+            f"vicinal calibrate -g {gallery}{_grouped(record)} --queries FOLDER",
         )
     if missed is not None:
         length = missed.high - missed.low
@@ -160,7 +161,7 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Itera
             hits - found,
             f"For {right} of 100 the nearest photo is the right one, and {counted(found)} pass the "
             "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
-            f"vicinal compare -g {gallery}",
+            f"vicinal compare -g {gallery}{_grouped(record)}",
         )
         yield Step(
             1 - hits,
@@ -168,6 +169,11 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Itera
             f"vicinal fit -g {gallery} -o bundles/{gallery}",
         )
     yield from _growth(record, evidence, gallery)
+
+
+def _grouped(record: CalibrationRecord) -> str:
+    group = record.pipeline.group
+    return "" if group is None else f" --group-by {shlex.quote(group.by)}"
 
 
 def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iterator[Step]:
@@ -188,5 +194,5 @@ def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iter
     yield Step(
         larger.fitted - target,
         f"{text}. From a score of {larger.threshold:.4f} on it would stay at {counted(target)}{found}.",
-        f"vicinal calibration dry-run {larger.threshold:.4f} -g {gallery}",
+        f"vicinal calibration dry-run {larger.threshold:.4f} -g {gallery}{_grouped(record)}",
     )

@@ -119,7 +119,7 @@ def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
 
 def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationStateBody:
     """A record, and how it stands to the gallery as it is."""
-    activation = matcher.calibrations.activation(record.pipeline.key)
+    activation = matcher.calibrations.activation(record.pipeline)
     is_active = activation is not None and activation.calibration == record.id
     standing = matcher.thresholds.of_record(record)
     return CalibrationStateBody(

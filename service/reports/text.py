@@ -78,6 +78,15 @@ def _classes(evidence: Evidence) -> Iterator[str]:
         yield f"  labels with the lowest utility over the calibration range: {named}"
 
 
+def _forms(evidence: Evidence) -> Iterator[str]:
+    for one in evidence.group_forms:
+        error = "cannot hold the target" if one.error is None else percent(one.error)
+        ends = (
+            "" if one.low is None or one.high is None else f" [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+        )
+        yield f"{one.group.form} {error}{ends}"
+
+
 def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
     for name, wider in evidence.another_day.items():
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
@@ -85,6 +94,8 @@ def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str
     if record.target and evidence.predictions:
         sets = ", ".join(f"{one.n_labels} labels {span(one.low, one.high)}" for one in evidence.predictions)
         yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"
+    if evidence.group_forms:
+        yield f"  forms of the group score: {', '.join(_forms(evidence))}"
     if evidence.larger_galleries:
         sizes = ", ".join(
             f"{one.ratio} times the labels {span(one.fitted, one.independent)}"

@@ -11,11 +11,13 @@ other. A choice holds for the bundle and the refiner that it was made with.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -31,6 +33,8 @@ __all__ = [
     "ActivePipeline",
     "ActivePipelineFile",
     "ChosenPipeline",
+    "Group",
+    "GroupScore",
     "Pipeline",
     "Refine",
     "RefineChoice",
@@ -45,6 +49,9 @@ RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 
 RerankMethod = Literal["off", "contextual", "k_reciprocal"]
 RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
+
+GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
+_LONGEST_KEY = 256
 
 
 class Refine(BaseModel):
@@ -134,17 +141,82 @@ class Rerank(BaseModel):
         return {"off": 0.0, "contextual": self.beta, "k_reciprocal": 1.0 - self.lam}[self.method]
 
 
+class Group(BaseModel):
+    """One decision a group of items: a product, a person, a place.
+
+    `service.scoring.group_scores` says how each score is made. Which of them searches use comes with the
+    calibration in force for `by`.
+
+    Attributes:
+        by: `label`, or the metadata key whose equal values make a group.
+        score: How the scores of its items become one.
+        m: `mean`: best items that are averaged.
+        temperature: `lme`, `vote` and `share`: how much further items count, in (0, 1]; towards 0 the best
+            one alone does.
+        k: `vote`, `share` and `learned`: nearest items of the query that have a vote.
+        weights: `learned`: weight of each feature, and the intercept last; empty until a calibration fits it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: str = Field(min_length=1, max_length=_LONGEST_KEY)
+    score: GroupScore = "max"
+    m: int = Field(3, ge=1, le=100)
+    temperature: float = Field(0.05, ge=1e-3, le=1.0)
+    k: int = Field(20, ge=1, le=100)
+    weights: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _weights_are_learned(self) -> Group:
+        if self.weights and self.score != "learned":
+            raise ValueError(f"a group score '{self.score}' has no weights")
+        return self
+
+    @property
+    def form(self) -> str:
+        """The score with the parameters that it depends on."""
+        named = {
+            "m": self.score in ("mean", "learned"),
+            "temperature": self.score in ("lme", "vote", "share", "learned"),
+            "k": self.score in ("vote", "share", "learned"),
+        }
+        return " ".join([self.score, *(f"{name}={getattr(self, name)!r}" for name in named if named[name])])
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for groups that score alike, and only for those."""
+        weights = f" weights={hashlib.sha256(repr(self.weights).encode()).hexdigest()[:12]}"
+        return f"group={self.form}{weights if self.weights else ''}"
+
+
 class Pipeline(BaseModel):
-    """All that happens between an embedding and its scores."""
+    """All that happens between an embedding and what the threshold is applied to.
+
+    Attributes:
+        refine: What is refined.
+        rerank: How candidates are re-ranked.
+        group: What is decided as one; every item by itself when None.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     refine: Refine = Refine()
     rerank: Rerank = Rerank()
+    group: Group | None = None
 
     @property
     def key(self) -> str:
         """Text that is equal for pipelines that score alike, and only for those."""
+        return self.slot if self.group is None else f"{self.slot} {self.group.key}"
+
+    @property
+    def slot(self) -> str:
+        """The key without the form of the group score: what one calibration at a time is in force for."""
+        by = "" if self.group is None else f" group_by={quote(self.group.by, safe='')}"
+        return f"{self._item_key}{by}"
+
+    @property
+    def _item_key(self) -> str:
         refine = self.refine
         if refine.sides == "off":
             return self._rerank_key
@@ -163,7 +235,7 @@ class Pipeline(BaseModel):
         """Whether nothing but the refiner is different."""
         refiner = {"refiner": other.refine.refiner}
         alike = self.model_copy(update={"refine": self.refine.model_copy(update=refiner)})
-        return self.key != other.key and alike.key == other.key
+        return self.slot != other.slot and alike.slot == other.slot
 
 
 def service_pipeline(
@@ -189,7 +261,7 @@ def service_pipeline(
     rerank = given.rerank
     if manifest and chosen.sides == decided and "rerank" not in given.model_fields_set:
         rerank = Rerank.model_validate({**rerank.model_dump(), "method": manifest.rerank})
-    return Pipeline(refine=chosen, rerank=rerank)
+    return Pipeline(refine=chosen, rerank=rerank, group=given.group)
 
 
 def choose_pipeline(
@@ -198,6 +270,7 @@ def choose_pipeline(
     *,
     refine: str = "auto",
     steps: int | None = None,
+    group_by: str = "auto",
     bundle: ModelBundle | None = None,
 ) -> Pipeline:
     """The pipeline of one call.
@@ -207,6 +280,7 @@ def choose_pipeline(
         rerank: `auto`, `off`, `contextual` or `k_reciprocal`.
         refine: `auto`, `off`, `gallery`, `query` or `both`.
         steps: Steps of the refiner; None for those of the default, or all.
+        group_by: `auto`, `off`, `label` or a metadata key.
         bundle: The service's bundle; without one nothing but the default can be refined.
 
     Raises:
@@ -220,12 +294,25 @@ def choose_pipeline(
         if steps is None and sides != "off":
             steps = chosen.steps or None
         chosen = _refine(bundle, sides, steps)
+    group = _group(default.group, group_by)
     if rerank in ("auto", default.rerank.method):
-        return default if chosen == default.refine else Pipeline(refine=chosen, rerank=default.rerank)
+        return Pipeline(refine=chosen, rerank=default.rerank, group=group)
     if rerank in get_args(RerankMethod):
         method = Rerank.model_validate({**default.rerank.model_dump(), "method": rerank})
-        return Pipeline(refine=chosen, rerank=method)
+        return Pipeline(refine=chosen, rerank=method, group=group)
     raise RequestError(f"rerank is '{rerank}', expected auto, off, contextual or k_reciprocal")
+
+
+def _group(default: Group | None, by: str) -> Group | None:
+    if by == "auto" or (default is not None and by == default.by):
+        return default
+    if by == "off":
+        return None
+    if not 0 < len(by) <= _LONGEST_KEY:
+        raise RequestError(
+            f"group_by has {len(by):,} characters: name `label` or a metadata key of 1 to {_LONGEST_KEY}"
+        )
+    return Group(by=by)
 
 
 def _refine(bundle: ModelBundle | None, sides: str, steps: int | None) -> Refine:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from vicinal.calibration import Target
 from vicinal.service.calibrator.calibrator import Calibration, Calibrator
 from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column
+from vicinal.service.calibrator.group_trials import group_forms, require_group_target
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
 from vicinal.service.calibrator.queries import OnProgress, QueryReading
 from vicinal.service.matcher.matcher import Matcher
@@ -16,20 +17,24 @@ __all__ = ["chosen_pipeline", "run_calibration"]
 
 
 def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
-    """The pipeline that a call names.
+    """The pipeline that a call names, with the form of group score that is in force for it.
 
     Raises:
         RequestError: There is no such pipeline.
         RefinerNotFoundError: The bundle has no refiner, and refinement was asked for.
         RefinementError: The refiner has fewer steps.
     """
-    return choose_pipeline(
+    chosen = choose_pipeline(
         matcher.pipeline,
         choice.rerank,
         refine=choice.refine,
         steps=choice.steps,
+        group_by=choice.group_by,
         bundle=matcher.embedder.bundle,
     )
+    if chosen.group is not None:
+        matcher.groups(chosen.group.by)
+    return matcher.thresholds.with_form(chosen)
 
 
 def run_calibration(
@@ -51,6 +56,7 @@ def run_calibration(
         CalibrationError: No threshold can be found; see `Calibrator`.
     """
     snapshot, pipeline = matcher.snapshot, chosen_pipeline(matcher, options)
+    require_group_target(pipeline.group, Target.parse(options.target))
     calibrator = Calibrator.of_version(
         matcher.gallery,
         snapshot,
@@ -59,6 +65,7 @@ def run_calibration(
         # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
         by="none" if queries is not None and options.visits_by == "auto" else options.visits_by,
         max_queries=options.max_queries,
+        forms=None if pipeline.group is None else group_forms(pipeline.group.by, options.group_score),
     )
     coarse = options.coarse_labels
     if options.coarse_by is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
+from vicinal.service.calibrator.group_trials import require_group_target
 from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.visits import visit_column
@@ -58,7 +60,9 @@ class CalibrationJob:
             RefineError: The bundle has no such refiner.
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
-        matcher.refinement(chosen_pipeline(matcher, request))
+        pipeline = chosen_pipeline(matcher, request)
+        require_group_target(pipeline.group, Target.parse(request.target))
+        matcher.refinement(pipeline)
         self.uploads.check(matcher, request, labels)
 
     def run(self, context: JobContext) -> dict[str, Any]:

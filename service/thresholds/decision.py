@@ -102,7 +102,7 @@ class GalleryThresholds:
         Raises:
             CalibrationRecordError: The calibration in force is missing or damaged.
         """
-        activation = self.records.activation(pipeline.key)
+        activation = self.records.activation(pipeline)
         if activation is None:
             return self._no_calibration(pipeline)
         record = self.records.get(activation.calibration)
@@ -113,6 +113,24 @@ class GalleryThresholds:
         if selection is None or decided[1].source != "calibration":
             return decided[1]
         return replace(decided[1], note=self._filter_note(record, selection))
+
+    def with_form(self, pipeline: Pipeline, decided_by: Threshold | None = None) -> Pipeline:
+        """A pipeline with the form of its group score, which comes with the calibration in force.
+
+        Args:
+            pipeline: The pipeline of a search.
+            decided_by: What it is decided by; what is in force when None.
+
+        Raises:
+            CalibrationRecordError: The calibration in force is missing or damaged.
+        """
+        if pipeline.group is None:
+            return pipeline
+        found = self.in_force(pipeline) if decided_by is None else decided_by
+        if found.value is None or found.calibration is None:
+            return pipeline
+        group = self.records.get(found.calibration).pipeline.group
+        return pipeline.model_copy(update={"group": group})
 
     def of_record(self, record: CalibrationRecord) -> Threshold:
         """What a search is decided by when a record is in force; no value when it must not be used."""
@@ -189,7 +207,7 @@ class GalleryThresholds:
     def _no_calibration(self, pipeline: Pipeline) -> Threshold:
         other = self.records.active_with_other_refiner(pipeline)
         if other is None:
-            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.key}'")
+            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.slot}'")
         return Threshold(
             calibration=other.id,
             state="stale",
@@ -207,6 +225,11 @@ class GalleryThresholds:
         """What a filter means for the rate; the threshold itself stays right."""
         if len(selection) >= (1.0 - _STALE_SHARE) * len(self.view):
             return None
+        if record.pipeline.group is not None:
+            return (
+                f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
+                "was made for all: a group is scored by its items that fulfil the filter"
+            )
         # Scores do not depend on the filter, so no query gets a match that it would not get without.
         return (
             f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "

@@ -100,7 +100,7 @@ def read_drift(
     Raises:
         CalibrationRecordError: What is in force is damaged.
     """
-    activation = store.activation(record.pipeline.key)
+    activation = store.activation(record.pipeline)
     unknown = DriftState(calibration=record.id, pipeline=record.pipeline.key, since=None, level="unknown")
     if record.evidence is None:
         return unknown.model_copy(update={"reason": "the record has no scores to compare with"})

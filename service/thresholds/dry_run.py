@@ -111,7 +111,10 @@ def dry_run(thresholds: GalleryThresholds, pipeline: Pipeline, tried: TriedThres
         thresholds.require_usable(record)
         pipeline = record.pipeline
     in_force = thresholds.records.active(pipeline)
-    if in_force is not None and thresholds.of_record(in_force).value is None:
+    # A threshold of another form of group score means nothing for these scores.
+    if in_force is not None and (
+        in_force.pipeline.key != pipeline.key or thresholds.of_record(in_force).value is None
+    ):
         in_force = None
     source, scores = _with_scores(thresholds, pipeline, [in_force, record])
     threshold, target = tried.threshold, None

@@ -90,20 +90,27 @@ class CalibrationStore:
 
     def activate(self, record: CalibrationRecord) -> None:
         """Let searches with the record's pipeline use it from their next request on."""
-        self.activations.activate(_slot(record.pipeline.key, self.calibrated_as), record.id)
+        self.activations.activate(_slot(record.pipeline.slot, self.calibrated_as), record.id)
 
     def prepare(self, record: CalibrationRecord, version: int) -> None:
         """Make a record a version's own: it is in force from the moment in which the version is searched."""
-        self.activations.activate(_slot(record.pipeline.key, version), record.id)
+        self.activations.activate(_slot(record.pipeline.slot, version), record.id)
 
     def has_own(self, version: int) -> bool:
         """Whether a version has calibrations of its own."""
         return any(slot.startswith(_slot("", version)) for slot in self.activations.all())
 
-    def activation(self, pipeline: str) -> Activation | None:
-        """What is in force for the pipeline of this key: the version's own, or else the gallery's."""
+    def activation(self, pipeline: Pipeline) -> Activation | None:
+        """What is in force for a pipeline: the version's own, or else the gallery's.
+
+        Of pipelines that differ in the form of their group score alone, one calibration decides, and with it
+        comes its form.
+        """
+        return self._activation(pipeline.slot)
+
+    def _activation(self, slot: str) -> Activation | None:
         active = self.activations.all()
-        return active.get(_slot(pipeline, self.calibrated_as)) or active.get(pipeline)
+        return active.get(_slot(slot, self.calibrated_as)) or active.get(slot)
 
     def in_use(self, versions: set[int]) -> list[CalibrationRecord]:
         """Records that are in force for the gallery, or would be with one of some versions.
@@ -118,7 +125,7 @@ class CalibrationStore:
     def in_force(self) -> set[str]:
         """Ids of the records that searches use now."""
         pipelines = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
-        return {one.calibration for one in map(self.activation, pipelines) if one is not None}
+        return {one.calibration for one in map(self._activation, pipelines) if one is not None}
 
     def roll_back(self, pipeline: Pipeline) -> CalibrationRecord:
         """Let searches with a pipeline use the record again that was in force before the present one.
@@ -126,16 +133,16 @@ class CalibrationStore:
         Raises:
             RequestError: There was none before.
         """
-        own = _slot(pipeline.key, self.calibrated_as)
-        return self.get(self.activations.roll_back(own if own in self.activations.all() else pipeline.key))
+        own = _slot(pipeline.slot, self.calibrated_as)
+        return self.get(self.activations.roll_back(own if own in self.activations.all() else pipeline.slot))
 
     def active(self, pipeline: Pipeline) -> CalibrationRecord | None:
-        """The record in use for exactly this pipeline, or None.
+        """The record in use for a pipeline, whatever the form of its group score, or None.
 
         Raises:
             CalibrationRecordError: The record is missing or damaged.
         """
-        activation = self.activation(pipeline.key)
+        activation = self.activation(pipeline)
         return self.get(activation.calibration) if activation else None
 
     def active_with_other_refiner(self, pipeline: Pipeline) -> CalibrationRecord | None:

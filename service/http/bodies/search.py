@@ -25,7 +25,7 @@ class _Request(BaseModel):
 class SearchOptions(_Request):
     """How to search."""
 
-    limit: int = Field(10, ge=1, description="Most matches in the answer.")
+    limit: int = Field(10, ge=1, description="Most matches in the answer; with groups, most groups.")
     threshold: float | None = Field(
         None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
     )
@@ -37,6 +37,13 @@ class SearchOptions(_Request):
         None, ge=1, description="Steps of the refiner; the service's setting when null."
     )
     rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
+    group_by: str = Field(
+        "auto",
+        min_length=1,
+        max_length=256,
+        description="What is decided as one, such as a product with all its photos: `label`, a metadata "
+        "key, or `off`; `auto` is the service's setting.",
+    )
     filter: str | None = Field(
         None,
         max_length=4096,

@@ -66,7 +66,7 @@ def test_a_pipeline_without_reranking_ignores_the_unused_settings(rerank: Rerank
 
 def test_auto_is_the_default_of_the_service() -> None:
     default = Pipeline(rerank=Rerank(k=5, beta=0.7))
-    assert choose_pipeline(default, "auto") is default
+    assert choose_pipeline(default, "auto") == default
 
 
 def test_the_method_of_the_default_keeps_its_settings() -> None:

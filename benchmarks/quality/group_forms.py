@@ -1,0 +1,159 @@
+"""One decision a group against one a photo: how many more are found at the same FPIR, on classes never seen?
+
+For each image set the gallery of the calibration classes is searched for the labelled queries of these
+classes, and the form with the lowest FNIR is chosen there. Both decisions are then measured on the test
+classes, which share no label with them: FNIR at the same FPIR, R@1, and the differences with paired 95 %
+intervals over labels. `learned` is fitted on the calibration classes alone. Every form is listed on both, so that
+the choice can be judged.
+
+With `--leave-one-out` the queries are the items of the galleries, each left out once, as by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common.record import save_result
+from benchmarks.quality.protocol_data import extract_part
+from benchmarks.quality.protocol_search import vicinal
+from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.group_trials import GroupMeasurement, group_forms, measure_groups
+from vicinal.service.calibrator.queries import read_queries
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import Group, choose_pipeline
+
+
+def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, options: argparse.Namespace):
+    """Scores of all queries of one part, ready to be decided by group."""
+    part = extract_part(root, split, folder / split)
+    data_dir = folder / "data"
+    vicinal("index", part.gallery, "--gallery", split, "--data-dir", data_dir, "--bundle", options.bundle)
+    matcher = Matcher(Gallery.open(data_dir / "galleries" / split), embedder)
+    pipeline = choose_pipeline(
+        matcher.pipeline, options.rerank, refine=options.refine, bundle=embedder.bundle, group_by="label"
+    )
+    refinement = matcher.refinement(pipeline)
+    calibrator = Calibrator(matcher.snapshot, pipeline, refinement=refinement, max_queries=100_000)
+    if options.leave_one_out:
+        queries = calibrator.leave_one_out()
+    else:
+        queries = read_queries(part.queries, embedder).labelled()
+    return pipeline, calibrator.score(queries, lambda *_progress: None)
+
+
+def searches(measured: GroupMeasurement) -> Searches:
+    codes = measured.query_codes.astype(np.int64)
+    return Searches(
+        measured.trials.best_mate_scores,
+        codes[measured.mates.has_mate],
+        measured.trials.best_scores_without_mate,
+        codes[measured.impostors.queries],
+    )
+
+
+def compared(photos: GroupMeasurement, groups: GroupMeasurement, fpir: float) -> dict:
+    """FNIR at an FPIR and R@1 of both, and the differences with paired intervals."""
+    both = [searches(one) for one in (photos, groups)]
+    draws = LabelDraws(both[0].mate_labels, both[0].other_labels, 0)
+    errors = [one.error_when_held("fpir", fpir) for one in both]
+    hits = [
+        mean_figure(
+            (one.first_labels == one.query_codes)[one.mates.has_mate].astype(float), both[0].mate_labels
+        )
+        for one in (photos, groups)
+    ]
+    found = {}
+    for name, figures in (("fnir", errors), ("hit_rate_1", hits)):
+        values, drawn = draws.measured(figures), draws.drawn(figures)
+        low, high = paired_interval(*drawn)
+        found[name] = {
+            "photos": round(float(values[0]), 4),
+            "groups": round(float(values[1]), 4),
+            "difference": [round(float(one), 4) for one in (values[1] - values[0], low, high)],
+        }
+    return found
+
+
+def run_set(root: Path, folder: Path, embedder: Embedder, options: argparse.Namespace) -> dict:
+    """All forms on both parts of one set, and the one that the calibration classes choose."""
+    pipeline, items = measure_part(root, "calibration", folder, embedder, options)
+    _, tested = measure_part(root, "test", folder, embedder, options)
+    photos, tested_photos = (
+        measure_groups(items, Group(by="label")),
+        measure_groups(tested, Group(by="label")),
+    )
+    forms, errors = {}, {}
+    for form in group_forms("label"):
+        on_calibration = measure_groups(items, form)
+        # With the weights of the calibration classes, where there are any.
+        on_test = measure_groups(tested, on_calibration.group)
+        forms[form.form] = {
+            "calibration": compared(photos, on_calibration, options.fpir),
+            "test": compared(tested_photos, on_test, options.fpir),
+        }
+        errors[form.form] = forms[form.form]["calibration"]["fnir"]["groups"]
+        print(
+            root.name,
+            form.form,
+            forms[form.form]["calibration"]["fnir"],
+            forms[form.form]["test"],
+            flush=True,
+        )
+    chosen = min(errors, key=lambda name: errors[name])
+    counts = {
+        name: {
+            "with_mate": int(one.mates.has_mate.sum()),
+            "without_mate": len(one.impostors.queries),
+            "labels": len(np.unique(one.query_codes)),
+        }
+        for name, one in (("calibration", items), ("test", tested))
+    }
+    print(root.name, "chosen on the calibration classes:", chosen, forms[chosen]["test"], flush=True)
+    key = replace_group(pipeline).key
+    return {
+        "pipeline": key,
+        "queries": counts,
+        "chosen": chosen,
+        "test": forms[chosen]["test"],
+        "forms": forms,
+    }
+
+
+def replace_group(pipeline):
+    return pipeline.model_copy(update={"group": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
+    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
+    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
+    parser.add_argument("--fpir", type=float, default=0.05)
+    parser.add_argument("--refine", default="auto")
+    parser.add_argument("--rerank", default="auto")
+    parser.add_argument("--leave-one-out", action="store_true")
+    parser.add_argument("--suffix", default="", help="added to the name of the raw results")
+    arguments = parser.parse_args()
+    embedder = Embedder(ModelBundle.open(arguments.bundle))
+    found = {}
+    for name in arguments.sets:
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = run_set(arguments.data / name, Path(folder), embedder, arguments)
+    options = {
+        "fpir": arguments.fpir,
+        "leave_one_out": arguments.leave_one_out,
+        "bundle": arguments.bundle.name,
+    }
+    print(save_result(f"group_forms{arguments.suffix}", {**options, "sets": found}))
+
+
+if __name__ == "__main__":
+    main()
