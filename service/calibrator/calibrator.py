@@ -173,7 +173,8 @@ class Calibrator:
                 reach it, or a label without a coarse one.
         """
         require_labels(self._labels, queries.labels)
-        require_group_target(self.scorer.pipeline.group, target)
+        if self.scorer.pipeline.group is not None:
+            require_group_target(self.scorer.pipeline.group, target)
         sampled = queries.sample(self.max_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
         measured = self._scoring(sampled, self.visits).measure(sampled, progress)
@@ -222,9 +223,9 @@ class Calibrator:
             CalibrationError: As `measure`.
         """
         require_labels(self._labels, queries.labels)
-        require_group_target(self.scorer.pipeline.group, target)
         pipeline = self.scorer.pipeline
         if isinstance(measured, GroupMeasurement):
+            require_group_target(measured.group, target)
             pipeline = pipeline.model_copy(update={"group": measured.group})
         trials = measured.trials
         threshold = choose_threshold(trials, target)

@@ -119,13 +119,13 @@ class GroupMeasurement(Measurement):
         return None if self.weights is None else self.weights[self.impostors.queries]
 
 
-def require_group_target(group: Group | None, target: Target) -> None:
+def require_group_target(group: Group, target: Target) -> None:
     """Refuse a target that speaks of pairs of photos where groups are decided.
 
     Raises:
         CalibrationError: It does.
     """
-    if group is not None and target.rate in ("far", "frr", "utility"):
+    if target.rate in ("far", "frr", "utility"):
         raise CalibrationError(
             f"{target} speaks of pairs of photos, and decisions by {group.by} are about groups of them: name "
             "fpir=5%, fnir=20% or precision=95%"

@@ -32,8 +32,10 @@ def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
         group_by=choice.group_by,
         bundle=matcher.embedder.bundle,
     )
-    if chosen.group is not None:
-        matcher.groups(chosen.group.by)
+    if chosen.group is None:
+        return chosen
+    # Refused where nothing can be grouped.
+    matcher.groups(chosen.group.by)
     return matcher.thresholds.with_form(chosen)
 
 
@@ -56,7 +58,8 @@ def run_calibration(
         CalibrationError: No threshold can be found; see `Calibrator`.
     """
     snapshot, pipeline = matcher.snapshot, chosen_pipeline(matcher, options)
-    require_group_target(pipeline.group, Target.parse(options.target))
+    if pipeline.group is not None:
+        require_group_target(pipeline.group, Target.parse(options.target))
     calibrator = Calibrator.of_version(
         matcher.gallery,
         snapshot,

@@ -61,7 +61,8 @@ class CalibrationJob:
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
         pipeline = chosen_pipeline(matcher, request)
-        require_group_target(pipeline.group, Target.parse(request.target))
+        if pipeline.group is not None:
+            require_group_target(pipeline.group, Target.parse(request.target))
         matcher.refinement(pipeline)
         self.uploads.check(matcher, request, labels)
 

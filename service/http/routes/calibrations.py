@@ -52,7 +52,16 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"]
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
-_FORM_FIELDS = ("target", "refine", "steps", "rerank", "max_queries", "activate")
+_FORM_FIELDS = (
+    "target",
+    "refine",
+    "steps",
+    "rerank",
+    "group_by",
+    "group_score",
+    "max_queries",
+    "activate",
+)
 _FIELDS = {name: CalibrationStart.model_json_schema()["properties"][name] for name in _FORM_FIELDS}
 _LABELS = {"type": "array", "items": {"type": "string"}, "description": "One an image, or one for all."}
 _BODY = body_schema(

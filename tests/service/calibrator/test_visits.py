@@ -18,7 +18,8 @@ from vicinal.models.similarity import normalize
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
-from vicinal.service.calibrator.visits import Visits, look_alikes, value_text
+from vicinal.service.calibrator.visits import Visits, look_alikes
+from vicinal.service.scoring.item_groups import value_text
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 

@@ -18,6 +18,7 @@ from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
 
 
@@ -128,9 +129,9 @@ def test_a_pipeline_without_an_own_calibration_uses_the_gallery_s(
 ) -> None:
     gallery.pointer.activate(waiting, calibrated_as=waiting)
     store = open_matcher().calibrations
-    assert store.activation("rerank=off") is None
+    assert store.activation(Pipeline(rerank=Rerank(method="off"))) is None
     store.activations.activate("rerank=off", "general")
-    assert store.activation("rerank=off").calibration == "general"
+    assert store.activation(Pipeline(rerank=Rerank(method="off"))).calibration == "general"
     assert store.in_force() == {"own", "general"}
 
 
@@ -156,7 +157,7 @@ def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
 ) -> None:
     store = CalibrationStore(gallery.calibrations_path)
     kept = {record.id for record in store.in_use({waiting})}
-    assert kept == {store.activation(prepared.pipeline.key).calibration, prepared.id}
+    assert kept == {store.activation(prepared.pipeline).calibration, prepared.id}
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
     assert version_tag(waiting) in gallery.table.kept()
     gallery.forget({waiting})

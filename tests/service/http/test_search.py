@@ -53,6 +53,34 @@ def test_a_view_of_a_label_is_matched(client: TestClient, png: bytes) -> None:
     assert answer["threshold"]["state"] == "current"
 
 
+def test_groups_are_the_same_by_form_json_and_batch(client: TestClient, png: bytes) -> None:
+    """There is no threshold for groups in this gallery: one is given."""
+    options = {"group_by": "label", "threshold": 0.5, "limit": 2, "include_candidates": True}
+    form = upload(client, png, **{name: str(value) for name, value in options.items()})
+    image = base64.b64encode(png).decode()
+    assert without_drift(search(client, image_base64=image, **options)) == without_drift(form)
+    body = {"queries": [{"image_base64": image}] * 2, **options}
+    batch = client.post(f"{SEARCH}/batch", json=body).json()["answers"]
+    assert [without_drift(without_time(one)) for one in batch] == [without_drift(form)] * 2
+    (best, *_) = form["groups"]
+    assert (best["group"], best["n_items"], best["rank"]) == ("größe 42", 6, 1)
+    assert form["matches"] == [item for group in form["groups"] for item in group["items"]]
+    assert len(form["candidate_groups"]) == 2
+
+
+def test_without_groups_an_answer_has_none(client: TestClient, png: bytes) -> None:
+    answer = upload(client, png)
+    assert (answer["groups"], answer["candidate_groups"]) == (None, None)
+
+
+def test_a_key_that_no_item_has_is_refused(client: TestClient, png: bytes) -> None:
+    response = client.post(SEARCH, files={"image": ("a.png", png, "image/png")}, data={"group_by": "sku"})
+    assert response.status_code == 422
+    assert response.json()["detail"] == (
+        "no item has a value of the metadata key 'sku' to group by; there are: label"
+    )
+
+
 def test_a_picture_of_nothing_in_the_gallery_has_no_match(
     client: TestClient, view: View, encode: Encode
 ) -> None:

@@ -1,0 +1,100 @@
+"""Commands that decide by group: calibrate, search, compare and the thresholds of groups."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.service.types import Fail, Run
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import Patch, patch_items
+from vicinal.indexer.reader import GalleryReader
+
+QUERY = Path("plain") / "view 0.png"
+
+
+def search(run: Run, catalog: Path, *options: str) -> dict:
+    return json.loads(run("search", catalog / QUERY, "-g", "shoes", "--json", *options).stdout)
+
+
+def test_groups_are_calibrated_and_searched_by_their_own_threshold(
+    run: Run, data_dir: Path, catalog: Path
+) -> None:
+    record = json.loads(run("calibrate", "-g", "shoes", "--group-by", "label", "--json").stdout)
+    assert record["pipeline"]["group"]["by"] == "label"
+    assert len(record["evidence"]["group_forms"]) > 5
+    answer = search(run, catalog, "--group-by", "label")
+    assert answer["threshold"]["calibration"] == record["id"]
+    assert [one["group"] for one in answer["groups"]] == ["plain"]
+    by_photo = search(run, catalog)
+    assert (by_photo["groups"], by_photo["threshold"]["value"]) == (None, None)
+    text = run("search", catalog / QUERY, "-g", "shoes", "--group-by", "label").stdout
+    assert "1 matching group at threshold" in text
+    assert "plain/view 0.png" in text
+
+
+def test_a_promise_speaks_of_photos_of_things(run: Run, data_dir: Path) -> None:
+    text = run("calibrate", "-g", "shoes", "--group-by", "label", "--details").stdout
+    assert "Of 100 photos of things you have, " in text
+    assert "forms of the group score: max " in text
+    assert "--group-by label" in text or "To improve it" not in text
+
+
+@pytest.mark.parametrize("score", ["lme", "learned"])
+def test_a_form_can_be_named(run: Run, data_dir: Path, score: str) -> None:
+    options = ("--group-by", "label", "--group-score", score)
+    record = json.loads(run("calibrate", "-g", "shoes", *options, "--json").stdout)
+    assert record["pipeline"]["group"]["score"] == score
+    listed = run("calibration", "list", "-g", "shoes").stdout
+    assert f"group_by=label group={score}" in listed
+    assert "FNIR" in run("calibration", "dry-run", "0.5", "-g", "shoes", "--group-by", "label").stdout
+    report = run("calibration", "report", record["id"], "-g", "shoes", "-o", "report.html")
+    assert report.exit_code == 0
+
+
+def test_targets_for_pairs_are_refused(fail: Fail, data_dir: Path) -> None:
+    said = fail("calibrate", "-g", "shoes", "--group-by", "label", "--target", "far=1%")
+    assert "speaks of pairs of photos" in said
+    assert "fpir=5%" in said
+
+
+def test_a_key_that_no_item_has_is_refused(fail: Fail, data_dir: Path, catalog: Path) -> None:
+    assert "metadata key 'sku'" in fail("calibrate", "-g", "shoes", "--group-by", "sku")
+    assert "metadata key 'sku'" in fail("search", str(catalog / QUERY), "-g", "shoes", "--group-by", "sku")
+
+
+def test_without_a_threshold_the_command_names_the_calibration(
+    run: Run, data_dir: Path, catalog: Path
+) -> None:
+    text = run("search", catalog / QUERY, "-g", "shoes", "--group-by", "label").stdout
+    assert "vicinal calibrate --gallery shoes --group-by label" in text
+
+
+def test_items_can_be_grouped_by_a_metadata_key(run: Run, gallery: Gallery, catalog: Path) -> None:
+    items = [item for _, item in GalleryReader(gallery).view().page(None, 100)]
+    patches = {
+        item["id"]: Patch(keeps_label=True, metadata={"sku": f"{item['label']} {n % 2}"})
+        for n, item in enumerate(items)
+    }
+    patch_items(GalleryReader(gallery), patches)
+    run("gallery", "compact", "shoes")
+    record = json.loads(run("calibrate", "-g", "shoes", "--group-by", "sku", "--json").stdout)
+    assert record["rates"]["fpir"] <= 0.05
+    answer = search(run, catalog, "--group-by", "sku")
+    assert {one["group"] for one in answer["groups"]} == {"plain 0", "plain 1"}
+    assert {one["n_items"] for one in answer["groups"]} == {3}
+
+
+def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:
+    first = json.loads(
+        run("calibrate", "-g", "shoes", "--group-by", "label", "--group-score", "mean", "--json").stdout
+    )
+    run("calibration", "set", "0.99", "-g", "shoes", "--group-by", "label")
+    answer = search(run, catalog, "--group-by", "label")
+    assert (answer["threshold"]["value"], answer["threshold"]["source"]) == (0.99, "by_hand")
+    # By hand too the form is the one that was in force.
+    assert "group=mean" in answer["pipeline"]
+    run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
+    assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
