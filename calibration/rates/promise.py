@@ -21,8 +21,8 @@ In simulations with 15 or 40 calibrated labels and 5 to 40 later ones, even and 
 threshold that was there or was chosen on the calibrated labels, checks of two rates together call a promise
 broken in 1 to 5 % where nothing has changed, and in 13 to 34 % where both true rates lie at the very end of
 their ranges (`benchmarks/quality/promise_check.py`). They find an FNIR of 69 % in place of 32 % together with
-an FPIR of 20 % in place of 5 % in 75 % with 5 later labels and in 95 % with 15. A test that asks for later
-ranges wholly beyond the promised one errs in less than 1 % and finds 54 and 86 %.
+an FPIR of 20 % in place of 5 % in 76 % with 5 later labels and in 95 % with 15. A test that asks for later
+ranges wholly beyond the promised one errs in about 1 % and finds 55 and 86 %.
 """
 
 from __future__ import annotations
