@@ -4,7 +4,7 @@ Four worlds. `rates`: each label has its own rate from a beta distribution, and 
 `scores`: each label has its own normal mean, all scores are normal around it, and the threshold is chosen on
 the sample, so that at most the target has the event. `pairs`: trials that stand under two labels, with
 normal effects of both. `likenesses`: the same with the scalar product of both labels' random vectors in place
-of effects, which the model of `calibration.rates.pair_interval` does not know. Labels have 20 trials each, or
+of effects, which the model of `calibration.rates.intervals` does not know. Labels have 20 trials each, or
 numbers that differ by a factor of 10 and more.
 
 The scale of that model's prior was chosen among .5, .6, .7 and .8 in settings like those of the world

@@ -4,9 +4,9 @@ Trials of one label are alike, so that a rate rests on its labels and not on its
 bootstrap over labels is far too short with few of them: with 5 labels its 95 % interval covers the truth in
 64 to 88 % of all cases (`benchmarks/quality/interval_coverage.py`). The intervals here come from the
 posterior of the rate under a model of labels that differ (below). They cover it in 90 to 100 %, mostly 92 to
-98 %, for 5 to 100 labels, even and uneven. Rates of pairs of labels have an interval of their own
-(`pair_interval.py`), which covers it in 93 to 98 % for 10 to 30 labels. A prediction draws further labels
-from the posterior, a parametric bootstrap over labels.
+98 %, for 5 to 100 labels, even and uneven. Rates of pairs of labels have an interval of their own, which
+covers it in 93 to 98 % for 10 to 30 labels. A prediction draws further labels from the posterior, a
+parametric bootstrap over labels.
 
 One interval answers two questions, how far off the rate at a fixed threshold is, and what a threshold will
 show that was itself chosen on these trials so that at most k of them have the event. The rate at a threshold
@@ -29,19 +29,34 @@ ones, and then the unlike must be reckoned with, or intervals come out far too s
 stands under two labels, as pairs do, a label's share is a mean over many partners and far from 0 or 1 at the
 usual rates; there the prior falls as 1 / (1 + rho / 10 mu)^2 on top, which ties rho to the rate. The prior
 of mu is Beta(1/2, 1/2) (Jeffreys). The likelihood is summed over a grid of both.
+
+The model of pairs: label i has an effect e_i ~ N(0, tau^2), and a pair of images of the labels i and j has the
+event with the odds exp(c + e_i + e_j). Half of what makes one rate of pairs differ from the next is thus seen
+in the labels' own shares: x_i of n_i pairs of label i have the event, with the odds exp(eta + e_i), which
+tells how likely each tau is. The prior of tau is half normal with a scale of 0.7.
+
+For a given tau the measured rate is the true one times the square of the mean of exp(e_i) over the labels,
+relative to what it is in the mean. Let r be the squared coefficient of variation of a label's rate (below
+exp(tau^2) - 1, because rates end at 1) and v = log(1 + r / (L - 1)), with L the effective number of labels.
+The mean is about lognormal, and log(true rate / measured rate) about N(v, 4 v); to this comes the chance of
+the n pairs. The interval holds the quantiles of the mixture over tau.
+
+The mixture is what few labels need: without a label of strong effect among them, the measured rate is too low
+and the labels look too much alike, both at once. A jackknife over labels asks the labels alone how much they
+differ. It is short there, and too long where chance dominates, which it counts under both labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.rates.label_counts import LabelCounts
-from vicinal.calibration.rates.pair_interval import pair_quantiles
 
 __all__ = [
     "RateInterval",
@@ -88,7 +103,7 @@ def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInter
     if counts.labels_per_trial == 1:
         low, high = rate_posterior(counts).quantiles(tails)
     elif counts.n_labels > 2:
-        low, high = pair_quantiles(counts, tails)
+        low, high = _pair_quantiles(counts, tails)
     else:
         # One pair of labels says nothing of how much pairs differ.
         low, high = 0.0, 1.0
@@ -161,6 +176,97 @@ def _tails(confidence: float) -> list[float]:
 
 def _around(rate: float, low: float, high: float, confidence: float) -> RateInterval:
     return RateInterval(rate, float(min(low, rate)), float(max(high, rate)), confidence)
+
+
+_TAU_SCALE = 0.7
+_TAU = np.concatenate([[0.03], np.geomspace(0.1, 2.5, 20)])
+_TAU_LOG_PRIOR = np.log(np.gradient(_TAU)) - 0.5 * (_TAU / _TAU_SCALE) ** 2
+_N_ODDS = 201
+_LARGEST_PAIR_LOGIT = 25.0
+# Steps of a search, and of a sum over the posterior of eta, in units of its standard error.
+_ZOOM = np.linspace(-1.0, 1.0, 13)
+_AROUND = np.linspace(-4.0, 4.0, 17)
+# Even in probability.
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 400) for i in range(400)])
+_Z = np.linspace(-5.0, 5.0, 81)
+_DENSITY = np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum()
+
+
+def _pair_quantiles(counts: LabelCounts, shares: list[float]) -> Floats:
+    """Quantiles of the rate of all pairs of labels like these.
+
+    Args:
+        counts: Events and trials of at least three labels, two labels a trial.
+        shares: In (0, 1).
+
+    Returns:
+        One rate each, in (0, 1).
+    """
+    n, rate = counts.n_trials, (counts.n_events + 0.5) / (counts.n_trials + 1.0)
+    weights = _tau_weights(counts, rate)
+    variance = np.log1p(_squared_variation(rate) / max(1.0, counts.effective_labels - 1.0))
+    by_chance = 1.0 / (n * rate * (1.0 - rate))
+    centers = np.log(rate / (1.0 - rate)) + variance / (1.0 - rate)
+    spreads = np.sqrt(4.0 * variance / (1.0 - rate) ** 2 + by_chance)
+    logits = centers[:, None] + spreads[:, None] * _NORMAL
+    order = np.argsort(logits, axis=None)
+    below = np.repeat(weights / len(_NORMAL), len(_NORMAL))[order].cumsum()
+    found = np.interp(shares, below, logits.ravel()[order])
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(found, -_LARGEST_PAIR_LOGIT, _LARGEST_PAIR_LOGIT))))
+
+
+def _tau_weights(counts: LabelCounts, rate: float) -> Floats:
+    """(T,) posterior probabilities of the values of tau; their sum is 1."""
+    logits, likelihoods = _likelihoods(counts)
+    step = logits[1] - logits[0]
+    by_chance = 1.0 / (counts.n_trials * rate * (1.0 - rate))
+    found = np.empty(len(_TAU))
+    for place, tau in enumerate(_TAU):
+        # Narrower than a step no distribution of labels is told from one label.
+        spread = float(np.hypot(tau, step))
+        error = float(np.sqrt(spread**2 / counts.n_labels + by_chance))
+        center, width = np.log(rate / (1.0 - rate)) - min(0.5 * tau**2, 2.5), 0.3 + 1.5 * tau
+        while width > error:
+            tried = center + width * _ZOOM
+            center = tried[np.argmax(_log_likelihood(logits, likelihoods, tried, spread))]
+            width /= 4.0
+        around = _log_likelihood(logits, likelihoods, center + error * _AROUND, spread)
+        found[place] = around.max() + np.log(error * np.exp(around - around.max()).sum())
+    weights = np.exp(found + _TAU_LOG_PRIOR - (found + _TAU_LOG_PRIOR).max())
+    return np.asarray(weights / weights.sum())
+
+
+def _likelihoods(counts: LabelCounts) -> tuple[Floats, Floats]:
+    """(V,) logits, and (L, V) likelihoods of each label's counts at these, the largest 1."""
+    events, others = counts.events + 0.5, counts.trials - counts.events + 0.5
+    own, error = np.log(events / others), np.sqrt(1.0 / events + 1.0 / others)
+    logits = np.linspace((own - 5.0 * error).min(), (own + 5.0 * error).max(), _N_ODDS)
+    event, other = -np.logaddexp(0.0, -logits), -np.logaddexp(0.0, logits)
+    logs = counts.events[:, None] * event + (counts.trials - counts.events)[:, None] * other
+    return logits, np.exp(logs - logs.max(axis=1, keepdims=True))
+
+
+def _log_likelihood(logits: Floats, likelihoods: Floats, centers: Floats, spread: float) -> Floats:
+    """(E,) log-likelihood of all labels for each center of their normal distribution."""
+    density = np.exp(-0.5 * ((logits[:, None] - centers) / spread) ** 2)
+    density /= density.sum(axis=0) + 1e-300
+    return np.asarray(np.log(likelihoods @ density + 1e-300).sum(axis=0))
+
+
+def _squared_variation(rate: float) -> Floats:
+    """(T,) squared coefficient of variation of labels' rates whose mean is the rate, for each tau."""
+    low, high = np.full(len(_TAU), -_LARGEST_PAIR_LOGIT - 5.0), np.full(len(_TAU), _LARGEST_PAIR_LOGIT)
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        is_above = _rates_of(middle) @ _DENSITY > rate
+        low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+    rates = _rates_of(low)
+    return np.asarray((rates**2 @ _DENSITY) / (rates @ _DENSITY) ** 2 - 1.0)
+
+
+def _rates_of(centers: Floats) -> Floats:
+    """(T, Z) rates of labels around the center of each tau."""
+    return np.asarray(1.0 / (1.0 + np.exp(-centers[:, None] - _TAU[:, None] * _Z)))
 
 
 # Cells of rho: even in its logarithm below 0.05, where the rates of pairs live, and even above.

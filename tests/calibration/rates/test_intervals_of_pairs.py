@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.calibration import LabelCounts, rate_interval
-from vicinal.calibration.rates.pair_interval import (
-    _SCALE,
+from vicinal.calibration.rates.intervals import (
     _TAU,
+    _TAU_SCALE,
+    _pair_quantiles,
     _squared_variation,
     _tau_weights,
-    pair_quantiles,
 )
 
 NORMAL = NormalDist()
@@ -51,7 +51,7 @@ def slow_tau_weights(counts: LabelCounts, rate: float) -> np.ndarray:
                 logs = x * np.log(shares / rate) + (n - x) * np.log((1.0 - shares) / (1.0 - rate))
                 log_likelihood += math.log((np.exp(logs - 0.5 * z**2)).mean() * 12.0)
             total += math.exp(log_likelihood)
-        found.append(total * math.exp(-0.5 * (tau / _SCALE) ** 2))
+        found.append(total * math.exp(-0.5 * (tau / _TAU_SCALE) ** 2))
     weights = np.array(found) * np.gradient(_TAU)
     return weights / weights.sum()
 
@@ -146,12 +146,12 @@ def test_the_order_of_the_labels_does_not_matter(drawn: list[tuple[int, float]],
     order = np.random.default_rng(seed).permutation(len(drawn))
     first, second = counts_of(drawn), counts_of([drawn[i] for i in order])
     if first.n_trials:
-        assert pair_quantiles(first, TAILS) == pytest.approx(pair_quantiles(second, TAILS), rel=1e-3)
+        assert _pair_quantiles(first, TAILS) == pytest.approx(_pair_quantiles(second, TAILS), rel=1e-3)
 
 
 def test_more_confidence_widens_it() -> None:
-    low, quarter, high = pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), [0.005, 0.25, 0.995])
-    usual = pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), TAILS)
+    low, quarter, high = _pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), [0.005, 0.25, 0.995])
+    usual = _pair_quantiles(draw(np.random.default_rng(1), 12, 0.05, 0.2), TAILS)
     assert low < usual[0] < quarter < usual[1] < high
 
 
@@ -161,7 +161,7 @@ def test_labels_that_differ_widen_it() -> None:
     alike = LabelCounts(np.full(20, 20), trials, labels_per_trial=2)
     unlike = LabelCounts(np.array([150, 100, 50, *[10] * 7, *[3] * 10]), trials, labels_per_trial=2)
     assert alike.n_events == unlike.n_events
-    widths = [np.ptp(np.log(pair_quantiles(counts, TAILS))) for counts in (alike, unlike)]
+    widths = [np.ptp(np.log(_pair_quantiles(counts, TAILS))) for counts in (alike, unlike)]
     assert widths[1] > 2.0 * widths[0]
 
 
@@ -170,7 +170,7 @@ def test_labels_that_are_all_alike_leave_little_but_chance(n_labels: int) -> Non
     """A binomial of all pairs has a standard error of sqrt((1 - p) / n p) on the logarithm."""
     counts = LabelCounts(np.full(n_labels, 40), np.full(n_labels, 2000), labels_per_trial=2)
     by_chance = 2.0 * 1.96 * math.sqrt(0.98 / (counts.n_trials * 0.02))
-    width = np.ptp(np.log(pair_quantiles(counts, TAILS)))
+    width = np.ptp(np.log(_pair_quantiles(counts, TAILS)))
     assert by_chance < width < 2.0 * by_chance
 
 
@@ -179,7 +179,7 @@ def test_four_times_the_labels_halve_it() -> None:
     for n_labels in (30, 120, 480):
         trials = np.full(n_labels, 2000)
         events = np.resize(np.array([120, 60, 40, 30, 20, 10]), n_labels)
-        found = pair_quantiles(LabelCounts(events, trials, labels_per_trial=2), TAILS)
+        found = _pair_quantiles(LabelCounts(events, trials, labels_per_trial=2), TAILS)
         widths.append(np.ptp(np.log(found)))
     assert widths[0] / widths[1] == pytest.approx(2.0, rel=0.3)
     assert widths[1] / widths[2] == pytest.approx(2.0, rel=0.15)
