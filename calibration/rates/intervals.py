@@ -30,10 +30,10 @@ stands under two labels, as pairs do, a label's share is a mean over many partne
 usual rates; there the prior falls as 1 / (1 + rho / 10 mu)^2 on top, which ties rho to the rate. The prior
 of mu is Beta(1/2, 1/2) (Jeffreys). The likelihood is summed over a grid of both.
 
-The model of pairs: label i has an effect e_i ~ N(0, tau^2), and a pair of images of the labels i and j has the
-event with the odds exp(c + e_i + e_j). Half of what makes one rate of pairs differ from the next is thus seen
-in the labels' own shares: x_i of n_i pairs of label i have the event, with the odds exp(eta + e_i), which
-tells how likely each tau is. The prior of tau is half normal with a scale of 0.7.
+The model of pairs: label i has an effect e_i ~ N(0, tau^2), and a pair of images of the labels i and j has
+the event with the odds exp(c + e_i + e_j). Half of what makes one rate of pairs differ from the next is thus
+seen in the labels' own shares: x_i of n_i pairs of label i have the event, with the odds exp(eta + e_i),
+which tells how likely each tau is. The prior of tau is half normal with a scale of 0.7.
 
 For a given tau the measured rate is the true one times the square of the mean of exp(e_i) over the labels,
 relative to what it is in the mean. Let r be the squared coefficient of variation of a label's rate (below
