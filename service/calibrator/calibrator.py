@@ -177,7 +177,7 @@ class Calibrator:
             require_group_target(self.scorer.pipeline.group, target)
         sampled = queries.sample(self.max_queries, self.seed)
         progress = _Progress(on_progress, len(sampled.labels), passes=2 if self._keeps_apart else 1)
-        measured = self._scoring(sampled, self.visits).measure(sampled, progress)
+        measured = self.score_items(sampled, progress)
         together = self._scoring(sampled, None).measure(sampled, progress) if self._keeps_apart else None
         tried: tuple[TriedForm, ...] = ()
         if self.forms:
@@ -196,7 +196,23 @@ class Calibrator:
             queries: Leave-one-out queries, or labelled ones from outside.
             on_progress: Called with `score`, finished and all queries.
         """
-        items = self._scoring(queries, self.visits).measure(queries, on_progress)
+        return self.decide(self.score_items(queries, on_progress))
+
+    def score_items(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
+        """Score all queries, item by item.
+
+        Args:
+            queries: As for `score`.
+            on_progress: The same.
+        """
+        return self._scoring(queries, self.visits).measure(queries, on_progress)
+
+    def decide(self, items: Measurement) -> Measurement:
+        """What the pipeline decides by: the items themselves, or groups of them by the first form.
+
+        Args:
+            items: Scores of the items; see `score_items`.
+        """
         return measure_groups(items, self.forms[0]) if self.forms else items
 
     def calibration(

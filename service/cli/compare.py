@@ -56,6 +56,10 @@ def compare(
         typer.Argument(help="Other versions. Default: other pipelines on the active version."),
     ] = None,
     pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
+    group_by: Annotated[
+        str | None,
+        typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="What every variant has to hold; by default that of the threshold in force."),
@@ -79,10 +83,11 @@ def compare(
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
     opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
+    grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
     request = ComparisonRequest.model_validate(
         {
             "versions": versions or (),
-            "pipelines": {} if pipelines else None,
+            "pipelines": grid,
             "target": target,
             "queries": queries and str(queries),
             "pictures": pictures and str(pictures),

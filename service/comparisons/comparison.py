@@ -125,10 +125,12 @@ class _Tried:
 
     def described(self) -> Variant:
         opis = None if self.outcomes is None else self.outcomes.opis
+        # With what was fitted for it.
+        pipeline = self.opened.pipeline if self.record is None else self.record.pipeline
         return Variant(
             version=self.opened.version,
             bundle=self.opened.snapshot.manifest.bundle,
-            pipeline=self.opened.pipeline,
+            pipeline=pipeline,
             calibration=self.record,
             figures=self.figures,
             opis_floor=None if opis is None else opis.evidence.floor,
@@ -156,6 +158,8 @@ class _Trial:
         self.queries: dict[int, LabelledQueries] = {}
         self.labels: npt.NDArray[np.object_] = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
+        # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
+        self.scored: tuple[tuple[int, str], Measurement] | None = None
 
     def make(self) -> Comparison:
         self._find_queries()
@@ -267,7 +271,7 @@ class _Trial:
             self.plan.on_stage("score", number * n + done, total * n)
 
         calibrator = self._calibrator(opened)
-        measured = calibrator.score(queries, report)
+        measured = calibrator.decide(self._scored(opened, calibrator, queries, report))
         calibrate = partial(calibrator.calibration, queries, measured)
         found = self._calibrated(one, calibrate) if one.record is None else None
         if found is not None:
@@ -281,6 +285,14 @@ class _Trial:
             one.outcomes = Outcomes.of(
                 opened.snapshot, measured, opis.get("final"), threshold=threshold, holds=holds
             )
+
+    def _scored(
+        self, opened: OpenedVariant, calibrator: Calibrator, queries: LabelledQueries, report: OnProgress
+    ) -> Measurement:
+        key = opened.version, opened.pipeline.slot
+        if self.scored is None or self.scored[0] != key:
+            self.scored = key, calibrator.score_items(queries, report)
+        return self.scored[1]
 
     def _calibrator(self, opened: OpenedVariant) -> Calibrator:
         calibrator = Calibrator(
@@ -335,10 +347,14 @@ class _Trial:
         except (CalibrationError, SourceError) as error:
             self.tried[0].left_out["pictures"] = str(error)
             return
-        answers = []
+        answers: list[Answers | None] = []
         for number, one in enumerate(self.tried):
             self.plan.on_stage("search pictures", number, len(self.tried))
-            scorer = Scorer(one.opened.snapshot, one.opened.pipeline, one.opened.refinement)
+            if one.record is None:
+                # Without a threshold nothing can flip.
+                answers.append(None)
+                continue
+            scorer = Scorer(one.opened.snapshot, one.described().pipeline, one.opened.refinement)
             pictures = found[one.opened.version]
             answers.append(find_best(scorer, one.opened.snapshot, pictures.embeddings))
         self._count_flips("pictures", answers, next(iter(found.values())).labels)

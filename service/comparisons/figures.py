@@ -34,7 +34,8 @@ from vicinal.service.comparisons.record import (
     PairedFigure,
     asked_error,
 )
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.scoring.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
 
 __all__ = ["Answers", "ComparedSearches", "Outcomes", "count_flips", "find_best"]
 
@@ -149,8 +150,8 @@ class ComparedSearches:
         names, self._codes = np.unique(labels.astype(np.str_), return_inverse=True)
         self.mates = np.logical_and.reduce([one.has_mate for one in outcomes])
         self._others = np.logical_and.reduce([one.has_none for one in outcomes])
-        utilities = [one.opis.utilities.labels if one.opis else () for one in outcomes]
-        # Labels that have a utility in every variant.
+        utilities = [one.opis.utilities.labels for one in outcomes if one.opis]
+        # Labels that have a utility in every variant that decides item by item.
         self._classes = reduce(np.intersect1d, (np.asarray(one, np.str_) for one in utilities), names)
         self._class_codes = np.searchsorted(names, self._classes)
         self._figures = [self._figures_of(one) for one in outcomes] if self.mates.any() else []
@@ -252,11 +253,21 @@ def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Ans
         scorer: Scorer of the variant.
         snapshot: Its version.
         embeddings: (Q, d) float32 of the version's bundle, L2-normalized.
+
+    Raises:
+        RequestError: Its pipeline groups items, and none can be grouped.
     """
-    parts = [
-        scorer.score(embeddings[start : start + _CHUNK], 1) for start in range(0, len(embeddings), _CHUNK)
-    ]
-    positions, scores = (
-        np.concatenate([getattr(one, name)[:, 0] for one in parts]) for name in ("positions", "scores")
-    )
+    group = scorer.pipeline.group
+    groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
+    found = []
+    for start in range(0, len(embeddings), _CHUNK):
+        scored = scorer.score(embeddings[start : start + _CHUNK], N_DECIDED_CANDIDATES if groups else 1)
+        positions, scores = scored.positions[:, 0], scored.scores[:, 0]
+        if groups is not None and group is not None:
+            # The best photo stands for its group.
+            grouped = groups.score(scored, group)
+            best, scores = grouped.best[:, 0], grouped.scores[:, 0]
+            positions = np.where(best >= 0, scored.positions[np.arange(len(best)), best], -1)
+        found.append((positions, scores))
+    positions, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Answers.of(snapshot, positions, scores)

@@ -22,7 +22,7 @@ from vicinal.models.refiner_manifest import Sides
 from vicinal.service.calibrator.evidence import RateEvidence
 from vicinal.service.calibrator.options import TargetText
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.scoring.pipeline import Pipeline, Rerank, RerankMethod
+from vicinal.service.scoring.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
 from vicinal.service.words import percent
 
 __all__ = [
@@ -69,6 +69,16 @@ class PipelineGrid(_Frozen):
         (3, 6), description="k-reciprocal: items that encodings are averaged over; at most k1."
     )
     lam: tuple[Share, ...] = Field((0.3,), description="k-reciprocal: weights of the similarity.")
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="What is decided as one by every pipeline that is tried, `label` or a metadata key; "
+        "what the version's own decides when null. Its own is then tried with every `group_score`.",
+    )
+    group_score: tuple[GroupScore, ...] = Field(
+        get_args(GroupScore), min_length=1, description="With groups: how a group is scored from its items."
+    )
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PipelineGrid:

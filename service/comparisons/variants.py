@@ -10,12 +10,13 @@ from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.refiner_manifest import Sides
+from vicinal.service.calibrator.group_trials import group_forms
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.comparisons.record import ComparisonRequest, PipelineGrid
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
-from vicinal.service.scoring.pipeline import ActivePipelineFile, Pipeline, choose_pipeline
+from vicinal.service.scoring.pipeline import ActivePipelineFile, Group, Pipeline, choose_pipeline
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["OpenedVariant", "open_variants"]
@@ -48,8 +49,12 @@ class OpenedVariant:
         """Its number."""
         return self.snapshot.manifest.version
 
-    def record_in_force(self) -> CalibrationRecord | None:
-        """The calibration that decides when it is searched; never one of another bundle."""
+    def record_in_force(self, *, is_own_form: bool = False) -> CalibrationRecord | None:
+        """The calibration that decides when it is searched; never one of another bundle.
+
+        Args:
+            is_own_form: Whether it brings the form of the group score with it.
+        """
         activation = self.gallery.activation
         store = CalibrationStore(self.gallery.calibrations_path)
         if store.has_own(self.version):
@@ -63,8 +68,10 @@ class OpenedVariant:
         except CalibrationRecordError:
             # Its searches fail with it; the comparison says that there is no threshold.
             return None
-        fits = record is not None and record.bundle == self.snapshot.manifest.bundle
-        return record if fits else None
+        if record is None or record.bundle != self.snapshot.manifest.bundle:
+            return None
+        # One of another form of group score decides nothing of this one.
+        return record if is_own_form or record.pipeline.key == self.pipeline.key else None
 
     def known_record(self, target: Target | None, *, is_present: bool) -> CalibrationRecord | None:
         """The calibration that it has and keeps: the one in force, or its own for the same target."""
@@ -85,7 +92,7 @@ def open_variants(
         request: Which versions, and which pipelines.
 
     Raises:
-        RequestError: There is nothing to compare with the present variant.
+        RequestError: There is nothing to compare with the present variant, or no item can be grouped.
         VersionNotFoundError: There is no such version.
         GalleryError: A version is damaged.
         RefineError: A refinement was asked for that a bundle does not have.
@@ -123,6 +130,9 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
         return OpenedVariant(gallery, snapshot, None, bare, problem=problem)
     chosen = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
     own = OpenedVariant(gallery, snapshot, served, chosen.pipeline)
+    record = own.record_in_force(is_own_form=True)
+    if record is not None:
+        own = replace(own, pipeline=record.pipeline)
     try:
         return replace(own, refinement=_refinement(own, own.pipeline))
     except GalleryNotRefinedError as error:
@@ -135,6 +145,7 @@ def _with_pipelines(
     """The other pipelines on a version, and sides that are left out, each with its reason."""
     found: dict[str, OpenedVariant] = {own.pipeline.key: own}
     left_out = []
+    group = own.pipeline.group if grid.group_by is None else Group(by=grid.group_by)
     possible: tuple[Sides, ...] = get_args(Sides) if served.refiner is not None else ("off",)
     for sides in grid.refine or possible:
         refined = choose_pipeline(own.pipeline, "auto", refine=sides, bundle=served.bundle)
@@ -146,10 +157,20 @@ def _with_pipelines(
             left_out.append(f"refinement of {sides} was not tried: {error}")
             continue
         for rerank in grid.reranks(own.pipeline.rerank):
-            pipeline = Pipeline(refine=refined.refine, rerank=rerank)
+            pipeline = Pipeline(refine=refined.refine, rerank=rerank, group=group)
             other = OpenedVariant(own.gallery, own.snapshot, served, pipeline, refinement)
             found.setdefault(pipeline.key, other)
+    for form in _forms(group, grid):
+        pipeline = own.pipeline.model_copy(update={"group": form})
+        found.setdefault(pipeline.key, replace(own, pipeline=pipeline))
     return list(found.values())[1:], left_out
+
+
+def _forms(group: Group | None, grid: PipelineGrid) -> list[Group]:
+    """The forms of group score that a version's own pipeline is tried with."""
+    if group is None:
+        return []
+    return [form for form in group_forms(group.by) if form.score in grid.group_score]
 
 
 def _refinement(own: OpenedVariant, pipeline: Pipeline) -> OpenedRefiner | None:

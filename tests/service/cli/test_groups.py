@@ -98,3 +98,10 @@ def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir:
     assert "group=mean" in answer["pipeline"]
     run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
+
+
+def test_forms_are_compared_and_the_recommended_one_is_named(run: Run, data_dir: Path) -> None:
+    text = run("compare", "-g", "shoes", "--group-by", "label", "--target", "fpir=5%").stdout
+    assert "group_by=label group=max" in text
+    assert "group_by=label group=lme temperature=0.05" in text
+    assert "group=learned" in text

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.types import Calibrate, MakeSettings
+from vicinal.calibration import Target
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
@@ -19,6 +20,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.service.calibrator.calibrator import Calibrator
+from vicinal.service.calibrator.group_trials import group_forms
 from vicinal.service.comparisons.comparison import ComparisonPlan, compare
 from vicinal.service.comparisons.record import (
     ActivationConditions,
@@ -30,7 +33,7 @@ from vicinal.service.comparisons.store import put_in_force
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
+from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline, Group, Pipeline, Rerank
 from vicinal.service.thresholds.store import CalibrationStore
 
 pytestmark = pytest.mark.slow
@@ -395,3 +398,66 @@ def test_the_active_version_and_unknown_ones_are_refused(plan: ComparisonPlan, g
         compared(plan, gallery.active_version)
     with pytest.raises(GalleryError, match="999"):
         compared(plan, 999)
+
+
+def test_forms_of_group_score_are_variants_and_come_into_force_with_their_threshold(
+    plan: ComparisonPlan, gallery: Gallery, calibrated: str, catalog: Path
+) -> None:
+    grid = {
+        "group_by": "label",
+        "refine": ("off",),
+        "rerank": ("off",),
+        "group_score": ("max", "lme", "learned"),
+    }
+    request = ComparisonRequest.model_validate({"pipelines": grid, "target": "fpir=5%"})
+    found = compare(replace(plan, request=request, pictures=catalog), "one")
+    present, *others = found.variants
+    assert present.pipeline.group is None
+    forms = [one.pipeline.group.score for one in others if one.pipeline.rerank == present.pipeline.rerank]
+    assert sorted(set(forms)) == ["learned", "lme", "max"]
+    assert {one.pipeline.rerank.method for one in others} >= {"off"}
+    for one in others:
+        assert one.calibration.pipeline == one.pipeline
+        assert {"error", "fnir", "fpir", "hit_rate"} <= set(one.figures)
+        assert set(one.flips) == {"queries", "pictures"}
+        assert "opis" not in one.figures
+    assert "opis" in present.figures
+    learned = next(
+        n for n, one in enumerate(found.variants) if one.pipeline.group and one.pipeline.group.weights
+    )
+    put_in_force(gallery, plan.bundles, found, learned)
+    matcher = plan.bundles.matcher(gallery)
+    answer = matcher.search(images=[catalog / "plain" / "view 0.png"])[0]
+    assert answer.pipeline == found.variants[learned].pipeline.key
+    assert answer.threshold.value == found.variants[learned].calibration.threshold
+    assert answer.groups[0].group == "plain"
+    # Photo by photo the threshold is still that of before.
+    assert (
+        matcher.search(images=[catalog / "plain" / "view 0.png"], group_by="off")[0].threshold.calibration
+        == calibrated
+    )
+
+
+def test_the_present_variant_has_the_form_that_is_in_force(plan: ComparisonPlan, gallery: Gallery) -> None:
+    """And no other form is decided by its threshold."""
+    settings = plan.bundles.settings.model_copy(
+        update={"pipeline": Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))}
+    )
+    grouped = replace(plan, bundles=ServedBundles(settings))
+    pipeline = Pipeline(group=Group(by="label"), rerank=Rerank(method="off"))
+    calibrator = Calibrator(gallery.snapshot(), pipeline, forms=group_forms("label", "mean"))
+    made = calibrator.measure(calibrator.leave_one_out(), Target.parse("fpir=5%"))
+    CalibrationStore(gallery.calibrations_path).add(made.record, made.scores)
+    grid = {"refine": ("off",), "rerank": ("off",), "group_score": ("max", "mean")}
+    request = ComparisonRequest.model_validate({"pipelines": grid})
+    present, *others = compare(replace(grouped, request=request), "one").variants
+    assert present.pipeline == made.record.pipeline
+    assert present.calibration.id == made.record.id
+    assert {one.pipeline.group.form for one in others} == {"max", "mean m=2", "mean m=5"}
+    assert all(one.calibration.id != made.record.id for one in others)
+
+
+def test_a_key_that_no_item_has_is_not_compared(plan: ComparisonPlan) -> None:
+    request = ComparisonRequest.model_validate({"pipelines": {"group_by": "sku"}, "target": "fpir=5%"})
+    with pytest.raises(RequestError, match="metadata key 'sku'"):
+        compare(replace(plan, request=request), "one")
