@@ -29,6 +29,7 @@ from vicinal.service.calibrator.group_trials import (
     choose_form,
     measure_groups,
     require_group_target,
+    require_reached,
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, require_labels
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
@@ -245,6 +246,8 @@ class Calibrator:
             pipeline = pipeline.model_copy(update={"group": measured.group})
         trials = measured.trials
         threshold = choose_threshold(trials, target)
+        if isinstance(measured, GroupMeasurement):
+            require_reached(measured, target, threshold)
         opis = measure_opis(measured)
         visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
         leaves_one_out = queries.positions is not None

@@ -19,7 +19,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import CalibrationError, Target, TrialLabels, Trials, choose_threshold
+from vicinal.calibration import (
+    CalibrationError,
+    Target,
+    TrialLabels,
+    Trials,
+    UnreachableTargetError,
+    choose_threshold,
+)
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
 from vicinal.service.calibrator.trials import GroupTables, Impostors, Measurement
 from vicinal.service.scoring.group_scores import GroupedCandidates, group_features
@@ -34,6 +41,7 @@ __all__ = [
     "group_forms",
     "measure_groups",
     "require_group_target",
+    "require_reached",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -129,6 +137,20 @@ def require_group_target(group: Group, target: Target) -> None:
         raise CalibrationError(
             f"{target} speaks of pairs of photos, and decisions by {group.by} are about groups of them: name "
             "fpir=5%, fnir=20% or precision=95%"
+        )
+
+
+def require_reached(measured: GroupMeasurement, target: Target, threshold: float) -> None:
+    """Refuse a threshold that even groups reach of which a search finds no item.
+
+    Raises:
+        UnreachableTargetError: It holds an FNIR by that alone.
+    """
+    scores = measured.trials.best_mate_scores
+    if target.rate == "fnir" and threshold <= 0.0:
+        lowest = float((scores <= 0.0).mean())
+        raise UnreachableTargetError(
+            str(target), lowest, "lowest", f"{(scores <= 0.0).sum():,} groups are not among the candidates"
         )
 
 

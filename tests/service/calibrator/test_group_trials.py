@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target
+from vicinal.calibration import CalibrationError, Target, UnreachableTargetError
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
@@ -145,6 +145,23 @@ def test_targets_for_pairs_of_photos_are_refused(crowd: Snapshot) -> None:
             calibrator.measure(calibrator.leave_one_out(), Target.parse(target))
     for target in ("fpir=10%", "fnir=40%"):
         assert calibrator.measure(calibrator.leave_one_out(), Target.parse(target)).record.threshold > 0.0
+
+
+def test_a_group_that_no_search_finds_is_missed_at_any_threshold(crowd: Snapshot) -> None:
+    """Its score is 0, and a threshold of 0 that lets it pass is refused."""
+    calibrator = Calibrator(crowd, EXACT)
+    measured = calibrator.score(calibrator.leave_one_out(), silent)
+    table = measured.tables.with_label
+    unseen = np.full_like(table.codes, -1)
+    unseen[:100] = table.codes[:100]
+    blind = replace(measured.tables, with_label=replace(table, codes=unseen))
+    found = measure_groups(replace(measured, tables=blind), Group(by="label"))
+    assert (found.trials.best_mate_scores[100:] == 0.0).all()
+    assert (found.trials.best_mate_scores[:100] == measured.trials.best_mate_scores[:100]).all()
+    queries, target = calibrator.leave_one_out(), Target(rate="fnir", value=0.4)
+    with pytest.raises(UnreachableTargetError, match="groups are not among the candidates"):
+        calibrator.calibration(queries, found, target)
+    assert calibrator.calibration(queries, measured, target).record.threshold > 0.0
 
 
 def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
