@@ -51,9 +51,7 @@ GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
 
 _TEMPERATURES = (0.02, 0.05, 0.1)
 _N_FOLDS = 5
-# Groups of each search that `learned` is fitted on besides the query's own.
-_N_RIVALS = 3
-_RIDGE = 1.0
+_RIDGE = 30.0
 _N_STEPS = 50
 
 
@@ -386,12 +384,7 @@ class _Examples:
         ):
             rows, numbers, features = group_features(table.scores, table.codes, table.sizes, group)
             known = labels[numbers]
-            is_own = known == queries[rows]
-            order = np.lexsort((-features[:, 0], rows))
-            ranks = np.empty(len(rows), dtype=np.int64)
-            ranks[order] = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
-            kept = is_own | (ranks < _N_RIVALS)
-            parts.append((features[kept], is_own[kept], queries[rows][kept], known[kept]))
+            parts.append((features, known == queries[rows], queries[rows], known))
         return cls(*(np.concatenate(one) for one in zip(*parts, strict=True)))
 
     def fit(self, left_out: Bools) -> Floats:

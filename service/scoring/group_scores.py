@@ -10,7 +10,8 @@ group c, and n_c the items of c that the search sees:
   k nearest, and at most 1. That is 1 + T log(sum exp((s_i - 1) / T)) where the best item is among them.
 - `share`: v_c / (sum of v over all groups), v_c the sum of exp((s_i - 1) / T) over the items of c among the
   k nearest. It says how alone a group is, and falls when another group rises.
-- `learned`: a logistic model of the features in `FEATURES`. It may fall when an item rises.
+- `learned`: a logistic model of the features in `FEATURES`, for the three groups with the best items; others
+  score 0. It may fall when an item rises.
 
 A group of one item scores as the item by `max`, `mean`, `lme` and `vote`; `share` and `learned` speak of all
 candidates, so that it does not. All lie in [0, 1]. A search decides among a fixed number of candidates: an
@@ -20,6 +21,7 @@ item of a group that is not one of them counts with score 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,9 @@ FEATURES = ("max", "mean", "lme", "vote", "share", "gap", "density")
 """What `learned` is made from: the other scores; `gap`, the best item's score minus that of the best item of
 any other group; `density`, mean score of the k nearest items. Not n_c: where items are left out, the right
 group is told by having one less."""
+
+# Groups that `learned` chooses among: it is fitted on no others, and would rank far ones at random.
+_N_RIVALS = 3
 
 
 @dataclass(frozen=True)
@@ -145,11 +150,17 @@ class _Runs:
         votes = self.sums(np.where(self.ranks < k, near, 0.0))
         return votes / self.sums_of_rows(votes)
 
-    def gap(self) -> Floats:
-        order = np.lexsort((-self.best, self.rows))
+    @cached_property
+    def places(self) -> npt.NDArray[np.int64]:
+        """(R,) number of groups of the same query whose best item stands before."""
+        order = np.lexsort((self.ranks[self.starts], self.rows))
         places = np.empty(len(order), dtype=np.int64)
         firsts = np.searchsorted(self.rows[order], np.arange(self.n_rows))
         places[order] = np.arange(len(order)) - firsts[self.rows[order]]
+        return places
+
+    def gap(self) -> Floats:
+        places = self.places
         highest, second = np.zeros(self.n_rows), np.zeros(self.n_rows)
         highest[self.rows[places == 0]] = self.best[places == 0]
         second[self.rows[places == 1]] = self.best[places == 1]
@@ -208,11 +219,14 @@ def group_features(
         group: Number of best items, temperature and nearest items of the features.
 
     Returns:
-        (R,) row of the query and (R,) number of each group, and (R, F) its features.
+        (R,) row of the query and (R,) number of each group, and (R, F) its features; of each query the groups
+        that `learned` chooses among.
     """
     runs = _Runs.of(scores, codes, sizes)
-    features = runs.features(group) if len(runs.rows) else np.empty((0, len(FEATURES)))
-    return runs.rows, runs.codes, features
+    if not len(runs.rows):
+        return runs.rows, runs.codes, np.empty((0, len(FEATURES)))
+    near = runs.places < _N_RIVALS
+    return runs.rows[near], runs.codes[near], runs.features(group)[near]
 
 
 def _scores(runs: _Runs, group: Group, weights: Floats | None) -> Floats:
@@ -241,7 +255,8 @@ def _learned(runs: _Runs, group: Group, weights: Floats | None) -> Floats:
     logits = own[rows, -1].copy()
     for place, feature in enumerate(runs.features(group).T):
         logits += own[rows, place] * feature
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0))))
+    found = 1.0 / (1.0 + np.exp(-np.clip(logits, -500.0, 500.0)))
+    return np.where(runs.places < _N_RIVALS, found, 0.0)
 
 
 def _ranked(runs: _Runs, scores: Floats) -> GroupedCandidates:

@@ -208,7 +208,7 @@ def test_a_model_is_that_of_least_ridge_logistic_loss(learned: GroupMeasurement)
     inner = weights[:-1] * features.std(axis=0)
     p = 1.0 / (1.0 + np.exp(-(features @ weights[:-1] + weights[-1])))
     heavy = np.where(is_own, 300 / (2 * is_own.sum()), 300 / (2 * (~is_own).sum()))
-    assert scaled.T @ (heavy * (p - is_own)) + inner == pytest.approx(np.zeros(3), abs=1e-5)
+    assert scaled.T @ (heavy * (p - is_own)) + 30.0 * inner == pytest.approx(np.zeros(3), abs=1e-5)
     with pytest.raises(CalibrationError, match="right and groups that are wrong"):
         group_trials._logistic(features, np.ones(300, dtype=bool))
 

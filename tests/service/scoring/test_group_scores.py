@@ -193,6 +193,13 @@ def test_a_learned_score_is_the_logistic_function_of_its_features() -> None:
     assert found == pytest.approx(expected.tolist())
 
 
+def test_a_learned_score_chooses_among_the_three_groups_with_the_best_items() -> None:
+    items = [(0.9, 0), (0.8, 1), (0.7, 2), (0.69, 3), (0.68, 3)]
+    assert [score_of(items, form("learned"), code) > 0.0 for code in range(4)] == [True, True, True, False]
+    rows, codes, _ = group_features(*arrange(items), form("learned"))
+    assert (rows.tolist(), sorted(codes.tolist())) == ([0, 0, 0], [0, 1, 2])
+
+
 def test_a_learned_score_that_was_never_fitted_is_refused() -> None:
     with pytest.raises(RequestError, match="--group-score learned"):
         group_scores(*arrange([(0.9, 0)]), Group(by="label", score="learned"))
