@@ -1,10 +1,10 @@
 """One decision a group against one a photo: how many more are found at the same FPIR, on classes never seen?
 
 For each image set the gallery of the calibration classes is searched for the labelled queries of these
-classes, and the form with the lowest FNIR, at the first FPIR, is chosen there. Both decisions are then measured on
-the test classes, which share no label with them: FNIR at the same FPIR, R@1, and the differences with paired 95 %
-intervals over labels. `learned` is fitted on the calibration classes alone. Every form is listed on both, so
-that the choice can be judged.
+classes, and the form with the lowest FNIR, at the first FPIR, is chosen there. Both decisions are then
+measured on the test classes, which share no label with them: FNIR at the same FPIR, R@1, and the differences
+with paired 95 % intervals over labels. `learned` is fitted on the calibration classes alone. Every form is
+listed on both, so that the choice can be judged.
 
 With `--leave-one-out` the queries are the items of the galleries, each left out once, as by default.
 """
