@@ -2,11 +2,10 @@
 
 Trials of one label are alike, so that a rate rests on its labels and not on its trials. A percentile
 bootstrap over labels is far too short with few of them: with 5 labels its 95 % interval covers the truth in
-64 to 88 % of all cases (`benchmarks/quality/interval_coverage.py`). The intervals here come from the
-posterior of the rate under a model of labels that differ (below). They cover it in 90 to 100 %, mostly 92 to
-98 %, for 5 to 100 labels, even and uneven. Rates of pairs of labels have an interval of their own, which
-covers it in 93 to 98 % for 10 to 30 labels. A prediction draws further labels from the posterior, a
-parametric bootstrap over labels.
+64 to 84 % of all cases (`benchmarks/quality/interval_coverage.py`). The intervals here come from the
+posterior of the rate under a model of labels that differ (below). They cover it in 92 to 98 %, for 5 to 100
+labels, even and uneven. Rates of pairs of labels have an interval of their own, which covers it in 93 to 98 %
+for 10 to 30 labels. A prediction draws further labels from the posterior, a parametric bootstrap over labels.
 
 One interval answers two questions, how far off the rate at a fixed threshold is, and what a threshold will
 show that was itself chosen on these trials so that at most k of them have the event. The rate at a threshold
