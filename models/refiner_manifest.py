@@ -91,6 +91,18 @@ class RefinerManifest(BaseModel):
             raise ValueError(f"files must name {REFINER_FILE} and {REFINER_WEIGHTS_FILE}, and no others")
         return self
 
+    def starting_threshold(self, sides: Sides, rerank: str) -> float | None:
+        """Lowest final score that held FPIR 5 % in its validation; None where that was not tried.
+
+        Args:
+            sides: What is refined, with all steps.
+            rerank: `off` or `contextual`.
+        """
+        tried = (
+            sides if rerank == "off" else "rerank" if (sides, rerank) == (self.sides, "contextual") else ""
+        )
+        return self.validation.get(tried, {}).get("threshold")
+
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change when a refined embedding could change, and only then."""

@@ -47,6 +47,7 @@ RATES = {
 SOURCES = {
     "leave_one_out": "leave one out: every labelled item searched for as if it were not in the gallery",
     "queries": "labelled queries from outside",
+    "answers": "answers about pairs of photos, same or different",
     "by_hand": "set by hand",
 }
 SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "final": "final scores"}

@@ -7,6 +7,7 @@ from vicinal.models.evaluation.open_set import (
     deal_roles,
     fnir_at_fpir,
     map_at_r_by_halves,
+    threshold_at_fpir,
 )
 from vicinal.models.evaluation.report import Evaluation, EvaluationSettings, evaluate
 from vicinal.models.evaluation.revisited import JudgedMetrics, judged_metrics
@@ -27,4 +28,5 @@ __all__ = [
     "map_at_r_by_halves",
     "nmi",
     "retrieval_metrics",
+    "threshold_at_fpir",
 ]

@@ -73,10 +73,28 @@ def deal_roles(
     return [roles for roles in dealt[:draws] if len(roles.gallery)]
 
 
+def threshold_at_fpir(best_absent_scores: npt.ArrayLike, fpir: float) -> float:
+    """Lowest accepted score that holds a false positive identification rate.
+
+    Args:
+        best_absent_scores: (m,) best score of each query without a mate.
+        fpir: Highest share of these that may be answered, in (0, 1).
+
+    Raises:
+        EvaluationError: There are none.
+    """
+    absent = np.asarray(best_absent_scores, dtype=np.float64)
+    if not len(absent):
+        raise EvaluationError("a threshold for an FPIR needs queries without a mate")
+    # A score is accepted above the best one that has to be turned down.
+    turned_down = np.sort(absent)[::-1][int(np.floor(fpir * len(absent) + 1e-9))]
+    return float(np.nextafter(turned_down, np.inf))
+
+
 def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayLike, fpir: float) -> float:
     """False negative identification rate at a false positive one (ISO/IEC 19795-1).
 
-    The threshold is the lowest that holds the rate; a query with a mate counts when no mate passes it.
+    The threshold is `threshold_at_fpir`; a query with a mate counts when no mate passes it.
 
     Args:
         best_mate_scores: (n,) best score of each query with one of its mates, -inf where none was found.
@@ -89,10 +107,7 @@ def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayL
     mates, absent = (np.asarray(one, dtype=np.float64) for one in (best_mate_scores, best_absent_scores))
     if not len(mates) or not len(absent):
         raise EvaluationError("FNIR at an FPIR needs queries with and without a mate")
-    allowed = int(np.floor(fpir * len(absent) + 1e-9))
-    # A score is accepted above the best one that has to be turned down.
-    turned_down = np.sort(absent)[::-1][allowed]
-    return float((mates <= turned_down).mean())
+    return float((mates < threshold_at_fpir(absent, fpir)).mean())
 
 
 def map_at_r_by_halves(

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.evaluation import average_precisions, deal_roles, fnir_at_fpir
+from vicinal.models.evaluation import average_precisions, deal_roles, fnir_at_fpir, threshold_at_fpir
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import Neighbors
@@ -57,11 +57,13 @@ class SideFigures:
             mate none of whose mates passes the threshold.
         map_at_r: MAP@R of the queries with a mate.
         hit_rate_1: Hit rate R@1 of the queries with a mate.
+        threshold: Lowest final score that holds the false positive rate.
     """
 
     fnir: float
     map_at_r: float
     hit_rate_1: float
+    threshold: float
 
     @property
     def order(self) -> tuple[float, float]:
@@ -76,8 +78,8 @@ class Verdict:
     Attributes:
         sides: What to refine.
         rerank: Whether to re-rank what was refined.
-        figures: By what is refined, the figures of `SideFigures`; `rerank` has the FNIR of the chosen sides
-            with re-ranking.
+        figures: By what is refined, the figures of `SideFigures`; `rerank` has FNIR and threshold of the
+            chosen sides with re-ranking.
     """
 
     sides: Sides
@@ -97,11 +99,11 @@ class Outcomes:
     """What the queries of some searches got.
 
     Attributes:
-        mates: (n,) best score with a mate of each query that has one, -inf where none was found.
+        mates: (n,) best final score with a mate of each query that has one, -inf or 0 where none was found.
         mate_classes: (n,) its class.
         precisions: (n,) its average precision over the first R items, R the number of its mates.
         hits: (n,) 1 where its best item is a mate, else 0.
-        others: (m,) best score of each query without a mate.
+        others: (m,) best final score of each query without a mate.
         other_classes: (m,) its class.
     """
 
@@ -127,7 +129,8 @@ class Outcomes:
             EvaluationError: None has a mate, or all have one.
         """
         fnir = fnir_at_fpir(self.mates, self.others, fpir)
-        return SideFigures(fnir, float(self.precisions.mean()), float(self.hits.mean()))
+        threshold = threshold_at_fpir(self.others, fpir)
+        return SideFigures(fnir, float(self.precisions.mean()), float(self.hits.mean()), threshold)
 
 
 class Refine(Protocol):
@@ -313,7 +316,9 @@ class Validation:
             self._found(search, start, queries[start : start + _ROWS] @ gallery.T)
             for start in range(0, len(queries), _ROWS)
         ]
-        return _Found(*map(np.concatenate, zip(*parts, strict=True)))
+        best_mates, best, precisions, hits = map(np.concatenate, zip(*parts, strict=True))
+        # The final score of a search that does not re-rank (CSO, appendix I.5, without context).
+        return _Found(np.exp(2.0 * best_mates - 2.0), np.exp(2.0 * best - 2.0), precisions, hits)
 
     def _reranked(self, search: _Search, gallery: FloatArray, queries: FloatArray) -> _Found:
         rerank = self.config.rerank
@@ -360,7 +365,8 @@ def verdict_of(figures: Mapping[Sides, SideFigures], reranked: Outcomes, fpir: f
     named: dict[str, dict[str, float]] = {name: asdict(one) for name, one in figures.items()}
     counts = {"n_known": float(len(reranked.mates)), "n_absent": float(len(reranked.others))}
     rerank: RerankVerdict = "contextual" if found.fnir < figures[sides].fnir else "off"
-    return Verdict(sides, rerank, {**named, "rerank": {"fnir": found.fnir}, "queries": counts})
+    reranking = {"fnir": found.fnir, "threshold": found.threshold}
+    return Verdict(sides, rerank, {**named, "rerank": reranking, "queries": counts})
 
 
 def choose_sides(figures: Mapping[Sides, SideFigures]) -> Sides:

@@ -35,6 +35,7 @@ from vicinal.service.calibrator.visits import Visits
 __all__ = [
     "ERROR_RATES",
     "AnotherDay",
+    "AnswerEvidence",
     "ClassEvidence",
     "Evidence",
     "LargerGallery",
@@ -42,6 +43,7 @@ __all__ = [
     "Prediction",
     "RateEvidence",
     "SpaceOpis",
+    "StatedRate",
     "VisitEvidence",
     "gather_evidence",
     "measure_opis",
@@ -175,6 +177,42 @@ class AnotherDay(_Frozen):
     high: float
 
 
+class StatedRate(_Frozen):
+    """A rate with its 95 % interval.
+
+    Attributes:
+        rate: The rate.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    rate: float
+    low: float
+    high: float
+
+
+class AnswerEvidence(_Frozen):
+    """What a threshold from answers about pairs of photos rests on (`calibration.rates.answered_pairs`).
+
+    Attributes:
+        n_pairs: Pairs that questions were drawn from: what searches for items of the gallery show.
+        n_asked: Pairs that were answered.
+        n_again: Further answers about the same pairs.
+        n_skipped: Questions that could not be told.
+        precision: Share of the accepted pairs that show the same thing.
+        far: Share of the different pairs that are accepted.
+        errors: How often the person errs.
+    """
+
+    n_pairs: int
+    n_asked: int
+    n_again: int
+    n_skipped: int
+    precision: StatedRate
+    far: StatedRate
+    errors: StatedRate
+
+
 class OpisEvidence(_Frozen):
     """OPIS in one space, on the pairs of the calibration; comparable on identical pairs only.
 
@@ -247,6 +285,7 @@ class Evidence(_Frozen):
             intervals of `rates` speak of these.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
+        answers: What was answered about pairs; None where labels were counted.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
         group_forms: Where groups are decided and several forms of their score were tried: each of them.
@@ -263,6 +302,7 @@ class Evidence(_Frozen):
     visits: VisitEvidence | None = None
     another_day: dict[str, AnotherDay] = Field(default_factory=dict)
     near_duplicates: float | None = None
+    answers: AnswerEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     group_forms: tuple[TriedForm, ...] = ()
 

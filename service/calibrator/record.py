@@ -68,7 +68,8 @@ class CalibrationRecord(BaseModel):
     """One threshold, what it was measured on, and what it holds for.
 
     Attributes:
-        source: `leave_one_out` over the gallery, labelled `queries`, or set `by_hand`.
+        source: `leave_one_out` over the gallery, labelled `queries`, `answers` about pairs of photos, or set
+            `by_hand`.
         target: The rate that was asked for; None when set by hand.
         threshold: Lowest accepted final score, in full precision.
         pipeline: The pipeline whose scores were measured; the threshold means nothing for another.
@@ -93,7 +94,7 @@ class CalibrationRecord(BaseModel):
     format_version: Literal[1, 2] = 1
     id: str
     created_at: datetime
-    source: Literal["leave_one_out", "queries", "by_hand"]
+    source: Literal["leave_one_out", "queries", "answers", "by_hand"]
     target: Target | None
     threshold: float
     rates: Rates | None

@@ -15,6 +15,7 @@ from vicinal.service.cli import (
     evaluate,
     gallery,
     index,
+    label,
     search,
     server,
 )
@@ -36,6 +37,7 @@ app.command("index")(index.index)
 app.command("search")(search.search)
 app.command("explain")(search.explain)
 app.command("calibrate")(calibrate.calibrate)
+app.command("label")(label.label)
 app.command("compare")(compare.compare)
 app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)

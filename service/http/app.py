@@ -8,7 +8,16 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from vicinal.service.http.limits import BodyLimit
 from vicinal.service.http.problems import Problem, install_problem_handlers
-from vicinal.service.http.routes import calibrations, comparisons, galleries, items, jobs, operations, search
+from vicinal.service.http.routes import (
+    calibrations,
+    comparisons,
+    galleries,
+    items,
+    jobs,
+    labelling,
+    operations,
+    search,
+)
 from vicinal.service.http.security import limit_rate, require_scope
 from vicinal.service.http.state import State, announce_write
 from vicinal.service.settings import Scope, Settings
@@ -27,6 +36,7 @@ _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
         jobs.router,
         calibrations.router,
         comparisons.router,
+        labelling.router,
         jobs.reindex_router,
     ),
 }

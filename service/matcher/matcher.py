@@ -97,7 +97,7 @@ class Matcher:
         self._refiner = refiner
         self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
         self.view = GalleryReader(gallery).view() if view is None else view
-        self.thresholds = GalleryThresholds(gallery, self.view)
+        self.thresholds = GalleryThresholds(gallery, self.view, embedder.bundle)
         self._selections: LRUCache[Any, Selection] = LRUCache(_MOST_SELECTIONS)
         self._groups: LRUCache[Any, ItemGroups] = LRUCache(_MOST_KEYS)
         # What a built version's items are grouped by; shared by all of its states.

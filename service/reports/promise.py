@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from vicinal.service.calibrator.evidence import Evidence, RateEvidence
+from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, RateEvidence
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.words import counted
 
@@ -45,6 +45,8 @@ def promise(record: CalibrationRecord) -> tuple[str, ...]:
     if record.source == "by_hand" or evidence is None:
         by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
         return (f"The threshold {record.threshold:.4f} {by}: nobody knows how often it is wrong.",)
+    if evidence.answers is not None:
+        return tuple(_answered(evidence.answers))
     return tuple(_sentences(record, evidence))
 
 
@@ -98,6 +100,19 @@ def _sentences(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
         )
 
 
+def _answered(found: AnswerEvidence) -> Iterator[str]:
+    right, slips = found.precision, found.errors
+    ends = f"{counted(right.low)} to {counted(right.high)}"
+    yield f"Of 100 matches that are shown, about {counted(right.rate)} will be right ({ends})."
+    yield "How many photos of things you have will be found is not known: that takes labels."
+    again = f", {found.n_again} of them asked about twice" if found.n_again else ""
+    yield (
+        f"This rests on answers about {found.n_asked} pairs of photos{again}; some {counted(slips.rate)} of "
+        f"100 answers seem to be slips ({counted(slips.low)} to {counted(slips.high)}). It holds for photos "
+        "like the gallery's own."
+    )
+
+
 def _expected(event: str, rate: float, ends: tuple[float, float], is_range: bool) -> str:
     low, high = map(counted, ends)
     return (
@@ -133,6 +148,9 @@ def advice(record: CalibrationRecord, gallery: str) -> tuple[Step, ...]:
     """
     if record.evidence is None or record.source == "by_hand":
         return ()
+    if record.evidence.answers is not None:
+        text = "Give the photos labels, in one folder a label or a manifest: they tell how many are found."
+        return (Step(1.0, text, f"vicinal index FOLDER -g {gallery} && vicinal calibrate -g {gallery}"),)
     steps = [one for one in _steps(record, record.evidence, gallery) if one.gain >= _LEAST_GAIN]
     return tuple(sorted(steps, key=lambda one: -one.gain))
 

@@ -42,7 +42,7 @@ class CalibrationSummaryBody(_Response):
 
     id: str
     created_at: datetime
-    source: Literal["leave_one_out", "queries", "by_hand"]
+    source: Literal["leave_one_out", "queries", "answers", "by_hand"]
     target: str | None
     threshold: float
     rates: Rates | None = Field(description="Null for a threshold set by hand.")

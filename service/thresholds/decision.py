@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
+from vicinal.models.bundle import ModelBundle
 from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
 from vicinal.service.errors import CalibrationMismatchError, RequestError
 from vicinal.service.scoring.pipeline import Pipeline
@@ -18,7 +19,7 @@ from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "require_score"]
 
-CalibrationState = Literal["current", "stale", "none"]
+CalibrationState = Literal["current", "stale", "default", "none"]
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
@@ -35,7 +36,7 @@ class Threshold:
         float | None,
         Field(description="Lowest accepted score; null when there is no calibration and none was given."),
     ] = None
-    source: Literal["calibration", "by_hand", "request", "none"] = "none"
+    source: Literal["calibration", "by_hand", "request", "bundle", "none"] = "none"
     target: Annotated[
         str | None, Field(description="The rate that the threshold holds, such as `FPIR 5 %`.")
     ] = None
@@ -44,7 +45,8 @@ class Threshold:
         CalibrationState,
         Field(
             description="`current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but "
-            "the gallery has changed; `none`: given by hand, or not there."
+            "the gallery has changed; `default`: the bundle's own, which was not measured on this gallery; "
+            "`none`: given by hand, or not there."
         ),
     ] = "none"
     reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
@@ -72,14 +74,16 @@ class GalleryThresholds:
     Args:
         gallery: The gallery.
         view: Its state.
+        bundle: The bundle that it is searched with; it may bring a threshold to start with.
 
     Attributes:
         records: Its calibrations.
     """
 
-    def __init__(self, gallery: Gallery, view: GalleryView) -> None:
+    def __init__(self, gallery: Gallery, view: GalleryView, bundle: ModelBundle) -> None:
         self.gallery = gallery
         self.view = view
+        self.bundle = bundle
         self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
         # What a record means for this state stays the same.
@@ -87,7 +91,7 @@ class GalleryThresholds:
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Those of another state, which keep what the built version is known for."""
-        found = GalleryThresholds(self.gallery, view)
+        found = GalleryThresholds(self.gallery, view, self.bundle)
         if view.snapshot is self.view.snapshot:
             found._n_common = self._n_common
         return found
@@ -205,15 +209,34 @@ class GalleryThresholds:
         return self.records.add(record)
 
     def _no_calibration(self, pipeline: Pipeline) -> Threshold:
-        other = self.records.active_with_other_refiner(pipeline)
+        other, name = self.records.active_with_other_refiner(pipeline), self.gallery.name
         if other is None:
-            return Threshold(reason=f"gallery '{self.gallery.name}' has no calibration for '{pipeline.slot}'")
+            start = self._starting_threshold(pipeline)
+            if start is None:
+                return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
+            return Threshold(
+                value=start,
+                source="bundle",
+                state="default",
+                reason=f"this threshold was not measured here, but where bundle '{self.bundle.name}' was "
+                f"validated: measure one by `vicinal calibrate -g {name}`, or without labels by `vicinal "
+                f"label -g {name}`",
+            )
         return Threshold(
             calibration=other.id,
             state="stale",
             reason=f"calibration {other.id} was made with refiner {other.pipeline.refine.refiner}, "
             f"this is refiner {pipeline.refine.refiner}: calibrate again",
         )
+
+    def _starting_threshold(self, pipeline: Pipeline) -> float | None:
+        manifest, group = self.bundle.manifest.refiner, pipeline.group
+        # The best photo of a group decides as it would alone.
+        if group is not None and group.score != "max":
+            return None
+        if manifest is None or pipeline.refine.steps not in (0, manifest.architecture.n_steps):
+            return None
+        return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
 
     def _staleness(self, record: CalibrationRecord) -> str | None:
         share = self._share_changed_since(record.version)

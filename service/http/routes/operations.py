@@ -1,4 +1,4 @@
-"""Liveness, readiness, metrics, and the web page."""
+"""Liveness, readiness, metrics, and the web pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,17 @@ def metrics(state: StateDependency) -> Response:
 @router.get("/", include_in_schema=False)
 def page() -> HTMLResponse:
     """The search page; it uses the HTTP API and loads nothing from elsewhere."""
-    html = (files("vicinal.service") / "static" / "index.html").read_text(encoding="utf-8")
+    return _page("index.html")
+
+
+@router.get("/label", include_in_schema=False)
+def label_page() -> HTMLResponse:
+    """The page that asks which photos show the same thing; see `routes.labelling`."""
+    return _page("label.html")
+
+
+def _page(name: str) -> HTMLResponse:
+    html = (files("vicinal.service") / "static" / name).read_text(encoding="utf-8")
     return HTMLResponse(html, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 

@@ -101,7 +101,7 @@ def test_a_fold_is_measured_at_the_step_that_the_others_like(
 
     def figures_of(self: Any, found: Any) -> dict[Sides, SideFigures]:
         fnir = float(np.mean([looks[one["number"]][one["look"]] for one in found]))
-        return {sides: SideFigures(0.9 if sides == "off" else fnir, 0.5, 0.5) for sides in SIDES}
+        return {sides: SideFigures(0.9 if sides == "off" else fnir, 0.5, 0.5, 0.8) for sides in SIDES}
 
     monkeypatch.setattr(cross_fitting._CrossFitting, "_figures", figures_of)
     trying = cross_fitting._CrossFitting(RefinerTrainer(recipe()), items, None)

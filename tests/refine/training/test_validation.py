@@ -149,7 +149,7 @@ def test_a_refiner_that_knows_the_classes_is_used_and_one_that_spoils_is_not() -
     ],
 )
 def test_sides_are_chosen_by_fnir_then_map_then_least_work(figures: Any, expected: str) -> None:
-    assert choose_sides({name: SideFigures(*one, 0.0) for name, one in figures.items()}) == expected
+    assert choose_sides({name: SideFigures(*one, 0.0, 0.8) for name, one in figures.items()}) == expected
 
 
 def test_reranked_scores_are_those_of_the_dense_formula() -> None:

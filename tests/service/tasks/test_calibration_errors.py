@@ -62,7 +62,7 @@ def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[s
 @pytest.mark.parametrize(
     ("gallery", "kind", "reason"),
     [
-        ("bare", "calibration-unlabelled", "index it from class subfolders or a manifest"),
+        ("bare", "calibration-unlabelled", "find a threshold without any by `vicinal label`"),
         ("alike", "calibration-one-label", "no negative pairs: add images of other labels"),
     ],
 )

@@ -1,0 +1,292 @@
+"""Answered pairs: what few answers, same or not, say of every threshold on the scores of many pairs.
+
+The pairs are divided into strata by score, best first, of N_h pairs each; a person says of a few pairs that
+were drawn at random from chosen strata whether both show the same thing. Which stratum is asked about next
+depends on the answers alone, so that it can be left out of the likelihood.
+
+The share p_h of same pairs falls from stratum to stratum. Its log odds are a Markov chain with exponential
+steps: they are almost level for a while, then fall by steps of one mean length, which is unknown, and may be
+level again. A person errs with probability e, unknown and the same for all answers; a pair that was asked
+about k times and called the same k_same times has the likelihood
+
+    p (1 - e)^k_same e^(k - k_same) + (1 - p) e^k_same (1 - e)^(k - k_same)
+
+so that pairs that are shown twice tell errors from pairs that are hard to foresee. The posterior of e, the
+length and all p_h together is computed exactly on a grid (a sum over the chain forwards, draws backwards).
+Each draw gives, above the border of a stratum,
+
+    precision = sum N_h p_h / sum N_h        FAR = sum N_h (1 - p_h) / all different pairs
+
+How often the intervals hold the truth stands in `benchmarks/results/label_session.json`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.rates.intervals import RateInterval
+from vicinal.calibration.targets import Target
+
+__all__ = ["AnsweredPairs", "PairAnswers", "PairStrata"]
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+# The grid: log odds of a share, falling.
+_LOG_ODDS = np.linspace(7.0, -7.0, 71)
+_SHARES = 1.0 / (1.0 + np.exp(-_LOG_ODDS))
+# Mean fall of the log odds from stratum to stratum where they are almost level, and where they fall; and how
+# often one changes into the other.
+_LEVEL, _FALLS = 0.03, np.array([0.15, 0.4, 1.0])
+_CHANGES = 0.08
+_ERRORS = np.concatenate([np.linspace(0.0, 0.1, 11), np.linspace(0.125, 0.3, 8)])
+# Prior of the error: Beta(1, 25), some 4 %.
+_CAREFUL = 25.0
+_N_DRAWS = 1000
+_LEAST_VARIANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class PairStrata:
+    """Pairs by score.
+
+    Attributes:
+        lowest: (H,) lowest score of each stratum, falling: the threshold that accepts it and all before it.
+        sizes: (H,) pairs of each.
+        n_others: Pairs beyond the strata, all of them with lower scores.
+    """
+
+    lowest: Floats
+    sizes: Counts
+    n_others: int
+
+    @classmethod
+    def of(cls, scores: Floats, *, first: int = 8, growth: float = 2.0**0.25, n_others: int = 0) -> Self:
+        """Divide pairs so that each stratum lowers the threshold to about `growth` times the accepted pairs.
+
+        Args:
+            scores: (n,) scores of the pairs; those of equal score share a stratum.
+            first: Pairs of the first stratum.
+            growth: Accepted pairs from one border to the next, above 1.
+            n_others: Pairs that were not listed, with lower scores.
+
+        Raises:
+            CalibrationError: There is no pair.
+        """
+        if not len(scores):
+            raise CalibrationError("there are no pairs to ask about: the gallery has fewer than two images")
+        falling = -np.sort(-scores)
+        n_steps = max(0, int(np.ceil(np.log(max(len(scores) / first, 1.0)) / np.log(growth))))
+        wanted = np.minimum(np.ceil(first * growth ** np.arange(n_steps + 1)), len(scores)).astype(int)
+        lowest = np.unique(falling[wanted - 1])[::-1]
+        accepted = np.searchsorted(-falling, -lowest, side="right")
+        return cls(lowest, np.diff(accepted, prepend=0), n_others)
+
+    def stratum(self, scores: Floats) -> Counts:
+        """(n,) number of each score's stratum."""
+        return np.asarray(np.searchsorted(-self.lowest, -scores, side="left"))
+
+
+@dataclass(frozen=True)
+class PairAnswers:
+    """What was answered.
+
+    Attributes:
+        strata: (m,) stratum of each pair that was answered.
+        same: (m,) how often it was called the same.
+        different: (m,) how often it was not.
+    """
+
+    strata: Counts
+    same: Counts
+    different: Counts
+
+
+class AnsweredPairs:
+    """Posterior of the share of same pairs in every stratum.
+
+    Args:
+        strata: The strata.
+        answers: The answers so far.
+        seed: Seed of the draws.
+
+    Attributes:
+        shares: (D, H) draws of the share of same pairs.
+        errors: (D,) draws of a person's error rate, in [0, 0.3].
+    """
+
+    def __init__(self, strata: PairStrata, answers: PairAnswers, *, seed: int = 0) -> None:
+        self.strata = strata
+        self.n_asked = np.bincount(answers.strata, minlength=len(strata.sizes))
+        rng = np.random.default_rng(seed)
+        likelihood = _likelihood(answers, len(strata.sizes))
+        self.errors, self.shares = _draw(likelihood, rng)
+        # These very pairs are meant, and not others like them: where almost all are the same, all may be.
+        self._same = rng.binomial(strata.sizes, self.shares)
+
+    def precision(self) -> Floats:
+        """(D, H) draws of the share of same pairs among all accepted ones, at each border."""
+        return np.asarray(self._same.cumsum(axis=1) / self.strata.sizes.cumsum())
+
+    def far(self) -> Floats:
+        """(D, H) draws of the share of different pairs that are accepted, at each border."""
+        different = (self.strata.sizes - self._same).cumsum(axis=1)
+        return np.asarray(different / (different[:, -1:] + self.strata.n_others))
+
+    def rate(self, target: Target) -> Floats:
+        """(D, H) draws of the rate that a target is about, at each border.
+
+        Raises:
+            CalibrationError: Pairs say nothing of it.
+        """
+        if target.rate == "precision":
+            return self.precision()
+        if target.rate == "far":
+            return self.far()
+        raise CalibrationError(f"answers about pairs say nothing of {target}: name precision=95% or far=0.1%")
+
+    def border(self, target: Target) -> int | None:
+        """The last border at which the target holds in the mean; None where it holds at none.
+
+        Raises:
+            CalibrationError: Pairs say nothing of it.
+        """
+        holds = np.flatnonzero(_holds(self.rate(target).mean(axis=0), target))
+        return int(holds[-1]) if len(holds) else None
+
+    def interval(self, target: Target, border: int, confidence: float = 0.95) -> RateInterval:
+        """The rate that a target is about, at a border: its mean and shortest interval."""
+        return _interval(self.rate(target)[:, border], confidence)
+
+    def _borders(self, target: Target) -> Counts:
+        """(D,) the last border at which the target holds, draw by draw; the first where it holds at none."""
+        holds = _holds(self.rate(target), target)
+        from_the_end = holds[:, ::-1].argmax(axis=1)
+        return np.where(holds.any(axis=1), holds.shape[1] - 1 - from_the_end, 0)
+
+    def error_interval(self, confidence: float = 0.95) -> RateInterval:
+        """How often the person errs."""
+        return _interval(self.errors, confidence)
+
+    def spread(self, target: Target) -> float:
+        """How far apart the places are at which the target may be met.
+
+        Returns:
+            Accepted pairs at the 90 % quantile of the last border at which it holds, by those at the 10 %
+            quantile; at least 1.
+        """
+        accepted = self.strata.sizes.cumsum()[self._borders(target)]
+        low, high = np.quantile(accepted, [0.1, 0.9])
+        return float(high / low)
+
+    def next_stratum(self, target: Target, n_left: Counts, rng: np.random.Generator) -> int:
+        """The stratum to ask about next.
+
+        One draw of the posterior says where the target is met; of the strata accepted there the one is taken
+        whose answers are fewest beside what Neyman's rule gives it, N_h sqrt(p_h (1 - p_h)). Borders that may
+        be right are so explored as often as they may (Thompson, 1933).
+
+        Args:
+            target: What is to be held.
+            n_left: (H,) pairs of each stratum that were not asked about; one at least is above 0.
+            rng: Random numbers.
+        """
+        last = int(rng.choice(self._borders(target)))
+        # The stratum beyond the border decides whether it could lie further.
+        usable = np.flatnonzero((n_left > 0) & (np.arange(len(n_left)) <= last + 1))
+        if not len(usable):
+            usable = np.flatnonzero(n_left > 0)[:1]
+        variances = (self.shares * (1.0 - self.shares)).mean(axis=0)
+        wanted = self.strata.sizes * np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
+        return int(usable[np.argmax(wanted[usable] / (self.n_asked[usable] + 1.0))])
+
+
+def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:
+    return rates >= target.value if target.rate == "precision" else rates <= target.value
+
+
+def _interval(draws: Floats, confidence: float) -> RateInterval:
+    """The shortest that holds so many of the draws: a precision is often near 1, and may well be 1."""
+    ordered = np.sort(draws)
+    n_inside = int(np.ceil(confidence * len(ordered)))
+    lengths = ordered[n_inside - 1 :] - ordered[: len(ordered) - n_inside + 1]
+    start = int(np.argmin(lengths))
+    return RateInterval(
+        float(draws.mean()), float(ordered[start]), float(ordered[start + n_inside - 1]), confidence
+    )
+
+
+def _likelihood(answers: PairAnswers, n_strata: int) -> Floats:
+    """(E, H, G) logarithm of the likelihood of all answers of a stratum, by error and share of same pairs."""
+    patterns, own = np.unique(np.stack([answers.same, answers.different]), axis=1, return_inverse=True)
+    counts = np.zeros((n_strata, patterns.shape[1]))
+    np.add.at(counts, (answers.strata, own.reshape(-1)), 1.0)
+    same, different = patterns[:, :, None].astype(float)
+    e = np.maximum(_ERRORS, 1e-6)
+    if_same = (1.0 - e) ** same * e**different
+    if_different = e**same * (1.0 - e) ** different
+    each = if_same[:, :, None] * _SHARES + if_different[:, :, None] * (1.0 - _SHARES)
+    return np.einsum("hp,peg->ehg", counts, np.log(np.maximum(each, 1e-300)))
+
+
+def _falls(mean: float) -> Floats:
+    """(G, G) probability of the share in the next stratum."""
+    steps = np.arange(len(_LOG_ODDS))
+    probability = np.exp(-steps * (_LOG_ODDS[0] - _LOG_ODDS[1]) / mean)
+    probability /= probability.sum()
+    rows = np.zeros((len(steps), len(steps)))
+    for start in range(len(steps)):
+        rows[start, start:] = probability[: len(steps) - start]
+        # What would fall lower stays at the end.
+        rows[start, -1] += probability[len(steps) - start :].sum()
+    return rows
+
+
+def _transitions(fall: float) -> Floats:
+    """(2 G, 2 G) the same of a chain that is level in its first half, and falls in its second."""
+    level, falling = _falls(_LEVEL), _falls(fall)
+    stays, changes = 1.0 - _CHANGES, _CHANGES
+    return np.block([[stays * level, changes * falling], [changes * level, stays * falling]])
+
+
+def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draws of the error and of all shares.
+
+    Args:
+        likelihood: (E, H, G); see `_likelihood`.
+        rng: Random numbers.
+    """
+    n_errors, n_strata, n_shares = likelihood.shape
+    peaks = likelihood.max(axis=2, keepdims=True)
+    weights = np.tile(np.exp(likelihood - peaks), 2)
+    transitions = np.stack([_transitions(fall) for fall in _FALLS])
+    forward = np.empty((len(_FALLS), n_errors, n_strata, 2 * n_shares))
+    totals = np.tile(peaks[:, :, 0].sum(axis=1), (len(_FALLS), 1))
+    # The most alike pairs are the same rather than not.
+    first = np.tile(np.where(_LOG_ODDS >= 0.0, 1.0, 0.1), 2)
+    before = np.tile(first / first.sum(), (len(_FALLS), n_errors, 1))
+    for h in range(n_strata):
+        reached = (before if h == 0 else before @ transitions) * weights[:, h]
+        sums = reached.sum(axis=2)
+        totals += np.log(sums)
+        before = forward[:, :, h] = reached / sums[:, :, None]
+    prior = (1.0 - _ERRORS) ** (_CAREFUL - 1.0) * np.gradient(_ERRORS)
+    posterior = np.exp(totals - totals.max()) * prior
+    cells = rng.choice(posterior.size, _N_DRAWS, p=(posterior / posterior.sum()).ravel())
+    fall, error = np.unravel_index(cells, posterior.shape)
+    path = np.empty((_N_DRAWS, n_strata), dtype=int)
+    path[:, -1] = _pick(forward[fall, error, -1], rng)
+    for h in range(n_strata - 2, -1, -1):
+        path[:, h] = _pick(forward[fall, error, h] * transitions[fall, :, path[:, h + 1]], rng)
+    return _ERRORS[error], _SHARES[path % n_shares]
+
+
+def _pick(weights: Floats, rng: np.random.Generator) -> Counts:
+    """(D,) a column of each row, as probable as its weight."""
+    sums = weights.cumsum(axis=1)
+    return np.asarray((sums < rng.random(len(sums))[:, None] * sums[:, -1:]).sum(axis=1))

@@ -1,0 +1,68 @@
+"""`vicinal label`: a threshold for a gallery without labels, from answers in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from vicinal.service.cli.console import errors, say
+from vicinal.service.cli.options import BundleOption, DataDirOption, GalleryOption, load_settings
+from vicinal.service.cli.promise import print_promise
+from vicinal.service.http.app import create_app
+from vicinal.service.http.server import listen, serve_until_stopped
+from vicinal.service.http.state import state_of
+from vicinal.service.labelling.session import LabelSession, SessionOptions
+
+__all__ = ["label"]
+
+
+def label(
+    gallery: GalleryOption,
+    target: Annotated[
+        str, typer.Option(help="What the threshold has to hold: precision=95% of the matches, or far=0.1%.")
+    ] = "precision=95%",
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew although a session is under way.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page; any free one by default.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+) -> None:
+    """Find a threshold without labels: look at pairs of photos, and say of each whether it is the same thing.
+
+    Some 120 answers, one key each, take ten minutes. A session that is stopped goes on where it was.
+    """
+    # The page is for this machine alone, whatever keys the service asks for.
+    settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
+        update={"api_keys": {}, "host": "127.0.0.1", "run_jobs": False}
+    )
+    with listen(settings.host, port) as listener:
+        app = create_app(settings)
+        galleries = state_of(app).galleries
+        matcher = galleries.matcher(gallery)
+        session = LabelSession.resume(matcher, SessionOptions(target=target), restart=restart)
+        address = f"http://{settings.host}:{listener.getsockname()[1]}/label?{_query(gallery, target)}"
+        n_answers = len(session.answers())
+        if n_answers:
+            say(f"{n_answers} answers are there already: the session goes on.", to=errors)
+        errors.print(f"Answer at {address}", soft_wrap=True, highlight=False)
+        errors.print("Stop with Ctrl-C; answers are kept.", soft_wrap=True)
+        if browser:
+            webbrowser.open(address)
+        serve_until_stopped(app, listener)
+    found = galleries.matcher(gallery).calibrations
+    record = next((one for one in found.history() if one.id == session.head.id), None)
+    if record is None:
+        say(f"{len(session.answers())} answers are kept: go on by `vicinal label -g {gallery}`.")
+    else:
+        print_promise(record, gallery)
+
+
+def _query(gallery: str, target: str) -> str:
+    return urlencode({"gallery": gallery, "target": target})

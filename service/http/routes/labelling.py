@@ -1,0 +1,89 @@
+"""Labelling: a threshold for a gallery without labels, from answers about pairs of its photos."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from vicinal.service.http.state import State, StateDependency
+from vicinal.service.labelling.session import LabelSession, LabelState, SessionOptions
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.report import CalibrationStateBody, describe_record
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"])
+
+
+class LabellingStart(SessionOptions):
+    """What to label for."""
+
+    restart: bool = Field(False, description="Begin anew although a session is under way.")
+
+
+class LabelAnswer(BaseModel):
+    """An answer to one question."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int = Field(ge=0, description="Number of the question.")
+    same: bool | None = Field(description="Whether both show the same thing; null where it cannot be told.")
+
+
+@router.post("")
+def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) -> LabelState:
+    """Begin a session, or go on with the one under way for this target.
+
+    Its questions are pairs that searches of the gallery would show. A session belongs to the searched version
+    and pipeline: when one of these changes, another is begun.
+    """
+    matcher = state.galleries.matcher(gallery)
+    return LabelSession.resume(matcher, body, restart=body.restart).state(matcher)
+
+
+@router.get("")
+def get_labelling(gallery: str, state: StateDependency) -> LabelState:
+    """How far the session under way is, and what it asks next."""
+    session, matcher = _current(state, gallery)
+    return session.state(matcher)
+
+
+@router.post("/answers")
+def add_answer(gallery: str, body: LabelAnswer, state: StateDependency) -> LabelState:
+    """Answer the question that is to be answered now."""
+    session, matcher = _current(state, gallery)
+    session.answer(body.number, body.same)
+    return session.state(matcher)
+
+
+@router.delete("/answers/last")
+def take_back_answer(gallery: str, state: StateDependency) -> LabelState:
+    """Take the last answer back; its question comes again."""
+    session, matcher = _current(state, gallery)
+    session.undo()
+    return session.state(matcher)
+
+
+@router.post("/finish")
+def finish_labelling(gallery: str, state: StateDependency) -> CalibrationStateBody:
+    """Make a calibration of the answers, and put it in force."""
+    session, matcher = _current(state, gallery)
+    return describe_record(matcher, session.finish(matcher))
+
+
+@router.delete("", status_code=204)
+def discard_labelling(gallery: str, state: StateDependency) -> Response:
+    """End the session without a threshold."""
+    session, _ = _current(state, gallery)
+    session.discard()
+    return Response(status_code=204)
+
+
+def _current(state: State, gallery: str) -> tuple[LabelSession, Matcher]:
+    matcher = state.galleries.matcher(gallery)
+    session = LabelSession.current(matcher)
+    if session is None:
+        raise HTTPException(
+            404, f"no labelling of gallery '{gallery}' is under way: begin one by POST to this address"
+        )
+    return session, matcher

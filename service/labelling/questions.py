@@ -1,0 +1,269 @@
+"""Questions: which two photos of a gallery a person is asked about next.
+
+The pairs are what a search would show: the candidates of items, each searched for as if it were not in the
+gallery. Questions are drawn in blocks. A block follows from the seed and the answers before it alone, so that
+a page that is loaded again asks the same, and can show the next photos without waiting.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration import Target
+from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
+
+__all__ = ["BLOCK", "FEWEST", "Answer", "Question", "ScoredPairs", "next_block", "posterior", "progress"]
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+# True: same; False: different; None: cannot be told.
+Answer = bool | None
+
+# Questions that are drawn from the same answers.
+BLOCK = 4
+# Of so many questions one is asked a second time, to learn how often answers are slips.
+_AGAIN = 8
+# Nothing is estimated from fewer answers. An estimate is good enough with an interval of this length for a
+# precision, and for a FAR of this share of the target.
+FEWEST = 40
+_SHORT, _SHORT_FAR = 0.09, 1.0
+# Accepted pairs at the far end of where the threshold could lie, by those at the near end.
+_PLACES = 2.5
+# Items that are searched for; pairs that are answered of one item.
+_MOST_QUERIES = 1000
+_MOST_OF_ITEM = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """Two photos.
+
+    Attributes:
+        pair: Number of the pair.
+        items: Positions of both.
+    """
+
+    pair: int
+    items: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """What searches for items of the gallery would show.
+
+    Attributes:
+        queries: (n,) position of each pair's query.
+        items: (n,) position of its candidate.
+        scores: (n,) final score.
+        top_scores: (q,) best score of each query.
+        n_others: Pairs of these queries with further items, which score lower.
+    """
+
+    queries: Positions
+    items: Positions
+    scores: Floats
+    top_scores: Floats
+    n_others: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, scorer: Scorer, *, seed: int) -> Self:
+        """Search for items, at most 1,000 of them.
+
+        Args:
+            snapshot: The gallery version.
+            scorer: Scorer of the pipeline on it.
+            seed: Seed of the sample.
+        """
+        n = len(snapshot)
+        rng = np.random.default_rng(seed)
+        chosen = np.sort(rng.permutation(n)[:_MOST_QUERIES])
+        own = [chosen[i : i + 1] for i in range(len(chosen))]
+        embeddings = np.asarray(snapshot.embeddings[chosen])
+        found = scorer.score(embeddings, N_DECIDED_CANDIDATES, excluded=own, items=chosen)
+        rows, columns = np.nonzero(found.positions >= 0)
+        return cls(
+            chosen[rows],
+            found.positions[rows, columns],
+            found.scores[rows, columns],
+            np.maximum(found.scores[:, 0], 0.0),
+            len(chosen) * (n - 1) - len(rows),
+        )
+
+    @cached_property
+    def strata(self) -> PairStrata:
+        """The pairs by score.
+
+        Raises:
+            CalibrationError: There are none.
+        """
+        return PairStrata.of(self.scores, n_others=self.n_others)
+
+    @cached_property
+    def own_strata(self) -> Positions:
+        """(n,) stratum of each pair."""
+        return self.strata.stratum(self.scores)
+
+    @cached_property
+    def photos(self) -> Positions:
+        """(n,) one number for the same two photos, whichever of them is the query."""
+        first, second = np.minimum(self.queries, self.items), np.maximum(self.queries, self.items)
+        return np.asarray(first * (int(second.max(initial=0)) + 1) + second)
+
+    def question(self, pair: int) -> Question:
+        """The two photos of a pair."""
+        return Question(pair, (int(self.queries[pair]), int(self.items[pair])))
+
+    def to_bytes(self) -> bytes:
+        """As a compressed `.npz` archive."""
+        stream = io.BytesIO()
+        np.savez_compressed(stream, allow_pickle=False, **{name: getattr(self, name) for name in _FIELDS})
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CalibrationRecordError: It is no such archive.
+        """
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+                queries, items, scores, top_scores, n_others = (arrays[name] for name in _FIELDS)
+                return cls(queries, items, scores, top_scores, int(n_others))
+        except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
+            raise CalibrationRecordError(f"these are no pairs to ask about: {error}") from error
+
+
+_FIELDS = tuple(ScoredPairs.__dataclass_fields__)
+
+
+def posterior(
+    pairs: ScoredPairs, asked: Sequence[int], answers: Sequence[Answer], seed: int
+) -> AnsweredPairs:
+    """What the answers say of every threshold.
+
+    Args:
+        pairs: The pairs.
+        asked: Pair of each question that was answered.
+        answers: Its answer; the same pair may be asked about several times.
+        seed: Seed of the draws.
+    """
+    told = [(pair, answer) for pair, answer in zip(asked, answers, strict=True) if answer is not None]
+    same, different = (Counter(pair for pair, answer in told if answer is one) for one in (True, False))
+    names = sorted({pair for pair, _ in told})
+    counts = np.array([[same[one], different[one]] for one in names], dtype=np.int64).reshape(-1, 2)
+    strata = pairs.own_strata[np.array(names, dtype=np.int64)]
+    return AnsweredPairs(pairs.strata, PairAnswers(strata, counts[:, 0], counts[:, 1]), seed=seed)
+
+
+def progress(found: AnsweredPairs, n_answers: int, target: Target) -> float:
+    """How near to an end a session is, in [0, 1]; at 1 its answers are enough.
+
+    Args:
+        found: What the answers say.
+        n_answers: How many there are.
+        target: What the threshold has to hold.
+    """
+    border = found.border(target)
+    if n_answers < FEWEST or border is None:
+        return 0.5 * min(n_answers / FEWEST, 0.99)
+    ends = found.interval(target, border)
+    longest = _SHORT if target.rate == "precision" else _SHORT_FAR * target.value
+    length = max(ends.high - ends.low, 1e-9)
+    return 0.5 + 0.5 * min(1.0, longest / length, _PLACES / found.spread(target))
+
+
+def next_block(
+    pairs: ScoredPairs,
+    asked: Sequence[int],
+    answers: Sequence[Answer],
+    *,
+    found: AnsweredPairs,
+    target: Target,
+    seed: int,
+) -> list[Question]:
+    """The next questions.
+
+    Args:
+        pairs: The pairs.
+        asked: Pair of each question so far.
+        answers: Their answers.
+        found: What these say (`posterior`).
+        target: What the threshold has to hold.
+        seed: Seed of the draws.
+    """
+    rng = np.random.default_rng([seed, len(asked)])
+    drawing = _Drawing(pairs, asked, rng)
+    block: list[Question] = []
+    for number in range(len(asked), len(asked) + BLOCK):
+        doubtful = _most_doubtful(pairs, asked, answers, found) if number % _AGAIN == _AGAIN - 1 else None
+        if doubtful is not None:
+            question = pairs.question(doubtful)
+            # The other way round, so that nobody recognizes it by its place.
+            block.append(Question(doubtful, question.items[::-1]))
+        elif drawing.n_left.any():
+            stratum = found.next_stratum(target, drawing.n_left, rng)
+            found.n_asked[stratum] += 1
+            block.append(pairs.question(drawing.draw(stratum)))
+    return block
+
+
+class _Drawing:
+    """Draws pairs that were not asked about, no more than a few of one item where there are others."""
+
+    def __init__(self, pairs: ScoredPairs, asked: Sequence[int], rng: np.random.Generator) -> None:
+        self._pairs, self._rng = pairs, rng
+        known = sorted(set(asked))
+        self._of_item = Counter(one for pair in known for one in pairs.question(pair).items)
+        self._is_free = ~np.isin(pairs.photos, pairs.photos[known])
+
+    @property
+    def n_left(self) -> Positions:
+        """(H,) pairs of each stratum that can be drawn."""
+        strata = self._pairs.strata
+        return np.bincount(self._pairs.own_strata[self._is_free], minlength=len(strata.sizes))
+
+    def draw(self, stratum: int) -> int:
+        """A pair of a stratum that has some left."""
+        free = np.flatnonzero(self._is_free & (self._pairs.own_strata == stratum))
+        order = self._rng.permutation(free)
+        pair = int(next((one for one in order if self._is_rare(int(one))), order[0]))
+        self._take(pair)
+        return pair
+
+    def _is_rare(self, pair: int) -> bool:
+        return all(self._of_item[one] < _MOST_OF_ITEM for one in self._pairs.question(pair).items)
+
+    def _take(self, pair: int) -> None:
+        self._of_item.update(self._pairs.question(pair).items)
+        self._is_free &= self._pairs.photos != self._pairs.photos[pair]
+
+
+def _most_doubtful(
+    pairs: ScoredPairs, asked: Sequence[int], answers: Sequence[Answer], found: AnsweredPairs
+) -> int | None:
+    """The pair whose answers are most likely wrong; none of the last block, which is remembered."""
+    told = list(zip(asked, answers, strict=True))
+    same, different = (Counter(pair for pair, answer in told if answer is one) for one in (True, False))
+    earlier = sorted({pair for pair, answer in told[:-BLOCK] if answer is not None})
+    if not earlier:
+        return None
+    shares = found.shares.mean(axis=0)[pairs.own_strata[earlier]]
+    error = max(float(found.errors.mean()), 0.01)
+    k, d = (np.array([one[pair] for pair in earlier]) for one in (same, different))
+    if_same = shares * (1.0 - error) ** k * error**d
+    if_different = (1.0 - shares) * error**k * (1.0 - error) ** d
+    return int(earlier[int(np.argmax(np.minimum(if_same, if_different) / (if_same + if_different)))])

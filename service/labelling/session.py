@@ -1,0 +1,441 @@
+"""Labelling session: a person's answers about pairs, on the disk, and the threshold that follows from them.
+
+<gallery>/labelling/<id>/session.json    what is asked for, and of which version and pipeline
+<gallery>/labelling/<id>/pairs.npz       the pairs that questions are drawn from
+<gallery>/labelling/<id>/answers.json    every question and its answer, in order; replaced in one step
+<gallery>/labelling/current              id of the session under way
+
+A session ends as a calibration of its id, whose proof stays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import file_lock, make_folder, write_atomically
+from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, StatedRate
+from vicinal.service.calibrator.options import TargetText
+from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
+from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.labelling.questions import (
+    BLOCK,
+    FEWEST,
+    Question,
+    ScoredPairs,
+    next_block,
+    posterior,
+    progress,
+)
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.scoring.scorer import Scorer
+
+__all__ = ["LabelEstimate", "LabelQuestion", "LabelSession", "LabelState", "SessionOptions"]
+
+_PATIENCE_SECONDS = 10.0
+_FOLDER, _CURRENT = "labelling", "current"
+
+
+class SessionOptions(BaseModel):
+    """What a session is for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: TargetText = Field(
+        "precision=95%", description="`precision=95%` of the matches that are shown, or `far=0.1%`."
+    )
+
+
+class _Head(BaseModel):
+    """The session's first file: never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    created_at: datetime
+    target: Target
+    pipeline: Pipeline
+    bundle: str
+    version: int
+    n_items: int
+    seed: int = 0
+
+
+class _Answered(BaseModel):
+    """One question and its answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pair: int
+    same: bool | None
+
+
+_ANSWERS = TypeAdapter(list[_Answered])
+Parsed = TypeVar("Parsed")
+
+
+class LabelEstimate(BaseModel):
+    """What the answers so far say.
+
+    Attributes:
+        threshold: Lowest accepted score; the lowest at which the target holds in the mean.
+        precision: Share of the accepted pairs that show the same thing.
+        far: Share of the different pairs that are accepted.
+        errors: How often the person errs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float
+    precision: StatedRate
+    far: StatedRate
+    errors: StatedRate
+    is_enough: bool = Field(description="Whether the interval of the target's rate is short enough to stop.")
+
+
+class LabelQuestion(BaseModel):
+    """Two photos: do they show the same thing?"""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int = Field(description="From 0; an answer names it.")
+    items: tuple[str, str] = Field(description="Ids of the two items.")
+
+
+class LabelState(BaseModel):
+    """How far a session is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="Id of the session, and of the calibration that it ends as.")
+    gallery: str
+    target: str
+    pipeline: str
+    n_answers: int = Field(description="Answers so far, those that could not tell included.")
+    n_skipped: int = Field(description="Answers that could not tell.")
+    fewest: int = Field(description="Answers before which nothing is estimated.")
+    questions: list[LabelQuestion] = Field(
+        description="What is asked next; the first is to be answered now. Empty when all pairs were."
+    )
+    progress: float = Field(description="How near to an end, in [0, 1]; at 1 the answers are enough.")
+    estimate: LabelEstimate | None = Field(
+        description="The threshold so far; null with too few answers, or where none holds the target."
+    )
+    sentence: str = Field(description="What the answers so far say.")
+
+
+class LabelSession:
+    """One session of a gallery; see `start` and `current`.
+
+    Args:
+        gallery: The gallery.
+        session_id: The session's id.
+
+    Raises:
+        CalibrationRecordError: Its files are damaged.
+    """
+
+    def __init__(self, gallery: Gallery, session_id: str) -> None:
+        self.gallery = gallery
+        self.path = gallery.path / _FOLDER / session_id
+        self.head = _read(self.path / "session.json", _Head.model_validate_json)
+
+    @classmethod
+    def start(cls, matcher: Matcher, options: SessionOptions) -> Self:
+        """Draw the pairs of a new session, which becomes the one under way.
+
+        Args:
+            matcher: The gallery; its built version is asked about, with the pipeline of its searches.
+            options: What the session is for.
+
+        Raises:
+            CalibrationError: There are no two images, searches are decided by groups, or pairs say nothing of
+                the target.
+        """
+        target, snapshot, pipeline = Target.parse(options.target), matcher.snapshot, matcher.pipeline
+        if pipeline.group is not None:
+            raise CalibrationError(
+                f"searches of gallery '{matcher.gallery.name}' are decided by {pipeline.group.by}, and answers "
+                "about pairs speak of single photos: set group_by to off"
+            )
+        if target.rate not in ("precision", "far"):
+            raise CalibrationError(
+                f"answers about pairs say nothing of {target}: name precision=95% or far=0.1%"
+            )
+        head = _Head(
+            id=new_calibration_id(),
+            created_at=datetime.now(UTC),
+            target=target,
+            pipeline=pipeline,
+            bundle=snapshot.manifest.bundle,
+            version=snapshot.manifest.version,
+            n_items=snapshot.manifest.n_items,
+        )
+        scorer = Scorer(snapshot, pipeline, matcher.refinement(pipeline))
+        pairs = ScoredPairs.of(snapshot, scorer, seed=head.seed)
+        if not len(pairs.scores):
+            raise CalibrationError(
+                f"gallery '{matcher.gallery.name}' has {len(snapshot)} images: pairs take two of them"
+            )
+        folder = matcher.gallery.path / _FOLDER
+        make_folder(folder / head.id)
+        write_atomically(folder / head.id / "pairs.npz", pairs.to_bytes())
+        write_atomically(folder / head.id / "answers.json", "[]\n")
+        write_atomically(folder / head.id / "session.json", head.model_dump_json(indent=2) + "\n")
+        # Last, so that a session that is there is complete.
+        write_atomically(folder / _CURRENT, head.id)
+        return cls(matcher.gallery, head.id)
+
+    @classmethod
+    def current(cls, matcher: Matcher) -> Self | None:
+        """The session under way; None where there is none, or searches have changed since it began.
+
+        Raises:
+            CalibrationRecordError: Its files are damaged.
+        """
+        try:
+            name = (matcher.gallery.path / _FOLDER / _CURRENT).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        found = cls(matcher.gallery, name)
+        manifest = matcher.snapshot.manifest
+        is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
+        return found if is_same and found.head.pipeline == matcher.pipeline else None
+
+    @classmethod
+    def resume(cls, matcher: Matcher, options: SessionOptions, *, restart: bool = False) -> Self:
+        """Go on with the session under way, or start one where there is none for this target.
+
+        Args:
+            matcher: The gallery.
+            options: What the session is for.
+            restart: Start one in any case.
+
+        Raises:
+            CalibrationError: As `start`.
+            CalibrationRecordError: The files of the session under way are damaged.
+        """
+        found = None if restart else cls.current(matcher)
+        if found is not None and found.head.target == Target.parse(options.target):
+            return found
+        return cls.start(matcher, options)
+
+    def answers(self) -> list[_Answered]:
+        """Questions and answers so far.
+
+        Raises:
+            CalibrationRecordError: The file is damaged.
+        """
+        return _read(self.path / "answers.json", _ANSWERS.validate_json)
+
+    def answer(self, number: int, same: bool | None) -> None:
+        """Keep the answer to a question.
+
+        Args:
+            number: Number of the question, from 0.
+            same: Whether both photos show the same thing; None where it cannot be told.
+
+        Raises:
+            RequestError: Another question is to be answered, or there is none.
+        """
+        with self._changing() as answers:
+            if number != len(answers):
+                raise RequestError(
+                    f"question {number + 1} is not to be answered now, {len(answers) + 1} is: somebody else "
+                    "answers too, or the page is old"
+                )
+            questions = self.questions(answers)
+            if not questions:
+                raise RequestError("all pairs were asked about: finish the session")
+            answers.append(_Answered(pair=questions[0].pair, same=same))
+
+    def undo(self) -> None:
+        """Forget the last answer; its question comes again.
+
+        Raises:
+            RequestError: There is none.
+        """
+        with self._changing() as answers:
+            if not answers:
+                raise RequestError("there is no answer to take back")
+            answers.pop()
+
+    def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
+        """What is asked next, as far as that is settled: the first is to be answered now."""
+        so_far = self.answers() if answers is None else answers
+        n_before = len(so_far) // BLOCK * BLOCK
+        asked, replies = _columns(so_far[:n_before])
+        head = self.head
+        found = posterior(self.pairs, asked, replies, head.seed)
+        block = next_block(self.pairs, asked, replies, found=found, target=head.target, seed=head.seed)
+        return block[len(so_far) - n_before :]
+
+    def estimate(self, answers: list[_Answered] | None = None) -> LabelEstimate | None:
+        """The threshold that the answers so far give; None with too few, or where none holds the target."""
+        asked, replies = _columns(self.answers() if answers is None else answers)
+        n_told = sum(one is not None for one in replies)
+        if n_told < FEWEST:
+            return None
+        found, target = posterior(self.pairs, asked, replies, self.head.seed), self.head.target
+        border = found.border(target)
+        if border is None:
+            return None
+        rates = [found.interval(Target(rate=one, value=0.5), border) for one in ("precision", "far")]
+        return LabelEstimate(
+            threshold=float(self.pairs.strata.lowest[border]),
+            precision=_stated(rates[0]),
+            far=_stated(rates[1]),
+            errors=_stated(found.error_interval()),
+            is_enough=progress(found, n_told, target) >= 1.0,
+        )
+
+    def state(self, matcher: Matcher) -> LabelState:
+        """How far it is, for a page.
+
+        Args:
+            matcher: The gallery.
+        """
+        answers = self.answers()
+        estimate, head = self.estimate(answers), self.head
+        ids = matcher.snapshot.item_table["id"]
+        questions = [
+            LabelQuestion(number=number, items=tuple(ids[one].as_py() for one in question.items))
+            for number, question in enumerate(self.questions(answers), start=len(answers))
+        ]
+        n_skipped = sum(one.same is None for one in answers)
+        return LabelState(
+            id=head.id,
+            gallery=self.gallery.name,
+            target=str(head.target),
+            pipeline=head.pipeline.key,
+            n_answers=len(answers),
+            n_skipped=n_skipped,
+            fewest=FEWEST,
+            questions=questions,
+            progress=self._progress(answers),
+            estimate=estimate,
+            sentence=_sentence(len(answers) - n_skipped, estimate),
+        )
+
+    def finish(self, matcher: Matcher) -> CalibrationRecord:
+        """Make a calibration of the answers, and put it in force.
+
+        Args:
+            matcher: The gallery.
+
+        Raises:
+            CalibrationError: There are too few answers.
+            UnreachableTargetError: No threshold holds the target.
+        """
+        answers = self.answers()
+        _, replies = _columns(answers)
+        n_told = sum(one is not None for one in replies)
+        if n_told < FEWEST:
+            raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
+        found = self.estimate(answers)
+        head = self.head
+        if found is None:
+            raise self._unreachable(answers)
+        distinct = {one.pair for one in answers if one.same is not None}
+        evidence = AnswerEvidence(
+            n_pairs=len(self.pairs.scores),
+            n_asked=len(distinct),
+            n_again=n_told - len(distinct),
+            n_skipped=len(answers) - n_told,
+            precision=found.precision,
+            far=found.far,
+            errors=found.errors,
+        )
+        record = CalibrationRecord(
+            format_version=2,
+            id=head.id,
+            created_at=datetime.now(UTC),
+            source="answers",
+            target=head.target,
+            threshold=found.threshold,
+            rates=Rates(far=found.far.rate, frr=None, fpir=None, fnir=None, hit_rate_1=None),
+            pipeline=head.pipeline,
+            bundle=head.bundle,
+            version=head.version,
+            n_items=head.n_items,
+            seed=head.seed,
+            evidence=Evidence(
+                rates={},
+                answers=evidence,
+                top_scores=TopScoreCounts.of_calibration(self.pairs.top_scores, found.threshold),
+            ),
+        )
+        kept = matcher.calibrations.add(record)
+        self.discard()
+        return kept
+
+    def _progress(self, answers: list[_Answered]) -> float:
+        asked, replies = _columns(answers)
+        n_told = sum(one is not None for one in replies)
+        return progress(posterior(self.pairs, asked, replies, self.head.seed), n_told, self.head.target)
+
+    def _unreachable(self, answers: list[_Answered]) -> UnreachableTargetError:
+        found = posterior(self.pairs, *_columns(answers), self.head.seed)
+        rates = found.rate(self.head.target).mean(axis=0)
+        is_precision = self.head.target.rate == "precision"
+        return UnreachableTargetError(
+            str(self.head.target),
+            float(rates.max() if is_precision else rates.min()),
+            "highest" if is_precision else "lowest",
+            "even of the most alike photos too many are different",
+        )
+
+    def discard(self) -> None:
+        """End the session; its answers stay on the disk."""
+        (self.path.parent / _CURRENT).unlink(missing_ok=True)
+
+    @cached_property
+    def pairs(self) -> ScoredPairs:
+        """The pairs that questions are drawn from."""
+        return _read(self.path / "pairs.npz", ScoredPairs.from_bytes)
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[_Answered]]:
+        """The answers, which are kept as they are left."""
+        busy = f"another answer about gallery '{self.gallery.name}' is being kept"
+        with file_lock(self.path / "answers.lock", busy, patience=_PATIENCE_SECONDS):
+            answers = self.answers()
+            yield answers
+            write_atomically(self.path / "answers.json", _ANSWERS.dump_json(answers))
+
+
+def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:
+    return [one.pair for one in answers], [one.same for one in answers]
+
+
+def _sentence(n_told: int, found: LabelEstimate | None) -> str:
+    if n_told < FEWEST:
+        n = FEWEST - n_told
+        return f"{n} more answer{'' if n == 1 else 's'}, and there is a first estimate."
+    if found is None:
+        return (
+            "So far no threshold holds what was asked for: too many of the most alike photos are different."
+        )
+    if found.is_enough:
+        return "This is enough. You can finish, or go on to know it better."
+    return "Go on: this is not known well enough yet."
+
+
+def _stated(found: RateInterval) -> StatedRate:
+    return StatedRate(rate=found.rate, low=found.low, high=found.high)
+
+
+def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
+    try:
+        return parse(path.read_bytes())
+    except (FileNotFoundError, ValidationError) as error:
+        raise CalibrationRecordError(f"'{path}' is missing or damaged: label anew") from error

@@ -1,0 +1,184 @@
+"""Questions: which pairs are asked about, and that a page that is loaded again asks the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from vicinal.calibration import Target
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.labelling import questions
+from vicinal.service.labelling.questions import (
+    BLOCK,
+    FEWEST,
+    Question,
+    ScoredPairs,
+    next_block,
+    posterior,
+    progress,
+)
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.scoring.scorer import Scorer
+
+TARGET = Target(rate="precision", value=0.9)
+OFF = Pipeline(rerank=Rerank(method="off"))
+N_LABELS, VIEWS = 20, 6
+LABELS = np.repeat(np.arange(N_LABELS), VIEWS)
+
+WriteGallery = Callable[..., Snapshot]
+
+
+def embeddings() -> FloatArray:
+    """Photos of things, of which some are hard to tell from others."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(N_LABELS, 8))
+    return normalize((centers[LABELS] + 0.45 * rng.normal(size=(len(LABELS), 8))).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def snapshot(write_gallery: WriteGallery) -> Snapshot:
+    return write_gallery(embeddings())
+
+
+@pytest.fixture(scope="module")
+def pairs(snapshot: Snapshot) -> ScoredPairs:
+    return ScoredPairs.of(snapshot, Scorer(snapshot, OFF), seed=0)
+
+
+def is_same(pairs: ScoredPairs, pair: int) -> bool:
+    return bool(LABELS[pairs.queries[pair]] == LABELS[pairs.items[pair]])
+
+
+def answer_all(
+    pairs: ScoredPairs, n: int, *, errs: float = 0.0, seed: int = 0
+) -> tuple[list[int], list[bool | None]]:
+    """Answers to the first n questions or a few more."""
+    rng = np.random.default_rng(seed)
+    asked: list[int] = []
+    answers: list[bool | None] = []
+    while len(asked) < n:
+        found = posterior(pairs, asked, answers, seed)
+        block = next_block(pairs, asked, answers, found=found, target=TARGET, seed=seed)
+        for question in block:
+            asked.append(question.pair)
+            answers.append(is_same(pairs, question.pair) != bool(rng.random() < errs))
+    return asked, answers
+
+
+def test_pairs_are_what_a_search_for_each_item_shows(snapshot: Snapshot, pairs: ScoredPairs) -> None:
+    n = len(snapshot)
+    assert len(pairs.scores) + pairs.n_others == n * (n - 1)
+    assert (pairs.queries != pairs.items).all()
+    assert Counter(pairs.queries.tolist()) == dict.fromkeys(range(n), 100)
+    own = np.flatnonzero(pairs.queries == 7)
+    found = Scorer(snapshot, OFF).score(
+        np.asarray(snapshot.embeddings[7:8]), 100, excluded=[np.array([7])], items=np.array([7])
+    )
+    assert pairs.items[own].tolist() == found.positions[0].tolist()
+    assert pairs.scores[own].tolist() == found.scores[0].tolist()
+    assert pairs.top_scores[7] == found.scores[0, 0]
+
+
+def test_a_large_gallery_is_sampled(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "_MOST_QUERIES", 10)
+    drawn = ScoredPairs.of(snapshot, Scorer(snapshot, OFF), seed=3)
+    assert len(np.unique(drawn.queries)) == 10
+    assert len(drawn.scores) + drawn.n_others == 10 * (len(snapshot) - 1)
+
+
+def test_pairs_are_kept_whole(pairs: ScoredPairs) -> None:
+    read = ScoredPairs.from_bytes(pairs.to_bytes())
+    assert read.n_others == pairs.n_others
+    for name in ("queries", "items", "scores", "top_scores"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(pairs, name))
+
+
+@pytest.mark.parametrize("stored", [b"", b"PK\x03\x04 cut off", b"{}"])
+def test_damaged_pairs_are_refused(stored: bytes) -> None:
+    with pytest.raises(CalibrationRecordError, match="no pairs to ask about"):
+        ScoredPairs.from_bytes(stored)
+
+
+def test_the_same_answers_give_the_same_questions(pairs: ScoredPairs) -> None:
+    asked, answers = answer_all(pairs, 24)
+    blocks = [
+        next_block(pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    assert blocks[0] == blocks[1]
+    assert blocks[0] != blocks[2]
+    assert len(blocks[0]) == BLOCK
+
+
+def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: ScoredPairs) -> None:
+    asked, _ = answer_all(pairs, 120)
+    times = Counter(pairs.photos[one] for one in asked)
+    repeated = sum(count - 1 for count in times.values())
+    # Every eighth question is one that was asked before, but for the first eight.
+    assert repeated == 120 // 8 - 1
+
+
+def test_no_item_is_asked_about_often(pairs: ScoredPairs) -> None:
+    asked, _ = answer_all(pairs, 100)
+    of_item = Counter(item for one in set(asked) for item in pairs.question(one).items)
+    assert max(of_item.values()) <= 4
+
+
+def test_a_repeated_question_comes_the_other_way_round_and_not_at_once(pairs: ScoredPairs) -> None:
+    asked, answers = answer_all(pairs, 2 * BLOCK - BLOCK)
+    block = next_block(
+        pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=0
+    )
+    # The eighth question; the four before were asked in this block, and are remembered.
+    assert not set(asked) & {one.pair for one in block}
+    asked, answers = answer_all(pairs, 12)
+    block = next_block(
+        pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=0
+    )
+    again = block[3]
+    assert again.pair in asked[:-BLOCK]
+    assert again == Question(again.pair, pairs.question(again.pair).items[::-1])
+
+
+def test_the_most_surprising_answer_is_asked_about_again(pairs: ScoredPairs) -> None:
+    """One slip among the most alike pairs is what is doubted first."""
+    asked, answers = answer_all(pairs, 44)
+    best = int(np.argmax(pairs.scores[asked[:-BLOCK]]))
+    answers[best] = False
+    found = posterior(pairs, asked, answers, 0)
+    assert questions._most_doubtful(pairs, asked, answers, found) == asked[best]
+
+
+def test_what_cannot_be_told_says_nothing(pairs: ScoredPairs) -> None:
+    asked, answers = answer_all(pairs, 40)
+    more = [int(one) for one in np.flatnonzero(~np.isin(np.arange(50), asked))[:5]]
+    known = posterior(pairs, asked, answers, 0)
+    skipped = posterior(pairs, [*asked, *more], [*answers, *([None] * 5)], 0)
+    np.testing.assert_array_equal(known.shares, skipped.shares)
+
+
+def test_a_session_comes_nearer_to_its_end(pairs: ScoredPairs) -> None:
+    nothing = posterior(pairs, [], [], 0)
+    assert progress(nothing, 0, TARGET) == 0.0
+    asked, answers = answer_all(pairs, 240)
+    reached = [progress(posterior(pairs, asked[:n], answers[:n], 0), n, TARGET) for n in (20, 60, 240)]
+    assert 0.0 < reached[0] < 0.5 <= reached[1] <= reached[2] <= 1.0
+    assert FEWEST > 20
+
+
+def test_no_questions_are_left_when_all_pairs_were_asked_about(write_gallery: WriteGallery) -> None:
+    three = write_gallery(embeddings()[:3])
+    few = ScoredPairs.of(three, Scorer(three, OFF), seed=0)
+    asked: list[int] = []
+    answers: list[bool | None] = []
+    for _ in range(5):
+        found = posterior(few, asked, answers, 0)
+        block = next_block(few, asked, answers, found=found, target=TARGET, seed=0)
+        asked += [one.pair for one in block]
+        answers += [True] * len(block)
+    assert len(set(few.photos[asked])) == 3

@@ -1,0 +1,215 @@
+"""Labelling session: answers on the disk, and the calibration that they end as."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.calibration import CalibrationError, UnreachableTargetError
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source
+from vicinal.models.embedder import Embedder
+from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.labelling.questions import BLOCK, FEWEST
+from vicinal.service.labelling.session import LabelSession, SessionOptions
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.promise import advice, promise
+
+OPTIONS = SessionOptions(target="precision=90%")
+
+
+def start(matcher: Matcher) -> LabelSession:
+    return LabelSession.start(matcher, OPTIONS)
+
+
+def answer(session: LabelSession, matcher: Matcher, n: int, *, lies: bool = False) -> None:
+    """Answer n questions by the labels that the catalog's folders have."""
+    labels = matcher.snapshot.labels
+    for _ in range(n):
+        first, second = session.questions()[0].items
+        session.answer(len(session.answers()), bool(labels[first] == labels[second]) != lies)
+
+
+def test_a_session_ends_as_a_calibration_in_force(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, 60)
+    estimate = session.estimate()
+    assert estimate is not None
+    record = session.finish(matcher)
+    assert (record.id, record.source, record.threshold) == (session.head.id, "answers", estimate.threshold)
+    assert matcher.calibrations.active(matcher.pipeline) == record
+    assert LabelSession.current(matcher) is None
+    evidence = record.evidence
+    assert evidence is not None
+    assert evidence.answers is not None
+    assert (evidence.answers.n_asked + evidence.answers.n_again, evidence.answers.n_skipped) == (60, 0)
+    (found,) = matcher.search(item_ids=[matcher.snapshot.item_table["id"][0].as_py()])
+    assert (found.threshold.state, found.threshold.value) == ("current", estimate.threshold)
+
+
+def test_the_stated_precision_is_that_of_the_labels(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, 120)
+    estimate, labels, pairs = session.estimate(), matcher.snapshot.labels, session.pairs
+    assert estimate is not None
+    accepted = pairs.scores >= estimate.threshold
+    true = float((labels[pairs.queries] == labels[pairs.items])[accepted].mean())
+    assert estimate.precision.low <= true <= estimate.precision.high
+    assert estimate.precision.rate >= 0.9
+
+
+def test_a_session_goes_on_where_it_was(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, 10)
+    before = session.state(matcher)
+    again = LabelSession.resume(matcher, OPTIONS)
+    assert again.state(matcher) == before
+    assert (before.n_answers, len(before.questions)) == (10, 2)
+
+
+def test_another_target_begins_anew_and_so_does_a_restart(matcher: Matcher) -> None:
+    first = start(matcher)
+    other = LabelSession.resume(matcher, SessionOptions(target="far=1%"))
+    assert other.head.id != first.head.id
+    assert LabelSession.resume(matcher, SessionOptions(target="far=1%"), restart=True).head.id not in (
+        first.head.id,
+        other.head.id,
+    )
+
+
+def test_a_new_version_ends_a_session(
+    matcher: Matcher, catalog: Path, tmp_path: Path, embedder: Embedder
+) -> None:
+    start(matcher)
+    smaller = tmp_path / "smaller"
+    shutil.copytree(catalog, smaller)
+    shutil.rmtree(smaller / "plain")
+    index_items(matcher.gallery, read_source(smaller), embedder, workers=1)
+    assert LabelSession.current(Matcher(matcher.gallery, embedder)) is None
+    assert LabelSession.current(matcher) is not None
+
+
+def test_the_last_answer_is_taken_back(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, BLOCK)
+    before = session.questions()
+    answer(session, matcher, 1)
+    session.undo()
+    assert session.questions() == before
+    for _ in range(BLOCK):
+        session.undo()
+    with pytest.raises(RequestError, match="no answer to take back"):
+        session.undo()
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_answer_to_another_question_is_refused(matcher: Matcher, number: int) -> None:
+    session = start(matcher)
+    answer(session, matcher, 1)
+    with pytest.raises(RequestError, match="somebody else answers too"):
+        session.answer(number, True)
+    assert len(session.answers()) == 1
+
+
+def test_too_few_answers_are_refused(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, FEWEST - 1)
+    session.answer(FEWEST - 1, None)
+    assert session.estimate() is None
+    assert session.state(matcher).sentence == "1 more answer, and there is a first estimate."
+    with pytest.raises(CalibrationError, match=f"{FEWEST - 1} answers say too little"):
+        session.finish(matcher)
+
+
+def test_answers_that_no_threshold_holds_are_refused(matcher: Matcher) -> None:
+    session = start(matcher)
+    for number in range(FEWEST):
+        session.answer(number, False)
+    assert session.estimate() is None
+    assert "no threshold holds" in session.state(matcher).sentence
+    with pytest.raises(UnreachableTargetError, match="even of the most alike photos too many are different"):
+        session.finish(matcher)
+    assert matcher.calibrations.active(matcher.pipeline) is None
+
+
+@pytest.mark.parametrize("target", ["fpir=5%", "fnir=10%", "utility=mean"])
+def test_targets_that_pairs_say_nothing_of_are_refused(matcher: Matcher, target: str) -> None:
+    with pytest.raises(CalibrationError, match="name precision=95% or far"):
+        LabelSession.start(matcher, SessionOptions(target=target))
+    assert LabelSession.current(matcher) is None
+
+
+def test_a_gallery_of_one_photo_is_refused(
+    tmp_path: Path, catalog: Path, embedder: Embedder, gallery_of: Callable[..., Matcher]
+) -> None:
+    with pytest.raises(CalibrationError, match="has 1 images: pairs take two"):
+        start(gallery_of(1))
+
+
+@pytest.mark.parametrize("name", ["session.json", "answers.json", "pairs.npz"])
+def test_damaged_files_are_named(matcher: Matcher, name: str) -> None:
+    session = start(matcher)
+    (session.path / name).write_bytes(b"{")
+    with pytest.raises(CalibrationRecordError):
+        LabelSession(matcher.gallery, session.head.id).state(matcher)
+
+
+def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:
+    session = start(matcher)
+    for number in range(5):
+        session.answer(number, number % 2 == 0)
+        kept = json.loads((session.path / "answers.json").read_text())
+        assert [one["same"] for one in kept] == [i % 2 == 0 for i in range(number + 1)]
+
+
+def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> None:
+    session = start(matcher)
+    answer(session, matcher, 60)
+    record = session.finish(matcher)
+    first, second, third = promise(record)
+    assert first.startswith("Of 100 matches that are shown, about ")
+    assert "is not known: that takes labels" in second
+    assert "pairs of photos" in third
+    assert "slips" in third
+    (step,) = advice(record, "shoes")
+    assert step.command.startswith("vicinal index")
+
+
+def test_a_person_who_always_lies_reaches_nothing(matcher: Matcher) -> None:
+    """Negative control: the answers matter."""
+    session = start(matcher)
+    answer(session, matcher, FEWEST, lies=True)
+    assert session.estimate() is None
+
+
+@pytest.fixture
+def gallery_of(tmp_path: Path, catalog: Path, embedder: Embedder) -> Callable[[int], Matcher]:
+    """Makes a gallery of the first n photos of the catalog."""
+    from vicinal.indexer.gallery import Gallery
+
+    def make(n: int) -> Matcher:
+        folder = tmp_path / f"first {n}"
+        for path in sorted(catalog.rglob("*.png"))[:n]:
+            (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / path.parent.name)
+        gallery = Gallery(tmp_path / "data" / "galleries" / "few")
+        index_items(gallery, read_source(folder), embedder, workers=1)
+        return Matcher(gallery, embedder)
+
+    return make
+
+
+def test_two_photos_can_be_asked_about_once(gallery_of: Callable[[int], Matcher]) -> None:
+    matcher = gallery_of(2)
+    session = start(matcher)
+    while questions := session.questions():
+        session.answer(len(session.answers()), True)
+        assert len(session.answers()) < 20, questions
+    with pytest.raises(RequestError, match="all pairs were asked about"):
+        session.answer(len(session.answers()), True)
+    assert np.unique(session.pairs.photos).size == 1
