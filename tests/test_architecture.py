@@ -56,6 +56,7 @@ INNER_FLOORS = {
         "thresholds",
         "words",
         "matcher",
+        "labelling",
         "galleries",
         "comparisons",
         "fitting",

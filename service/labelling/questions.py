@@ -42,9 +42,8 @@ FEWEST = 40
 _SHORT, _SHORT_FAR = 0.09, 1.0
 # Accepted pairs at the far end of where the threshold could lie, by those at the near end.
 _PLACES = 2.5
-# Items that are searched for; pairs that are answered of one item.
+# Items that are searched for.
 _MOST_QUERIES = 1000
-_MOST_OF_ITEM = 3
 
 
 @dataclass(frozen=True)
@@ -222,13 +221,15 @@ def next_block(
 
 
 class _Drawing:
-    """Draws pairs that were not asked about, no more than a few of one item where there are others."""
+    """Draws pairs that were not asked about.
+
+    Every pair of a stratum is as probable as any other. Sparing items that were asked about often would leave
+    out pairs of things with many photos, and the precision of all pairs is what is stated.
+    """
 
     def __init__(self, pairs: ScoredPairs, asked: Sequence[int], rng: np.random.Generator) -> None:
         self._pairs, self._rng = pairs, rng
-        known = sorted(set(asked))
-        self._of_item = Counter(one for pair in known for one in pairs.question(pair).items)
-        self._is_free = ~np.isin(pairs.photos, pairs.photos[known])
+        self._is_free = ~np.isin(pairs.photos, pairs.photos[sorted(set(asked))])
 
     @property
     def n_left(self) -> Positions:
@@ -239,17 +240,10 @@ class _Drawing:
     def draw(self, stratum: int) -> int:
         """A pair of a stratum that has some left."""
         free = np.flatnonzero(self._is_free & (self._pairs.own_strata == stratum))
-        order = self._rng.permutation(free)
-        pair = int(next((one for one in order if self._is_rare(int(one))), order[0]))
-        self._take(pair)
-        return pair
-
-    def _is_rare(self, pair: int) -> bool:
-        return all(self._of_item[one] < _MOST_OF_ITEM for one in self._pairs.question(pair).items)
-
-    def _take(self, pair: int) -> None:
-        self._of_item.update(self._pairs.question(pair).items)
+        pair = int(self._rng.choice(free))
+        # The other way round it shows the same two photos.
         self._is_free &= self._pairs.photos != self._pairs.photos[pair]
+        return pair
 
 
 def _most_doubtful(

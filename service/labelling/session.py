@@ -42,6 +42,8 @@ from vicinal.service.scoring.scorer import Scorer
 __all__ = ["LabelEstimate", "LabelQuestion", "LabelSession", "LabelState", "SessionOptions"]
 
 _PATIENCE_SECONDS = 10.0
+# From so many answers on, further ones say little.
+_MANY = 300
 _FOLDER, _CURRENT = "labelling", "current"
 
 
@@ -164,8 +166,8 @@ class LabelSession:
         target, snapshot, pipeline = Target.parse(options.target), matcher.snapshot, matcher.pipeline
         if pipeline.group is not None:
             raise CalibrationError(
-                f"searches of gallery '{matcher.gallery.name}' are decided by {pipeline.group.by}, and answers "
-                "about pairs speak of single photos: set group_by to off"
+                f"searches of gallery '{matcher.gallery.name}' are decided by {pipeline.group.by}, and "
+                "answers about pairs speak of single photos: set group_by to off"
             )
         if target.rate not in ("precision", "far"):
             raise CalibrationError(
@@ -427,6 +429,10 @@ def _sentence(n_told: int, found: LabelEstimate | None) -> str:
         )
     if found.is_enough:
         return "This is enough. You can finish, or go on to know it better."
+    if n_told >= _MANY:
+        return (
+            "More answers will hardly change this: finish with what is known, or ask for a lower precision."
+        )
     return "Go on: this is not known well enough yet."
 
 

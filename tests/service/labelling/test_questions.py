@@ -123,10 +123,15 @@ def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: Score
     assert repeated == 120 // 8 - 1
 
 
-def test_no_item_is_asked_about_often(pairs: ScoredPairs) -> None:
-    asked, _ = answer_all(pairs, 100)
-    of_item = Counter(item for one in set(asked) for item in pairs.question(one).items)
-    assert max(of_item.values()) <= 4
+def test_every_pair_of_a_stratum_is_as_probable(pairs: ScoredPairs) -> None:
+    strata = pairs.own_strata
+    stratum = int(np.argmax(np.bincount(strata)))
+    own = set(np.flatnonzero(strata == stratum).tolist())
+    drawn = [questions._Drawing(pairs, [], np.random.default_rng(seed)).draw(stratum) for seed in range(300)]
+    assert set(drawn) <= own
+    # 300 draws of so many pairs meet each other as often as by chance.
+    expected = len(own) * (1.0 - (1.0 - 1.0 / len(own)) ** 300)
+    assert len(set(drawn)) == pytest.approx(expected, abs=0.1 * expected)
 
 
 def test_a_repeated_question_comes_the_other_way_round_and_not_at_once(pairs: ScoredPairs) -> None:
