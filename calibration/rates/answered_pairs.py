@@ -47,11 +47,9 @@ _CHANGES = 0.08
 _ERRORS = np.array([0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22, 0.3])
 # Prior of the error: Beta(1, 25), some 4 %.
 _CAREFUL = 25.0
-_N_DRAWS = 600
+_N_DRAWS = 1000
 _LEAST_VARIANCE = 1e-4
-# The chain allows for falls that galleries do not have, so that its posterior is too wide: so much of it
-# holds the truth in 95 % of the sessions with photos that the constants were chosen on.
-_MASS = 0.9
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class AnsweredPairs:
 
     def interval(self, target: Target, border: int) -> RateInterval:
         """The rate that a target is about, at a border: its mean and its shortest 95 % interval."""
-        return _interval(self.rate(target)[:, border], _MASS)
+        return _interval(self.rate(target)[:, border])
 
     def _borders(self, target: Target) -> Counts:
         """(D,) the last border at which the target holds, draw by draw; the first where it holds at none."""
@@ -174,7 +172,7 @@ class AnsweredPairs:
 
     def error_interval(self) -> RateInterval:
         """How often the person errs: the mean and the shortest 95 % interval."""
-        return _interval(self.errors, 0.95)
+        return _interval(self.errors)
 
     def spread(self, target: Target) -> float:
         """How far apart the places are at which the target may be met.
@@ -213,14 +211,14 @@ def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:
     return rates >= target.value if target.rate == "precision" else rates <= target.value
 
 
-def _interval(draws: Floats, mass: float) -> RateInterval:
+def _interval(draws: Floats) -> RateInterval:
     """The shortest that holds so much of the draws: a precision is often near 1, and may well be 1."""
     ordered = np.sort(draws)
-    n_inside = int(np.ceil(mass * len(ordered)))
+    n_inside = int(np.ceil(_CONFIDENCE * len(ordered)))
     lengths = ordered[n_inside - 1 :] - ordered[: len(ordered) - n_inside + 1]
     start = int(np.argmin(lengths))
     return RateInterval(
-        float(draws.mean()), float(ordered[start]), float(ordered[start + n_inside - 1]), 0.95
+        float(draws.mean()), float(ordered[start]), float(ordered[start + n_inside - 1]), _CONFIDENCE
     )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
-__all__ = ["LabelCounts", "RateName", "label_counts"]
+__all__ = ["LabelCounts", "RateName", "impostor_label_effect", "label_counts"]
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -142,3 +142,45 @@ def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> La
     pairs = sum((np.bincount(one, minlength=n) for one in codes), start=pairs)
     events = sum((np.bincount(one[accepted], minlength=n) for one in codes), start=events)
     return LabelCounts(events[pairs > 0], pairs[pairs > 0], labels_per_trial=2)
+
+
+def impostor_label_effect(scores: Floats, labels: Counts, query_labels: Counts, threshold: float) -> float:
+    """Variance of an FPIR over labels in both roles, by its variance over labels of queries alone.
+
+    In leave-one-out a query without a mate is a photo whose label was taken out, and what it meets are the
+    other labels of the same sample. Two labels that are alike meet twice, from either side, and a label that
+    is like many answers for all of them. An interval that takes the labels of the queries for a sample leaves
+    that out. Both roles go together when a label is left out of the queries and of the gallery alike
+    (jackknife over labels of a statistic of pairs; Efron and Stein, 1981).
+
+    Args:
+        scores: (Q, w) scores of each query's candidates, best first, -inf for padding; its own label is out.
+        labels: (Q, w) label of each candidate.
+        query_labels: (Q,) label of each query.
+        threshold: Lowest accepted score.
+
+    Returns:
+        The ratio, at least 1; 1 where there is nothing to tell it by.
+    """
+    if not scores.size:
+        return 1.0
+    first = labels[:, 0]
+    is_other = labels != first[:, None]
+    answered = scores[:, 0] >= threshold
+    still_answered = np.where(is_other, scores, -np.inf).max(axis=1) >= threshold
+    names, own = np.unique(np.concatenate([query_labels, first]), return_inverse=True)
+    queries, impostors = own[: len(first)], own[len(first) :]
+    n = len(names)
+    trials = np.bincount(queries, minlength=n)
+    events = np.bincount(queries, weights=answered, minlength=n)
+    # Queries that are answered with this label alone.
+    lost = np.bincount(impostors, weights=answered & ~still_answered, minlength=n)
+    rest = len(queries) - trials
+    usable = (trials > 0) & (rest > 0)
+    if usable.sum() < 2:
+        return 1.0
+    total = events.sum()
+    as_queries = (total - events)[usable] / rest[usable]
+    in_both = (total - events - lost)[usable] / rest[usable]
+    variance = float(as_queries.var())
+    return max(1.0, float(in_both.var()) / variance) if variance > 0.0 else 1.0
