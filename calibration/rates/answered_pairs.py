@@ -123,7 +123,6 @@ class AnsweredPairs:
 
     def __init__(self, strata: PairStrata, answers: PairAnswers, *, seed: int = 0) -> None:
         self.strata = strata
-        self.n_asked = np.bincount(answers.strata, minlength=len(strata.sizes))
         rng = np.random.default_rng(seed)
         likelihood = _likelihood(answers, len(strata.sizes))
         self.errors, self.shares = _draw(likelihood, rng)
@@ -185,7 +184,7 @@ class AnsweredPairs:
         low, high = np.quantile(accepted, [0.1, 0.9])
         return float(high / low)
 
-    def next_stratum(self, target: Target, n_left: Counts, rng: np.random.Generator) -> int:
+    def next_stratum(self, target: Target, n_asked: Counts, n_left: Counts, rng: np.random.Generator) -> int:
         """The stratum to ask about next.
 
         One draw of the posterior says where the target is met; of the strata accepted there the one is taken
@@ -194,6 +193,7 @@ class AnsweredPairs:
 
         Args:
             target: What is to be held.
+            n_asked: (H,) pairs of each stratum that were asked about, answered or not yet.
             n_left: (H,) pairs of each stratum that were not asked about; one at least is above 0.
             rng: Random numbers.
         """
@@ -204,7 +204,7 @@ class AnsweredPairs:
             usable = np.flatnonzero(n_left > 0)[:1]
         variances = (self.shares * (1.0 - self.shares)).mean(axis=0)
         wanted = self.strata.sizes * np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
-        return int(usable[np.argmax(wanted[usable] / (self.n_asked[usable] + 1.0))])
+        return int(usable[np.argmax(wanted[usable] / (n_asked[usable] + 1.0))])
 
 
 def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:

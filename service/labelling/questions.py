@@ -214,8 +214,7 @@ def next_block(
             # The other way round, so that nobody recognizes it by its place.
             block.append(Question(doubtful, question.items[::-1]))
         elif drawing.n_left.any():
-            stratum = found.next_stratum(target, drawing.n_left, rng)
-            found.n_asked[stratum] += 1
+            stratum = found.next_stratum(target, drawing.n_asked, drawing.n_left, rng)
             block.append(pairs.question(drawing.draw(stratum)))
     return block
 
@@ -229,7 +228,9 @@ class _Drawing:
 
     def __init__(self, pairs: ScoredPairs, asked: Sequence[int], rng: np.random.Generator) -> None:
         self._pairs, self._rng = pairs, rng
-        self._is_free = ~np.isin(pairs.photos, pairs.photos[sorted(set(asked))])
+        known = sorted(set(asked))
+        self._is_free = ~np.isin(pairs.photos, pairs.photos[known])
+        self.n_asked = np.bincount(pairs.own_strata[known], minlength=len(pairs.strata.sizes))
 
     @property
     def n_left(self) -> Positions:
@@ -241,6 +242,7 @@ class _Drawing:
         """A pair of a stratum that has some left."""
         free = np.flatnonzero(self._is_free & (self._pairs.own_strata == stratum))
         pair = int(self._rng.choice(free))
+        self.n_asked[stratum] += 1
         # The other way round it shows the same two photos.
         self._is_free &= self._pairs.photos != self._pairs.photos[pair]
         return pair

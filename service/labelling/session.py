@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
+from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import file_lock, make_folder, write_atomically
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, StatedRate
@@ -150,6 +151,7 @@ class LabelSession:
         self.gallery = gallery
         self.path = gallery.path / _FOLDER / session_id
         self.head = _read(self.path / "session.json", _Head.model_validate_json)
+        self._known: tuple[object, AnsweredPairs] | None = None
 
     @classmethod
     def start(cls, matcher: Matcher, options: SessionOptions) -> Self:
@@ -277,17 +279,17 @@ class LabelSession:
         n_before = len(so_far) // BLOCK * BLOCK
         asked, replies = _columns(so_far[:n_before])
         head = self.head
-        found = posterior(self.pairs, asked, replies, head.seed)
+        found = self._posterior(so_far[:n_before])
         block = next_block(self.pairs, asked, replies, found=found, target=head.target, seed=head.seed)
         return block[len(so_far) - n_before :]
 
     def estimate(self, answers: list[_Answered] | None = None) -> LabelEstimate | None:
         """The threshold that the answers so far give; None with too few, or where none holds the target."""
-        asked, replies = _columns(self.answers() if answers is None else answers)
-        n_told = sum(one is not None for one in replies)
+        so_far, target = self.answers() if answers is None else answers, self.head.target
+        n_told = _n_told(so_far)
         if n_told < FEWEST:
             return None
-        found, target = posterior(self.pairs, asked, replies, self.head.seed), self.head.target
+        found = self._posterior(so_far)
         border = found.border(target)
         if border is None:
             return None
@@ -313,7 +315,7 @@ class LabelSession:
             LabelQuestion(number=number, items=tuple(ids[one].as_py() for one in question.items))
             for number, question in enumerate(self.questions(answers), start=len(answers))
         ]
-        n_skipped = sum(one.same is None for one in answers)
+        n_skipped = len(answers) - _n_told(answers)
         return LabelState(
             id=head.id,
             gallery=self.gallery.name,
@@ -323,7 +325,7 @@ class LabelSession:
             n_skipped=n_skipped,
             fewest=FEWEST,
             questions=questions,
-            progress=self._progress(answers),
+            progress=progress(self._posterior(answers), _n_told(answers), head.target),
             estimate=estimate,
             sentence=_sentence(len(answers) - n_skipped, estimate),
         )
@@ -339,8 +341,7 @@ class LabelSession:
             UnreachableTargetError: No threshold holds the target.
         """
         answers = self.answers()
-        _, replies = _columns(answers)
-        n_told = sum(one is not None for one in replies)
+        n_told = _n_told(answers)
         if n_told < FEWEST:
             raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
         found = self.estimate(answers)
@@ -380,14 +381,15 @@ class LabelSession:
         self.discard()
         return kept
 
-    def _progress(self, answers: list[_Answered]) -> float:
-        asked, replies = _columns(answers)
-        n_told = sum(one is not None for one in replies)
-        return progress(posterior(self.pairs, asked, replies, self.head.seed), n_told, self.head.target)
+    def _posterior(self, answers: list[_Answered]) -> AnsweredPairs:
+        """What the answers say; a call asks for the same several times."""
+        key = tuple(_columns(answers)[0]), tuple(_columns(answers)[1])
+        if self._known is None or self._known[0] != key:
+            self._known = key, posterior(self.pairs, *_columns(answers), self.head.seed)
+        return self._known[1]
 
     def _unreachable(self, answers: list[_Answered]) -> UnreachableTargetError:
-        found = posterior(self.pairs, *_columns(answers), self.head.seed)
-        rates = found.rate(self.head.target).mean(axis=0)
+        rates = self._posterior(answers).rate(self.head.target).mean(axis=0)
         is_precision = self.head.target.rate == "precision"
         return UnreachableTargetError(
             str(self.head.target),
@@ -434,6 +436,10 @@ def _sentence(n_told: int, found: LabelEstimate | None) -> str:
             "More answers will hardly change this: finish with what is known, or ask for a lower precision."
         )
     return "Go on: this is not known well enough yet."
+
+
+def _n_told(answers: list[_Answered]) -> int:
+    return sum(one.same is not None for one in answers)
 
 
 def _stated(found: RateInterval) -> StatedRate:

@@ -150,13 +150,14 @@ def test_questions_go_where_the_threshold_could_lie() -> None:
     rng = np.random.default_rng(0)
     border = found.border(PRECISION)
     assert border is not None
-    drawn = [found.next_stratum(PRECISION, strata.sizes, rng) for _ in range(50)]
+    asked = np.zeros(len(strata.sizes), dtype=np.int64)
+    drawn = [found.next_stratum(PRECISION, asked, strata.sizes, rng) for _ in range(50)]
     # Neither the first pairs, which are the same beyond doubt, nor those far below.
     assert border - 3 <= min(drawn)
     assert max(drawn) <= border + 3
     empty = strata.sizes.copy()
     empty[border - 3 : border + 4] = 0
-    assert {found.next_stratum(PRECISION, empty, rng) for _ in range(20)} <= set(np.flatnonzero(empty))
+    assert {found.next_stratum(PRECISION, asked, empty, rng) for _ in range(20)} <= set(np.flatnonzero(empty))
 
 
 def test_the_place_of_the_threshold_becomes_narrower() -> None:

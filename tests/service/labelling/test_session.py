@@ -187,6 +187,16 @@ def test_a_person_who_always_lies_reaches_nothing(matcher: Matcher) -> None:
     assert session.estimate() is None
 
 
+def test_after_many_answers_a_session_says_that_more_hardly_help(
+    matcher: Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start(matcher)
+    answer(session, matcher, FEWEST)
+    monkeypatch.setattr("vicinal.service.labelling.session._MANY", FEWEST)
+    monkeypatch.setattr("vicinal.service.labelling.session.progress", lambda *_: 0.9)
+    assert session.state(matcher).sentence.startswith("More answers will hardly change this")
+
+
 @pytest.fixture
 def gallery_of(tmp_path: Path, catalog: Path, embedder: Embedder) -> Callable[[int], Matcher]:
     """Makes a gallery of the first n photos of the catalog."""
