@@ -36,7 +36,7 @@ def label(
 ) -> None:
     """Find a threshold without labels: look at pairs of photos, and say of each whether it is the same thing.
 
-    Some 120 answers, one key each, take ten minutes. A session that is stopped goes on where it was.
+    One to two hundred answers, one key each, take ten minutes. A stopped session goes on where it was.
     """
     # The page is for this machine alone, whatever keys the service asks for.
     settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
