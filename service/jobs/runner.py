@@ -109,7 +109,11 @@ class JobRunner:
 
     def _claimed(self, job_id: str, attempt: int) -> Job | None:
         try:
-            if self.store.get(job_id).is_final or not self.store.claim(job_id, attempt, self.worker):
+            job = self.store.get(job_id)
+            if job.state == "cancelled":
+                # It was cancelled before anybody began: what came with the request still lies there.
+                self._clean(job)
+            if job.is_final or not self.store.claim(job_id, attempt, self.worker):
                 return None
             job = self.store.get(job_id)
         except JobNotFoundError:
@@ -159,17 +163,21 @@ class JobRunner:
             logger.warning("attempt %d at job %s leaves it to another worker", job.attempt, job.id)
 
     def _end(self, job: Job, fields: dict[str, Any]) -> None:
-        """Have the last word, also when the store comes back only later."""
+        """Clean up and have the last word, also when the store comes back only later."""
+        # Whoever reads the last word finds nothing left, and may begin the next job at once.
+        self._clean(job)
         while True:
             try:
-                finished = self.store.finish(job.model_copy(update=fields))
-                break
+                self.store.finish(job.model_copy(update=fields))
+                return
             except JobsUnavailableError:
                 if self.stopping.wait(_SECONDS_BETWEEN_TRIES):
                     # Another worker finds the job with its work done.
                     raise
-        if finished.kind in self.kinds:
-            self.kinds[finished.kind].clean(finished)
+
+    def _clean(self, job: Job) -> None:
+        if job.kind in self.kinds:
+            self.kinds[job.kind].clean(job)
 
     def _kind(self, job: Job) -> JobKind:
         try:

@@ -102,7 +102,8 @@ class FitJob:
     def clean(self, job: Job) -> None:
         """Remove what an attempt has written, unless it came to its end."""
         output = self._output(FitRequest.model_validate(job.request))
-        if not (output / _REPORT).is_file():
+        # A job that nobody began has written nothing; a folder of that name is another job's.
+        if job.attempt and not (output / _REPORT).is_file():
             shutil.rmtree(output, ignore_errors=True)
 
     def _output(self, request: FitRequest) -> Path:

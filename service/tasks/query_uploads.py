@@ -151,11 +151,13 @@ class QueryUploads:
         """Where the queries of a job are, and what of them must not be read; None where there are none.
 
         Raises:
-            RequestError: They lie elsewhere.
+            RequestError: They lie elsewhere, or those that came with the request are gone.
         """
         if request.is_upload:
-            folder = self._folder(job)
-            return next((path for path in folder.glob("queries.*")), folder), None
+            uploaded = next(self._folder(job).glob("queries.*"), None)
+            if uploaded is None:
+                raise RequestError("the queries that were sent are gone: start the job again")
+            return uploaded, None
         if request.queries is None:
             return None
         return self.sources.path(request.queries), self.sources.refusal

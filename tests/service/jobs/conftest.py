@@ -20,6 +20,7 @@ class Steps:
         before: Called with the number of the next item; may raise.
         finished: Numbers of finished items, in the order in which they were.
         cleaned: Jobs that were cleaned up after.
+        on_clean: Called with the job to clean up after.
     """
 
     def __init__(self, n: int = 5) -> None:
@@ -27,6 +28,7 @@ class Steps:
         self.before: Callable[[int], None] = lambda _: None
         self.finished: list[int] = []
         self.cleaned: list[str] = []
+        self.on_clean: Callable[[Job], None] = lambda _: None
 
     def run(self, context: JobContext) -> dict[str, Any]:
         skipped = len(self.finished)
@@ -47,6 +49,7 @@ class Steps:
         return {"n": len(self.finished)}
 
     def clean(self, job: Job) -> None:
+        self.on_clean(job)
         self.cleaned.append(job.id)
 
 

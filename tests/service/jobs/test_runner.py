@@ -28,6 +28,15 @@ def test_a_job_succeeds_with_its_result(
     assert steps.cleaned == [job.id]
 
 
+def test_nothing_is_left_when_the_last_word_is_read(
+    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
+) -> None:
+    seen: list[str] = []
+    steps.on_clean = lambda one: seen.append(store.get(one.id).state)
+    make_runner().run(job.id, 1)
+    assert (seen, store.get(job.id).state) == (["running"], "succeeded")
+
+
 def test_a_ticket_that_lies_in_the_queue_twice_runs_the_job_once(
     job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Calibrate, Encode, MakeSettings, View
-from tests.waiting import wait_for_job
+from tests.waiting import wait_for_job, wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
@@ -107,6 +107,17 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
+def test_queries_that_were_sent_and_are_gone_are_told(
+    client: TestClient, app: FastAPI, gallery: Gallery
+) -> None:
+    dim = gallery.snapshot().manifest.dim
+    started = client.post(START, json={"embeddings": [[1.0] * dim], "labels": ["plain"]})
+    shutil.rmtree(gallery.calibrations_path / "uploads")
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+        job = wait_for_job(client, started)
+    assert (job["state"], "start the job again" in job["problem"]) == ("failed", True)
+
+
 def test_queries_as_uploaded_images(
     client: TestClient,
     worker: None,
@@ -122,7 +133,7 @@ def test_queries_as_uploaded_images(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
-def test_a_cancelled_calibration_leaves_nothing(client: TestClient, gallery: Gallery) -> None:
+def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI, gallery: Gallery) -> None:
     started = client.post(START, json={"embeddings": [[1.0] * 12], "labels": ["plain"]})
     if started.status_code == 422:
         dim = gallery.snapshot().manifest.dim
@@ -131,6 +142,9 @@ def test_a_cancelled_calibration_leaves_nothing(client: TestClient, gallery: Gal
     client.delete(f"/v1/jobs/{started.json()['id']}")
     assert client.get(f"/v1/jobs/{started.json()['id']}").json()["state"] == "cancelled"
     assert client.get(START).json()["calibrations"] == []
+    # A worker that finds its ticket removes what came with the request.
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+        wait_until(lambda: list((gallery.calibrations_path / "uploads").iterdir()) == [])
 
 
 def test_history_activation_and_roll_back(client: TestClient, gallery: Gallery, calibrate: Calibrate) -> None:

@@ -36,7 +36,7 @@ class Context:
 
     def __init__(self, stop: tuple[str, int] = ("", 0)) -> None:
         self.request = FitRequest.model_validate(REQUEST).model_dump()
-        self.job = SimpleNamespace(gallery="shop", request=self.request)
+        self.job = SimpleNamespace(gallery="shop", request=self.request, attempt=1)
         self.stop = stop
         self.stages: list[str | None] = []
 
@@ -83,5 +83,8 @@ def test_a_cancelled_job_leaves_no_folder(job: FitJob) -> None:
     context = Context(("views", 20))
     with pytest.raises(JobStoppedError):
         start(job, context)
+    # A job of the same name that never began takes nothing away from this one.
+    job.clean(cast("Job", SimpleNamespace(gallery="shop", request=context.request, attempt=0)))
+    assert (job.settings.data_dir / "bundles" / "mine").exists()
     job.clean(cast("Job", context.job))
     assert not (job.settings.data_dir / "bundles" / "mine").exists()
