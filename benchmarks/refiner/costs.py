@@ -22,9 +22,8 @@ import timm
 import torch
 
 from benchmarks.common.cost_meters import interleaved
+from benchmarks.common.large_gallery import clustered_vectors, write_bundle
 from benchmarks.common.record import save_result
-from benchmarks.speed.index_recall import clustered_vectors
-from benchmarks.speed.query_stages import write_bundle
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.refined_snapshot import write_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot

@@ -11,15 +11,10 @@ import time
 import faiss
 import numpy as np
 
+from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import percentiles, save_result
 
 FETCHED = 400
-
-
-def clustered_vectors(rng: np.random.Generator, n: int, dim: int, centers: np.ndarray, basis: np.ndarray):
-    latent = centers[rng.integers(0, len(centers), n)] + 0.6 * rng.normal(size=(n, centers.shape[1]))
-    vectors = (latent @ basis + 4.0 * rng.normal(size=(n, dim))).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def measure(index, queries: np.ndarray, exact: np.ndarray, n_probed: int | None, fetched: int) -> dict:
@@ -44,10 +39,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=200)
     arguments = parser.parse_args()
-    rng = np.random.default_rng(0)
-    centers, basis = rng.normal(size=(5000, 64)), rng.normal(size=(64, arguments.dim))
-    items = clustered_vectors(rng, arguments.items, arguments.dim, centers, basis)
-    queries = clustered_vectors(rng, arguments.queries, arguments.dim, centers, basis)
+    items, queries = items_and_queries(arguments.items, arguments.queries, arguments.dim)
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
     rows = []
     half, quarter = arguments.dim // 2, arguments.dim // 4

@@ -29,22 +29,18 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import pyarrow as pa
 
+from benchmarks.common.large_gallery import N_LABELS, NAME, clustered_vectors, item_rows, write_bundle
 from benchmarks.common.record import save_result
 from benchmarks.common.server_process import memory_of, running_server
 from benchmarks.speed.cell_graph import cell_graph
-from benchmarks.speed.index_recall import clustered_vectors
-from benchmarks.speed.query_stages import N_LABELS, write_bundle
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.similarity import FloatArray, normalize
+from vicinal.models.similarity import normalize
 from vicinal.service.settings import Settings
 
-NAME = "large"
 ROWS_PER_COMMIT = 50_000
 N_ADDED, N_REMOVED = 500, 100
 BOUND_SECONDS = 3.0
@@ -74,21 +70,6 @@ print(json.dumps(laps))
 """
 
 
-def rows(first: int, embeddings: FloatArray) -> pa.Table:
-    numbers = range(first, first + len(embeddings))
-    return pa.table(
-        {
-            "id": [f"folder/item-{i:07d}.jpg" for i in numbers],
-            "label": [f"label-{i % N_LABELS:04d}" for i in numbers],
-            "uri": [f"/photos/folder/item-{i:07d}.jpg" for i in numbers],
-            "metadata": ['{"shelf": "a", "price": 12.5}'] * len(embeddings),
-            "thumbnail": pa.array([b"thumbnail"] * len(embeddings), pa.binary()),
-            "content_sha256": pa.array([i.to_bytes(32, "big") for i in numbers], pa.binary(32)),
-            "embedding": as_fixed_lists(embeddings),
-        }
-    )
-
-
 def build(gallery: Gallery, bundle: ModelBundle, n: int, index: str) -> dict[str, float]:
     rng = np.random.default_rng(0)
     centers, basis = rng.normal(size=(N_LABELS, 64)), rng.normal(size=(64, bundle.dim))
@@ -96,7 +77,7 @@ def build(gallery: Gallery, bundle: ModelBundle, n: int, index: str) -> dict[str
     with gallery.writing():
         for first in range(0, n, ROWS_PER_COMMIT):
             size = min(ROWS_PER_COMMIT, n - first)
-            batch = rows(first, normalize(clustered_vectors(rng, size, bundle.dim, centers, basis)))
+            batch = item_rows(first, normalize(clustered_vectors(rng, size, bundle.dim, centers, basis)))
             if first:
                 gallery.append(batch)
             else:
@@ -118,7 +99,7 @@ def change(gallery: Gallery, bundle: ModelBundle) -> None:
     new = normalize(np.random.default_rng(2).normal(size=(N_ADDED, bundle.dim)))
     first = 10_000_000
     for start in range(0, N_ADDED, 100):
-        add_items(reader, rows(first + start, new[start : start + 100]), bundle=bundle.fingerprint)
+        add_items(reader, item_rows(first + start, new[start : start + 100]), bundle=bundle.fingerprint)
     remove_items(reader, [f"folder/item-{i:07d}.jpg" for i in range(0, 7 * N_REMOVED, 7)])
 
 
