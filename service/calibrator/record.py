@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import io
 import secrets
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Self, get_args
+from tokenize import TokenError
+from typing import Any, ClassVar, Literal, Self, get_args
 from zipfile import BadZipFile
 
 import numpy as np
@@ -38,6 +41,7 @@ __all__ = [
     "CalibrationRecord",
     "KeptTrials",
     "Rates",
+    "StoredArrays",
     "StoredScores",
     "new_calibration_id",
     "promised_range",
@@ -145,6 +149,8 @@ _RATES: tuple[RateName, ...] = get_args(RateName)
 # Rates whose event is a score below the threshold: of these the lowest scores are kept.
 _REJECTIONS = ("frr", "fnir")
 _MOST_KEPT = 1_000_000
+# What numpy raises when it reads a damaged archive.
+_DAMAGE = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, TokenError, ValueError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,41 @@ class KeptTrials:
 
 
 @dataclass(frozen=True)
-class StoredScores:
+class StoredArrays:
+    """Numbers and texts that are kept as a compressed `.npz` archive; `what` they are stands in errors."""
+
+    what: ClassVar[str]
+
+    def to_bytes(self) -> bytes:
+        """The archive."""
+        stream = io.BytesIO()
+        np.savez_compressed(stream, allow_pickle=False, **self._arrays())
+        return stream.getvalue()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Self:
+        """Read what `to_bytes` gave.
+
+        Raises:
+            CalibrationRecordError: It is no such archive.
+        """
+        try:
+            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+                return cls._of_arrays(arrays)
+        except _DAMAGE as error:
+            raise CalibrationRecordError(f"these are no {cls.what}: {error}") from error
+
+    def _arrays(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @classmethod
+    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        found = {one.name: arrays[one.name] for one in fields(cls)}
+        return cls(**{name: value if value.ndim else value.item() for name, value in found.items()})
+
+
+@dataclass(frozen=True)
+class StoredScores(StoredArrays):
     """Scores of one calibration; see `calibration.Trials`.
 
     Attributes:
@@ -197,6 +237,7 @@ class StoredScores:
             with one (`fnir`), and candidates (`precision`).
     """
 
+    what: ClassVar[str] = "stored scores"
     names: npt.NDArray[np.str_]
     top_scores: Floats
     trials: dict[RateName, KeptTrials]
@@ -278,33 +319,17 @@ class StoredScores:
         rates = {rate: self._rates(rate, thresholds) for rate in _RATES if rate != "precision"}
         return OperatingCurve(thresholds=thresholds, **rates)
 
-    def to_bytes(self) -> bytes:
-        """As a compressed `.npz` archive, which holds numbers and texts only."""
-        arrays: dict[str, npt.NDArray[Any]] = {"names": self.names, "top_scores": self.top_scores}
-        for rate, kept in self.trials.items():
-            arrays |= {f"{rate}_{name}": value for name, value in vars(kept).items()}
-        stream = io.BytesIO()
-        np.savez_compressed(stream, allow_pickle=False, **arrays)
-        return stream.getvalue()
+    def _arrays(self) -> dict[str, Any]:
+        kept = {
+            f"{rate}_{name}": value for rate, one in self.trials.items() for name, value in vars(one).items()
+        }
+        return {"names": self.names, "top_scores": self.top_scores, **kept}
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> Self:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            CalibrationRecordError: It is no such archive.
-        """
-        try:
-            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-                trials = {
-                    rate: KeptTrials(
-                        **{name: arrays[f"{rate}_{name}"] for name in KeptTrials.__dataclass_fields__}
-                    )
-                    for rate in _RATES
-                }
-                return cls(arrays["names"], arrays["top_scores"], trials)
-        except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
-            raise CalibrationRecordError(f"these are no stored scores: {error}") from error
+    def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        names = [one.name for one in fields(KeptTrials)]
+        kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _RATES}
+        return cls(arrays["names"], arrays["top_scores"], kept)
 
     def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
         kept = self.trials[rate]

@@ -7,13 +7,11 @@ a page that is loaded again asks the same, and can show the next photos without 
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
-from zipfile import BadZipFile
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +19,7 @@ import numpy.typing as npt
 from vicinal.calibration import Target
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.calibrator.record import StoredArrays
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
 
 __all__ = ["BLOCK", "FEWEST", "Answer", "Question", "ScoredPairs", "next_block", "posterior", "progress"]
@@ -60,7 +58,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class ScoredPairs:
+class ScoredPairs(StoredArrays):
     """What searches for items of the gallery would show.
 
     Attributes:
@@ -71,6 +69,7 @@ class ScoredPairs:
         n_others: Pairs of these queries with further items, which score lower.
     """
 
+    what: ClassVar[str] = "pairs to ask about"
     queries: Positions
     items: Positions
     scores: Floats
@@ -124,29 +123,6 @@ class ScoredPairs:
     def question(self, pair: int) -> Question:
         """The two photos of a pair."""
         return Question(pair, (int(self.queries[pair]), int(self.items[pair])))
-
-    def to_bytes(self) -> bytes:
-        """As a compressed `.npz` archive."""
-        stream = io.BytesIO()
-        np.savez_compressed(stream, allow_pickle=False, **{name: getattr(self, name) for name in _FIELDS})
-        return stream.getvalue()
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> Self:
-        """Read what `to_bytes` gave.
-
-        Raises:
-            CalibrationRecordError: It is no such archive.
-        """
-        try:
-            with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-                queries, items, scores, top_scores, n_others = (arrays[name] for name in _FIELDS)
-                return cls(queries, items, scores, top_scores, int(n_others))
-        except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
-            raise CalibrationRecordError(f"these are no pairs to ask about: {error}") from error
-
-
-_FIELDS = tuple(ScoredPairs.__dataclass_fields__)
 
 
 def posterior(
