@@ -14,7 +14,7 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["operations"])
 
-# Style and script stand in the page itself; nothing else is loaded from anywhere but this server.
+# Style and script stand in the page as it is served; nothing else is loaded from anywhere but this server.
 _PAGE_POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 )
@@ -56,7 +56,10 @@ def label_page() -> HTMLResponse:
 
 
 def _page(name: str) -> HTMLResponse:
-    html = (files("vicinal.service") / "static" / name).read_text(encoding="utf-8")
+    html, style = (
+        (files("vicinal.service") / "static" / one).read_text(encoding="utf-8") for one in (name, "base.css")
+    )
+    html = html.replace('<link rel="stylesheet" href="base.css">', f"<style>\n{style}</style>")
     return HTMLResponse(html, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 

@@ -164,6 +164,12 @@ def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     assert outside == []
 
 
+@pytest.mark.parametrize("path", ["/", "/label"])
+def test_pages_hold_the_style_that_they_share(client: TestClient, path: str) -> None:
+    page = client.get(path).text
+    assert ("--accent: #2f5bd0;" in page, "stylesheet" in page, "base.css" in page) == (True, False, False)
+
+
 def test_the_page_has_a_place_for_the_note_of_a_threshold(client: TestClient) -> None:
     page = client.get("/").text
     assert ('<p id="note">' in page, "t.drift" in page, "t.note" in page) == (True, True, True)
