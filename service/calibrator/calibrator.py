@@ -18,6 +18,7 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
 from vicinal.service.calibrator.evidence import (
     ERROR_RATES,
+    Evidence,
     SpaceOpis,
     gather_evidence,
     measure_opis,
@@ -240,12 +241,9 @@ class Calibrator:
             CalibrationError: As `measure`.
         """
         require_labels(self._labels, queries.labels)
-        pipeline = self.scorer.pipeline
         if isinstance(measured, GroupMeasurement):
             require_group_target(measured.group, target)
-            pipeline = pipeline.model_copy(update={"group": measured.group})
-        trials = measured.trials
-        threshold = choose_threshold(trials, target)
+        threshold = choose_threshold(measured.trials, target)
         if isinstance(measured, GroupMeasurement):
             require_reached(measured, target, threshold)
         opis = measure_opis(measured)
@@ -265,9 +263,39 @@ class Calibrator:
             near_duplicates=self._near_duplicates(measured, queries),
             group_forms=tried,
         )
+        record = self._record(queries, measured, target, threshold=threshold, evidence=evidence)
+        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
+        scores = StoredScores.of(measured.trials, measured.top_scores)
+        return Calibration(record, scores, curves, measured, opis)
+
+    @property
+    def _keeps_apart(self) -> bool:
+        return self.visits is not None and not self.visits.are_single
+
+    @property
+    def _known_labels(self) -> frozenset[str]:
+        return frozenset(label for label in self._labels if label is not None)
+
+    def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
+        names = sorted(self._known_labels | set(queries.labels))
+        return TrialScoring(self.snapshot, self.scorer, names, visits=visits)
+
+    def _record(
+        self,
+        queries: LabelledQueries,
+        measured: Measurement,
+        target: Target,
+        *,
+        threshold: float,
+        evidence: Evidence,
+    ) -> CalibrationRecord:
+        """What is kept of a calibration for good."""
+        pipeline, trials = self.scorer.pipeline, measured.trials
+        if isinstance(measured, GroupMeasurement):
+            pipeline = pipeline.model_copy(update={"group": measured.group})
         shares = {name: evidence.rates[name].rate if name in evidence.rates else None for name in ERROR_RATES}
         manifest = self.snapshot.manifest
-        record = CalibrationRecord(
+        return CalibrationRecord(
             format_version=2,
             id=new_calibration_id(),
             created_at=datetime.now(UTC),
@@ -289,20 +317,6 @@ class Calibrator:
             seed=self.seed,
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )
-        curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)
-        return Calibration(record, StoredScores.of(trials, measured.top_scores), curves, measured, opis)
-
-    @property
-    def _keeps_apart(self) -> bool:
-        return self.visits is not None and not self.visits.are_single
-
-    @property
-    def _known_labels(self) -> frozenset[str]:
-        return frozenset(label for label in self._labels if label is not None)
-
-    def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
-        names = sorted(self._known_labels | set(queries.labels))
-        return TrialScoring(self.snapshot, self.scorer, names, visits=visits)
 
     def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
         """Share of the queries with a mate whose best mate is almost the same picture."""

@@ -182,49 +182,18 @@ def measure_groups(items: Measurement, group: Group) -> GroupMeasurement:
     """
     if items.tables is None:
         raise CalibrationError("these items were scored without groups: calibrate with group_by")
-    weights = None
+    tables, weights = items.tables, None
     if group.score == "learned" and not group.weights:
-        group, weights = _learn(items, items.tables, group)
-    tables = items.tables
+        group, weights = _learn(items, tables, group)
+    mates, chosen = items.mates, items.impostors.queries
     found = tables.with_label.scored(group, weights)
-    chosen = items.impostors.queries
     out = tables.without_label.scored(group, None if weights is None else weights[chosen])
-    labels = _group_labels(items)
-    firsts = _labels_of(labels, found.codes)
-    mates = items.mates
     own = _own(items, found)
-    best = np.where(np.isfinite(out.scores[:, 0]), out.scores[:, 0], 0.0)
-    hits = (firsts[:, 0] == items.query_codes)[mates.has_mate]
-    named = items.trials.labels
-    if named is None:
-        raise CalibrationError("these trials carry no labels")
-    # Where every query is searched for twice, both searches answer.
-    searches = [(found, items.query_codes)]
-    if tables.is_taken_out:
-        searches.append((out, items.query_codes[chosen]))
-    answers = [_answers(one, codes, labels, len(named.names)) for one, codes in searches]
-    scores, is_mate, answer_codes = (np.concatenate(parts) for parts in zip(*answers, strict=True))
-    none = items.query_codes[:0]
-    trials = Trials(
-        mate_scores=np.empty(0),
-        non_mate_scores=np.empty(0),
-        best_mate_scores=own[mates.has_mate],
-        best_scores_without_mate=best,
-        answer_scores=scores,
-        answer_is_mate=is_mate,
-        labels=TrialLabels(
-            names=named.names,
-            mates=none,
-            non_mate_queries=none,
-            non_mate_items=none,
-            best_mates=items.query_codes[mates.has_mate],
-            without_mate=items.query_codes[chosen],
-            answers=answer_codes,
-        ),
-    )
+    firsts = _labels_of(_group_labels(items), found.codes[:, 0])
+    hits = (firsts == items.query_codes)[mates.has_mate]
     fields = {name: getattr(items, name) for name in Measurement.__dataclass_fields__}
     changed = {
-        "trials": trials,
+        "trials": _trials(items, tables, found=found, out=out, own=own),
         "hit_rate_1": float(hits.mean()) if len(hits) else None,
         "top_scores": np.maximum(found.scores[:, 0], 0.0),
         "best_items": _best_items(tables.with_label, found),
@@ -236,7 +205,7 @@ def measure_groups(items: Measurement, group: Group) -> GroupMeasurement:
             queries=chosen,
         ),
         "mates": replace(mates, best_scores=np.where(mates.has_mate, own, -np.inf)),
-        "first_labels": firsts[:, 0],
+        "first_labels": firsts,
     }
     return GroupMeasurement(**{**fields, **changed}, group=group, weights=weights)
 
@@ -342,6 +311,50 @@ def _own(items: Measurement, found: GroupedCandidates) -> Floats:
     """(n,) best score of a group of each query's label; 0 where none is among the candidates."""
     is_own = _labels_of(_group_labels(items), found.codes) == items.query_codes[:, None]
     return np.where(is_own, found.scores, 0.0).max(axis=1)
+
+
+def _trials(
+    items: Measurement, tables: GroupTables, *, found: GroupedCandidates, out: GroupedCandidates, own: Floats
+) -> Trials:
+    """Trials of groups in place of items: of each query's own group, of the best other, and of all answers.
+
+    Args:
+        items: Scores of the items.
+        tables: Their tables.
+        found: Groups of all queries.
+        out: Those of the queries without a mate.
+        own: (n,) score of each query's own group.
+
+    Raises:
+        CalibrationError: The trials of the items carry no labels.
+    """
+    named = items.trials.labels
+    if named is None:
+        raise CalibrationError("these trials carry no labels")
+    has_mate, without_mate = items.mates.has_mate, items.query_codes[items.impostors.queries]
+    # Where every query is searched for twice, both searches answer.
+    searches = [(found, items.query_codes), *([(out, without_mate)] if tables.is_taken_out else [])]
+    labels = _group_labels(items)
+    answers = [_answers(one, codes, labels, len(named.names)) for one, codes in searches]
+    scores, is_mate, answer_codes = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+    none = items.query_codes[:0]
+    return Trials(
+        mate_scores=np.empty(0),
+        non_mate_scores=np.empty(0),
+        best_mate_scores=own[has_mate],
+        best_scores_without_mate=np.where(np.isfinite(out.scores[:, 0]), out.scores[:, 0], 0.0),
+        answer_scores=scores,
+        answer_is_mate=is_mate,
+        labels=TrialLabels(
+            names=named.names,
+            mates=none,
+            non_mate_queries=none,
+            non_mate_items=none,
+            best_mates=items.query_codes[has_mate],
+            without_mate=without_mate,
+            answers=answer_codes,
+        ),
+    )
 
 
 def _best_items(table: GroupTable, found: GroupedCandidates) -> Numbers:
