@@ -91,6 +91,7 @@ class Load:
 
 
 def draw(folder: Path, n: int, seed: int) -> None:
+    """Write n drawn photos of 256 x 256 pixels, in one folder a label."""
     rng = np.random.default_rng(seed)
     for number in range(n):
         path = folder / f"label {number % N_LABELS}" / f"{number}.jpg"
@@ -115,13 +116,14 @@ def n_wrong(gallery: Gallery, load: Load) -> int:
 
 @contextmanager
 def worker(data_dir: Path, bundle: Path, way: str) -> Iterator[None]:
+    """Run a worker while the context lasts, as the way says; none for `server`, which works itself."""
     if way == "server":
         yield
         return
     command = [
         sys.executable,
         "-m",
-        "service",
+        "vicinal",
         "worker",
         "--data-dir",
         str(data_dir),
@@ -138,7 +140,9 @@ def worker(data_dir: Path, bundle: Path, way: str) -> Iterator[None]:
 
 
 def environment(data_dir: Path) -> dict[str, str]:
-    return {"VICINAL_SOURCES_DIR": str(data_dir.parent), "VICINAL_JOB_HEARTBEAT_SECONDS": "5"}
+    """Variables of the server and of the worker; nothing is refined, so that answers show plain cosines."""
+    sources = {"VICINAL_SOURCES_DIR": str(data_dir.parent), "VICINAL_REFINE": "off"}
+    return {**sources, "VICINAL_JOB_HEARTBEAT_SECONDS": "5"}
 
 
 def swap(client: httpx.Client, turns: int) -> list[int]:
@@ -159,6 +163,7 @@ def swap(client: httpx.Client, turns: int) -> list[int]:
 
 
 def measure(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str, object]:
+    """Swap versions under load in one way: times by phase, failures, and answers of a wrong version."""
     data_dir, bundle = folder / f"data {way}", default_bundle_path()
     gallery = Gallery(data_dir / "galleries" / NAME)
     index_items(gallery, read_source(folder / "old"), Embedder(ModelBundle.open(bundle), device="cpu"))
@@ -197,6 +202,7 @@ def measure(folder: Path, way: str, arguments: argparse.Namespace) -> dict[str, 
 
 
 def main() -> None:
+    """Measure each way on the same photos, and save raw times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--rate", type=float, default=10.0, help="searches a second")
