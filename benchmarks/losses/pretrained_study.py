@@ -98,6 +98,7 @@ def report(plan: Plan) -> None:
 
 
 def main() -> None:
+    """Run a plan and save its records, or write its page from them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("kind", choices=list(_KINDS))
     parser.add_argument("stage", choices=["run", "report"])

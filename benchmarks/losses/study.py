@@ -107,6 +107,7 @@ def report() -> None:
 
 
 def main() -> None:
+    """One stage of the study: train, measure or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("stage", choices=["train", "measure", "report"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))

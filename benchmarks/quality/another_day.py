@@ -139,6 +139,7 @@ def measure(snapshot: Snapshot, photos: Photos, later: np.ndarray, absent: np.nd
 
 
 def main() -> None:
+    """Measure both sets, print how often promises held, and save every row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())

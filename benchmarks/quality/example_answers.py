@@ -32,6 +32,7 @@ SHEETS = Path(__file__).parents[2] / "docs" / "images"
 
 
 def read_rows(manifest: Path) -> list[dict[str, str]]:
+    """Rows of a CSV manifest by column."""
     with manifest.open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
@@ -102,6 +103,7 @@ def run_set(
 
 
 def main() -> None:
+    """Run every set, and save after each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -58,6 +58,7 @@ def predict(impostors: Impostors, threshold: float, rng: np.random.Generator) ->
 
 
 def main() -> None:
+    """Measure the sets, print means over the draws, and save every draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
     parser.add_argument("--sets", nargs="+", default=["dogfacenet", "omniglot"])

@@ -50,6 +50,7 @@ def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, optio
 
 
 def searches(measured: GroupMeasurement) -> Searches:
+    """What is compared: scores and labels of the queries with and without a mate."""
     codes = measured.query_codes.astype(np.int64)
     return Searches(
         measured.trials.best_mate_scores,
@@ -119,6 +120,7 @@ def run_set(root: Path, folder: Path, embedder: Embedder, options: argparse.Name
 
 
 def show(name: str, forms: dict, chosen: str) -> None:
+    """Print every form's figures and differences, and which form was chosen."""
     for form, parts in forms.items():
         figures = [
             f"{part}: "
@@ -132,6 +134,7 @@ def show(name: str, forms: dict, chosen: str) -> None:
 
 
 def main() -> None:
+    """Run the sets and save what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
     parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])

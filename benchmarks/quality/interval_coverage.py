@@ -176,6 +176,7 @@ def run_cell(world: str, n_labels: int, balanced: bool, setting: tuple[float, fl
 
 
 def main() -> None:
+    """Run every cell of the worlds that were asked for, and save them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--worlds", nargs="+", choices=list(WORLDS), default=["rates", "scores"])
@@ -196,6 +197,7 @@ def main() -> None:
 
 
 def show(cell: dict) -> None:
+    """Print the coverage and mean width of each kind of interval in one cell."""
     figures = " ".join(
         f"{name} {cell['coverage'][name]:.3f} ({cell['mean_width'][name]:.3f})" for name in cell["coverage"]
     )

@@ -55,6 +55,12 @@ class Searched:
 
 
 def search(embeddings: np.ndarray, part: LabelledImages) -> Searched:
+    """Search for the queries of a part among its gallery.
+
+    Args:
+        embeddings: (n, d) embeddings of the part's images, not normalized.
+        part: Their labels and roles.
+    """
     unit = normalize(embeddings)
     is_gallery = part.roles == "gallery"
     order = np.concatenate([np.flatnonzero(part.roles == role) for role in ("query", "absent")])
@@ -96,6 +102,7 @@ def settings(found: Searched) -> dict[str, Callable[[], Scores]]:
 
 
 def contextual(found: Searched, k: int, beta: float) -> Scores:
+    """(B, n) contextual scores of the candidates."""
     kth = kth_similarities(found.graph.similarities[found.positions], k)
     scores, _ = contextual_scores(
         found.similarities, found.gallery[found.positions], kth, k=k, beta=beta, eps=0.05
@@ -104,6 +111,7 @@ def contextual(found: Searched, k: int, beta: float) -> Scores:
 
 
 def measure(found: Searched, scores: Scores) -> dict[str, float]:
+    """FNIR at the target FPIR, R@1, MAP@R and AUROC of (B, n) scores."""
     known, absent = found.n_mates > 0, found.n_mates == 0
     best = scores.max(axis=1)
     threshold = np.nextafter(np.sort(best[absent])[::-1][int(FPIR * absent.sum())], np.inf)
@@ -119,6 +127,12 @@ def measure(found: Searched, scores: Scores) -> dict[str, float]:
 
 
 def map_at_r(hits: np.ndarray, n_mates: np.ndarray) -> float:
+    """Mean over queries of the average precision in the first R places, R the mates of the query.
+
+    Args:
+        hits: (B, n) whether each candidate is a mate, best first.
+        n_mates: (B,) mates in the whole gallery, at least 1.
+    """
     ranks = np.arange(1, hits.shape[1] + 1)
     counted = hits & (ranks <= n_mates[:, None])
     precisions = np.cumsum(hits, axis=1) / ranks
@@ -126,6 +140,7 @@ def map_at_r(hits: np.ndarray, n_mates: np.ndarray) -> float:
 
 
 def main() -> None:
+    """Measure every setting on every run, print the means by FNIR, and save all rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
     parser.add_argument("--work", type=Path, required=True, help="folder that the loss study worked in")

@@ -182,10 +182,12 @@ def summary(rows: list[dict]) -> dict[str, object]:
 
 
 def share(found) -> float:
+    """Mean of some truth values."""
     return float(np.mean(list(found)))
 
 
 def show(cell: dict) -> None:
+    """Print how often one cell was called broken, where its promise was kept and where it was not."""
     kept, broken = (cell["called_broken"][truth] for truth in ("kept", "broken"))
     levels = " ".join(f"{kept['by_level'][str(level)]:.3f}" for level in LEVELS)
     single = "; ".join(
@@ -203,6 +205,7 @@ def show(cell: dict) -> None:
 
 
 def main() -> None:
+    """Run all worlds, print the worst cell, and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=800)
     n = parser.parse_args().repetitions

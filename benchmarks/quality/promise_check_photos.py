@@ -284,6 +284,7 @@ def summary(rows: list[dict]) -> dict:
 
 
 def main() -> None:
+    """Run the sets, print a summary by world and number of later labels, and save every draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet"])

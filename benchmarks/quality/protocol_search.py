@@ -152,6 +152,7 @@ def promised(calibration: dict, measured: dict) -> dict[str, dict]:
 
 
 def show(name: str, rerank: str, run: dict) -> None:
+    """Print the threshold, and the rates on calibration and on test classes."""
     measured = {
         rate: "{value:.3f} [{low:.3f}, {high:.3f}]".format(**run["test"][rate])
         for rate in ("hit_rate_1", "fpir", "fnir")
@@ -167,6 +168,7 @@ def show(name: str, rerank: str, run: dict) -> None:
 
 
 def main() -> None:
+    """Run each set that is there, and save one result a set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
     parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])

@@ -34,6 +34,7 @@ SETTINGS = [Rerank(method="off")] + [
 
 
 def measure_set(root: Path, embedder: Embedder, folder: Path) -> list[dict]:
+    """Index a set's calibration part and calibrate every setting on it; one row each."""
     part = extract_part(root, "calibration", folder / "images")
     gallery = Gallery(folder / "gallery")
     index_items(gallery, read_source(part.gallery), embedder)
@@ -56,6 +57,7 @@ def measure_set(root: Path, embedder: Embedder, folder: Path) -> list[dict]:
 
 
 def main() -> None:
+    """Measure the sets, print the settings by mean FNIR, and save every row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
     parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])

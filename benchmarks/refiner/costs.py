@@ -199,6 +199,7 @@ def _resnet50(folder: Path) -> Any:
 
 
 def main() -> None:
+    """Measure costs of the gallery and of queries, and save both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--repetitions", type=int, default=100)

@@ -280,6 +280,7 @@ def _one_thread() -> None:
 
 
 def main() -> None:
+    """One stage of the study: train, measure or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("stage", choices=["train", "measure", "report"])
     parser.add_argument("--study", choices=list(STUDIES), default="scratch")

@@ -97,6 +97,7 @@ def calibrate(path: Path, n_queries: int, target: str) -> dict:
 
 
 def main() -> None:
+    """Measure each target in a fresh process, or, with --snapshot, in this one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=128)

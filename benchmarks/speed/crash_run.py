@@ -18,6 +18,7 @@ from tests.crash.driver import CrashDriver, LostError
 
 
 def main() -> None:
+    """Kill until something is lost or all kills are done; the exit status is 1 after a loss."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)

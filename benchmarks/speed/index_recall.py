@@ -18,6 +18,15 @@ FETCHED = 400
 
 
 def measure(index, queries: np.ndarray, exact: np.ndarray, n_probed: int | None, fetched: int) -> dict:
+    """Recall of the exact neighbors, and time, of single queries.
+
+    Args:
+        index: A Faiss index of the items.
+        queries: (q, d) float32 unit vectors.
+        exact: (q, 100) positions of the exact neighbors, best first.
+        n_probed: Cells that are searched; None for an index without cells.
+        fetched: Neighbors that are asked for.
+    """
     parameters = None if n_probed is None else faiss.SearchParametersIVF(nprobe=n_probed)
     times, found = [], []
     for query in queries:
@@ -34,6 +43,7 @@ def measure(index, queries: np.ndarray, exact: np.ndarray, n_probed: int | None,
 
 
 def main() -> None:
+    """Measure each index with each number of probes, and save the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)

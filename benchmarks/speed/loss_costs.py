@@ -53,6 +53,7 @@ def embeddings_of(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def with_gradient(loss: Loss, embeddings: Tensor, labels: Tensor) -> None:
+    """A loss of (n, DIM) embeddings and (n,) labels, and its gradient."""
     torch.autograd.grad(loss(embeddings, labels), embeddings)
 
 
@@ -62,11 +63,13 @@ def product_with_gradient(embeddings: Tensor, upstream: Tensor) -> None:
 
 
 def three_products(matrix: Tensor) -> None:
+    """The (n, n) matrix times itself, three times."""
     for _ in range(3):
         matrix @ matrix
 
 
 def three_products_with_gradient(matrix: Tensor, other: Tensor) -> None:
+    """Three products of (n, n) matrices, and the gradients of both factors."""
     for _ in range(3):
         torch.autograd.grad(matrix @ other, (matrix, other), other)
 
@@ -88,6 +91,11 @@ def loop_over_queries(embeddings: Tensor, labels: Tensor) -> Tensor:
 
 
 def measure_recall_at_k(device: torch.device, repetitions: int) -> dict[str, Any]:
+    """Times and memory of recall@k with and without SiMix, against a product and against a loop.
+
+    Raises:
+        RuntimeError: The loss and the loop differ by more than 1e-5.
+    """
     loss = RecallAtKLoss(KS, max_per_class=PER_CLASS)
     mixed = RecallAtKLoss(SIMIX_KS, simix=True, max_per_class=PER_CLASS)
     small, large = embeddings_of(1024, device), embeddings_of(LARGE, device)
@@ -146,6 +154,7 @@ def recall_peak(name: str, device_name: str, threads: int) -> Peak:
 
 
 def measure_contextual(device: torch.device, repetitions: int) -> dict[str, Any]:
+    """Times and memory of the contextual loss against three products."""
     result: dict[str, Any] = {}
     for n, turns in ((512, 6 * repetitions), (LARGE, 3)):
         batch = embeddings_of(n, device)
@@ -201,6 +210,7 @@ class TrainingStep:
 
 
 def measure_tcm(device: torch.device, repetitions: int) -> dict[str, Any]:
+    """What TCM adds to a training step, as a share of it."""
     plain: dict[str, Any] = {"name": "multi_similarity"}
     added = {**plain, "add": ["tcm"]}
     configs = {"step": plain, "step_tcm": added}
@@ -223,6 +233,7 @@ def measure_tcm(device: torch.device, repetitions: int) -> dict[str, Any]:
 
 
 def measure_multistage(device: torch.device) -> dict[str, Any]:
+    """Memory of a step of LARGE images, CHUNK at a time, against that of a step of CHUNK."""
     threads = torch.get_num_threads()
     small, large = (in_fresh_process(step_peak, n, device.type, threads) for n in (CHUNK, LARGE))
     pixels = 3 * 64 * 64 * 4
@@ -250,15 +261,18 @@ def step_peak(n: int, device_name: str, threads: int) -> Peak:
 
 
 def prepared(device_name: str, threads: int) -> torch.device:
+    """The device, in a process that computes with so many threads."""
     torch.set_num_threads(threads)
     return torch.device(device_name)
 
 
 def mebibytes(size: int) -> float:
+    """Bytes in MiB, to one place."""
     return round(size / MEBIBYTE, 1)
 
 
 def goals_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was found beside the most that is asked for, one row a goal."""
     recall, memory = found["recall_at_k"], found["multistage"]
     contextual, tcm = found["contextual"], found["tcm"]
     rows = [
@@ -276,6 +290,7 @@ def goals_of(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    """Measure every loss on the processor and on a GPU where there is one, and save it with the goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

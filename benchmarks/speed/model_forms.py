@@ -41,6 +41,12 @@ Run = Callable[[FloatArray], object]
 
 
 def contenders(folder: Path, threads: int) -> dict[str, Run]:
+    """Ways to run the network, by name; each takes a (n, 3, SIDE, SIDE) float32 batch.
+
+    Args:
+        folder: Where the exported forms are written.
+        threads: Threads of each session.
+    """
     config = BackboneConfig(
         name="tf_efficientnet_lite0", weights="package", dim=None, layer_norm=False, pooling="native"
     )
@@ -68,11 +74,14 @@ def contenders(folder: Path, threads: int) -> dict[str, Run]:
 
 
 def in_one_call(session: ort.InferenceSession) -> Run:
+    """A batch as a whole through the session."""
     name = session.get_inputs()[0].name
     return lambda batch: session.run(None, {name: batch})
 
 
 def in_torch(network: torch.nn.Module, dtype: torch.dtype, layout: torch.memory_format) -> Run:
+    """A batch through the torch network, in bfloat16 by autocast where that is the dtype."""
+
     def run(batch: FloatArray) -> object:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, dtype is torch.bfloat16):
             # A layout is a view of the same weights: each turn asks for its own.
@@ -110,6 +119,7 @@ def measure(threads: int, rounds: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
+    """Measure with each number of threads, and save the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

@@ -31,6 +31,7 @@ def json_milliseconds(request: str, answer: dict) -> float:
 
 
 def main() -> None:
+    """Send the queries one after the other, and save the times of each stage."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)

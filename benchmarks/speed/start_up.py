@@ -71,6 +71,14 @@ print(json.dumps(laps))
 
 
 def build(gallery: Gallery, bundle: ModelBundle, n: int, index: str) -> dict[str, float]:
+    """Write a version of n items in batches; seconds by step.
+
+    Args:
+        gallery: An empty gallery.
+        bundle: Its bundle.
+        n: How many items.
+        index: Specification of the index, or `auto`.
+    """
     rng = np.random.default_rng(0)
     centers, basis = rng.normal(size=(N_LABELS, 64)), rng.normal(size=(64, bundle.dim))
     started = time.perf_counter()
@@ -104,6 +112,7 @@ def change(gallery: Gallery, bundle: ModelBundle) -> None:
 
 
 def drop_from_cache(folder: Path) -> None:
+    """Let the next reader of the folder's files find them on the disk alone."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as stream:
@@ -111,17 +120,20 @@ def drop_from_cache(folder: Path) -> None:
 
 
 def cpu_of_children() -> float:
+    """Seconds of processor time of all processes that were started here and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def timed(measure_once: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What a measurement took, with the processor time of its process as `cpu`."""
     before = cpu_of_children()
     taken = measure_once()
     return {**taken, "cpu": round(cpu_of_children() - before, 3)}
 
 
 def time_open(gallery: Gallery, bundle: ModelBundle) -> dict[str, float]:
+    """Seconds until a process has opened the gallery and searched once, by stage; MiB that it holds."""
     started = time.perf_counter()
     command = [sys.executable, "-c", OPEN_AND_SEARCH, str(gallery.path), str(bundle.path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -130,6 +142,7 @@ def time_open(gallery: Gallery, bundle: ModelBundle) -> dict[str, float]:
 
 
 def time_serve(settings: Settings, dim: int) -> dict[str, float]:
+    """Seconds until a server is alive and has answered once; MiB that it holds then."""
     query = np.random.default_rng(1).normal(size=dim).tolist()
     started = time.perf_counter()
     # The server is polled ten times a second, which a start can seem longer by.
@@ -142,6 +155,7 @@ def time_serve(settings: Settings, dim: int) -> dict[str, float]:
 
 
 def measure(settings: Settings, bundle: ModelBundle, repeats: int) -> dict[str, list[dict[str, float]]]:
+    """Openings and starts, with an empty and with a filled page cache, by kind."""
     gallery = Gallery(settings.galleries_path / NAME)
     result: dict[str, list[dict[str, float]]] = {}
     for cache in ("cold", "warm"):
@@ -159,6 +173,7 @@ def measure(settings: Settings, bundle: ModelBundle, repeats: int) -> dict[str, 
 
 
 def main() -> None:
+    """Measure the gallery as built and with live changes, and save both; it is built where it is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=512)

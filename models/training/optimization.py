@@ -42,6 +42,7 @@ class CosineScheduleConfig(_Schedule):
     kind: Literal["cosine"] = "cosine"
 
     def build(self, optimizer: Optimizer, steps: int, warmup: int) -> LRScheduler:
+        """Begin the fall after the warm-up."""
         return CosineAnnealingLR(optimizer, max(1, steps - warmup))
 
 
@@ -58,6 +59,7 @@ class StepScheduleConfig(_Schedule):
     factor: float = Field(0.1, gt=0.0, lt=1.0)
 
     def build(self, optimizer: Optimizer, _steps: int, _warmup: int) -> LRScheduler:
+        """Count from the end of the warm-up."""
         return StepLR(optimizer, self.every, self.factor)
 
 
@@ -80,6 +82,7 @@ class MultistepScheduleConfig(_Schedule):
         return self
 
     def build(self, optimizer: Optimizer, _steps: int, warmup: int) -> LRScheduler:
+        """Count the milestones from the first step of training."""
         return MultiStepLR(optimizer, [one - warmup for one in self.milestones], self.factor)
 
 
@@ -89,6 +92,7 @@ class ConstantScheduleConfig(_Schedule):
     kind: Literal["constant"] = "constant"
 
     def build(self, optimizer: Optimizer, _steps: int, _warmup: int) -> LRScheduler:
+        """A schedule that changes nothing."""
         return ConstantLR(optimizer, factor=1.0, total_iters=0)
 
 
@@ -105,6 +109,7 @@ class OneCycleScheduleConfig(_Schedule):
     rise: float = Field(0.3, gt=0.0, lt=1.0)
 
     def build(self, optimizer: Optimizer, steps: int, _warmup: int) -> LRScheduler:
+        """Rise and fall over all steps, from the optimizer's learning rates as the highest."""
         highest = [group["lr"] for group in optimizer.param_groups]
         # One more, because torch has no rate for what would be set after the last step.
         return OneCycleLR(
