@@ -48,9 +48,9 @@ def percentiles(values: list[float]) -> dict[str, float]:
 
 
 def _commit() -> str:
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+    """Commit of these sources, wherever they are run from; a copy without its `.git` has none."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "unknown"
 
 
