@@ -6,13 +6,16 @@ measured on the test classes, which share no label with them: FNIR at the same F
 with paired 95 % intervals over labels. `learned` is fitted on the calibration classes alone. Every form is
 listed on both, so that the choice can be judged.
 
-With `--leave-one-out` the queries are the items of the galleries, each left out once, as by default.
+Queries that have a mate are searched for once more, without the items of their label, so that FPIR rests on
+every label and not only on the few that the gallery lacks (`--lacking-only`: on these alone). With
+`--leave-one-out` the queries are the items of the galleries, each left out once, as by default.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +35,7 @@ from vicinal.service.scoring.pipeline import Group, choose_pipeline
 
 
 def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, options: argparse.Namespace):
-    """Scores of all queries of one part, ready to be decided by group."""
+    """Scores of all queries of one part, ready to be decided by group, and of those with a mate again."""
     part = extract_part(root, split, folder / split)
     data_dir = folder / "data"
     vicinal("index", part.gallery, "--gallery", split, "--data-dir", data_dir, "--bundle", options.bundle)
@@ -46,28 +49,36 @@ def measure_part(root: Path, split: str, folder: Path, embedder: Embedder, optio
         queries = calibrator.leave_one_out()
     else:
         queries = read_queries(part.queries, embedder).labelled()
-    return pipeline, calibrator.score(queries, lambda *_progress: None)
+    asked = [queries]
+    if not options.leave_one_out and not options.lacking_only:
+        asked.append(queries.take(np.flatnonzero(np.isin(queries.labels, matcher.snapshot.labels))))
+    return pipeline, [calibrator.score(one, lambda *_progress: None) for one in asked]
 
 
-def searches(measured: GroupMeasurement) -> Searches:
-    """What is compared: scores and labels of the queries with and without a mate."""
-    codes = measured.query_codes.astype(np.int64)
+def searches(measured: Sequence[GroupMeasurement]) -> Searches:
+    """Searches with a mate, of the first measurement, and those without one, of all."""
+    first = measured[0]
+    labels = [np.array(one.trials.labels.names)[one.query_codes] for one in measured]
+    names = np.unique(np.concatenate(labels))
+    codes = [np.searchsorted(names, own) for own in labels]
     return Searches(
-        measured.trials.best_mate_scores,
-        codes[measured.mates.has_mate],
-        measured.trials.best_scores_without_mate,
-        codes[measured.impostors.queries],
+        first.trials.best_mate_scores,
+        codes[0][first.mates.has_mate],
+        np.concatenate([one.trials.best_scores_without_mate for one in measured]),
+        np.concatenate([own[one.impostors.queries] for own, one in zip(codes, measured, strict=True)]),
     )
 
 
-def compared(photos: GroupMeasurement, groups: GroupMeasurement, fpirs: list[float]) -> dict:
+def compared(
+    photos: Sequence[GroupMeasurement], groups: Sequence[GroupMeasurement], fpirs: list[float]
+) -> dict:
     """FNIR at each FPIR and R@1 of both, and the differences with paired intervals."""
     both = [searches(one) for one in (photos, groups)]
     draws = LabelDraws(both[0].mate_labels, both[0].other_labels, 0)
     pairs = {f"fnir at {fpir:g}": [one.error_when_held("fpir", fpir) for one in both] for fpir in fpirs}
     pairs["hit_rate_1"] = [
         mean_figure((one.first_labels == one.query_codes)[one.mates.has_mate].astype(float), labels)
-        for one, labels in ((photos, both[0].mate_labels), (groups, both[1].mate_labels))
+        for one, labels in ((photos[0], both[0].mate_labels), (groups[0], both[1].mate_labels))
     ]
     found = {}
     for name, figures in pairs.items():
@@ -85,12 +96,12 @@ def run_set(root: Path, folder: Path, embedder: Embedder, options: argparse.Name
     """All forms on both parts of one set, and the one that the calibration classes choose."""
     pipeline, items = measure_part(root, "calibration", folder, embedder, options)
     _, tested = measure_part(root, "test", folder, embedder, options)
-    photos = [measure_groups(one, Group(by="label")) for one in (items, tested)]
+    photos = [[measure_groups(one, Group(by="label")) for one in part] for part in (items, tested)]
     forms = {}
     for form in group_forms("label"):
-        on_calibration = measure_groups(items, form)
+        on_calibration = [measure_groups(one, form) for one in items]
         # With the weights of the calibration classes, where there are any.
-        on_test = measure_groups(tested, on_calibration.group)
+        on_test = [measure_groups(one, on_calibration[0].group) for one in tested]
         forms[form.form] = {
             part: compared(before, after, options.fpir)
             for part, before, after in zip(
@@ -102,12 +113,12 @@ def run_set(root: Path, folder: Path, embedder: Embedder, options: argparse.Name
     show(root.name, forms, chosen)
     counts = {
         name: {
-            "with_mate": int(one.mates.has_mate.sum()),
-            "without_mate": len(one.impostors.queries),
-            "labels_without_mate": len(np.unique(one.labels_without_mate)),
-            "labels": len(np.unique(one.query_codes)),
+            "with_mate": int(part[0].mates.has_mate.sum()),
+            "without_mate": sum(len(one.impostors.queries) for one in part),
+            "labels_without_mate": len(np.unique(np.concatenate([one.labels_without_mate for one in part]))),
+            "labels": len(np.unique(part[0].query_codes)),
         }
-        for name, one in (("calibration", items), ("test", tested))
+        for name, part in (("calibration", items), ("test", tested))
     }
     key = pipeline.model_copy(update={"group": None}).key
     return {
@@ -143,6 +154,7 @@ def main() -> None:
     parser.add_argument("--refine", default="auto")
     parser.add_argument("--rerank", default="auto")
     parser.add_argument("--leave-one-out", action="store_true")
+    parser.add_argument("--lacking-only", action="store_true")
     parser.add_argument("--suffix", default="", help="added to the name of the raw results")
     arguments = parser.parse_args()
     embedder = Embedder(ModelBundle.open(arguments.bundle))
@@ -153,6 +165,7 @@ def main() -> None:
     options = {
         "fpir": arguments.fpir,
         "leave_one_out": arguments.leave_one_out,
+        "lacking_only": arguments.lacking_only,
         "bundle": arguments.bundle.name,
     }
     print(save_result(f"group_forms{arguments.suffix}", {**options, "sets": found}))
