@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -20,7 +22,7 @@ from vicinal.service.cli import (
     server,
 )
 from vicinal.service.cli.bundles import export, fit, import_onnx, train, train_refiner
-from vicinal.service.cli.console import errors
+from vicinal.service.cli.console import errors, say
 from vicinal.service.problem_types import ERRORS
 
 __all__ = ["app", "main"]
@@ -30,8 +32,24 @@ app = typer.Typer(
     help="Self-hosted image search that knows when there is no match.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        say(f"vicinal {version('vicinal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
@@ -56,7 +74,8 @@ app.add_typer(gallery.app, name="gallery")
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        # Under this name also as `python -m vicinal`, of which completion could make no script.
+        app(prog_name="vicinal")
     except (*ERRORS, OSError) as error:
         _fail(str(error))
     except ValidationError as error:

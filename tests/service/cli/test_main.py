@@ -1,0 +1,85 @@
+"""`vicinal` itself: its version, its help, and what a shell can complete."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.service.types import Run
+from vicinal.service.cli import app
+
+ROOT = Path(__file__).resolve().parents[3]
+
+COMPLETE = """
+eval "$(_VICINAL_COMPLETE=source_bash vicinal)"
+COMP_WORDS=({words})
+COMP_CWORD={last}
+_vicinal_completion vicinal
+echo "${{COMPREPLY[*]}}"
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """One in which a shell finds `vicinal`."""
+    command = tmp_path / "vicinal"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vicinal "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+    }
+
+
+def in_bash(script: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def completed(words: str, environment: dict[str, str]) -> list[str]:
+    """What bash would offer for the last word of a line."""
+    script = COMPLETE.format(words=words, last=len(words.split()) - 1)
+    return in_bash(script, environment).split()
+
+
+def test_the_version_is_one_line(run: Run) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert run("--version").stdout == f"vicinal {project['version']}\n"
+
+
+def test_the_version_of_a_command_is_no_option() -> None:
+    assert CliRunner().invoke(app, ["search", "--version"]).exit_code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("vicinal gal", ["gallery"]),
+        ("vicinal gallery ver", ["versions"]),
+        ("vicinal search --thr", ["--threshold"]),
+        ("vicinal nosuch", []),
+    ],
+)
+def test_bash_completes_commands_and_options(
+    words: str, expected: list[str], environment: dict[str, str]
+) -> None:
+    assert completed(words, environment) == expected
+
+
+@pytest.mark.slow
+def test_the_usage_names_the_command_however_it_was_called(environment: dict[str, str]) -> None:
+    assert "Usage: vicinal [OPTIONS] COMMAND" in in_bash("vicinal --help", environment)
+
+
+def test_completion_can_be_installed(run: Run) -> None:
+    assert "--install-completion" in run("--help").stdout
