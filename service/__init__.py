@@ -1,8 +1,31 @@
-"""Online side: the matcher, the calibrator, the HTTP application and the command line."""
+"""Online side: the matcher, the calibrator, the HTTP application and the command line.
 
-from vicinal.service.http.app import create_app
-from vicinal.service.matcher.answers import Answer, Candidate
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.settings import Settings
+A public name is loaded when it is first asked for: `vicinal --help` needs none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vicinal.service.http.app import create_app
+    from vicinal.service.matcher.answers import Answer, Candidate
+    from vicinal.service.matcher.matcher import Matcher
+    from vicinal.service.settings import Settings
 
 __all__ = ["Answer", "Candidate", "Matcher", "Settings", "create_app"]
+
+_MODULES = {
+    "Answer": "matcher.answers",
+    "Candidate": "matcher.answers",
+    "Matcher": "matcher.matcher",
+    "Settings": "settings",
+    "create_app": "http.app",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return getattr(import_module(f"vicinal.service.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'vicinal.service' has no attribute '{name}'")

@@ -21,8 +21,9 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import Device
+from vicinal.service.choices import RefineChoice
 from vicinal.service.redis_link import RedisLink
-from vicinal.service.scoring.pipeline import Pipeline, RefineChoice, service_pipeline
+from vicinal.service.scoring.pipeline import Pipeline, service_pipeline
 
 __all__ = ["Scope", "Settings"]
 

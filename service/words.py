@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from vicinal.models.bundle import ModelBundle
-from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
-from vicinal.service.calibrator.promise import PromiseCheck
-from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.thresholds.drift import DriftState
+if TYPE_CHECKING:
+    from vicinal.models.bundle import ModelBundle
+    from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
+    from vicinal.service.calibrator.promise import PromiseCheck
+    from vicinal.service.scoring.pipeline import Pipeline
+    from vicinal.service.thresholds.drift import DriftState
 
 __all__ = [
     "RATES",

@@ -47,6 +47,7 @@ INNER_FLOORS = {
         "jobs",
     ),
     "service": (
+        "choices",
         "errors",
         "problem_types",
         "redis_link",
@@ -64,6 +65,7 @@ INNER_FLOORS = {
         "tasks",
         "reports",
         "http",
+        "demo",
         "cli",
     ),
 }

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +28,12 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
 from vicinal.service.calibrator.trials import GroupTables, Impostors, Measurement
+from vicinal.service.choices import GroupChoice
 from vicinal.service.scoring.group_scores import GroupedCandidates, group_features
 from vicinal.service.scoring.item_groups import GroupTable
 from vicinal.service.scoring.pipeline import Group, GroupScore
 
 __all__ = [
-    "GroupChoice",
     "GroupMeasurement",
     "TriedForm",
     "choose_form",
@@ -47,7 +46,6 @@ __all__ = [
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
-GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
 
 _TEMPERATURES = (0.02, 0.05, 0.1)
 _N_FOLDS = 5

@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.calibration import CalibrationError, Target
-from vicinal.service.calibrator.group_trials import GroupChoice
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
+from vicinal.service.choices import GroupChoice, RefineChoice, RerankChoice
 
 __all__ = ["CalibrationOptions", "PipelineChoice", "TargetText"]
 

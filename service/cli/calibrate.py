@@ -9,11 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.service.calibrator.coarse_labels import read_coarse_labels
-from vicinal.service.calibrator.group_trials import GroupChoice
-from vicinal.service.calibrator.options import CalibrationOptions
-from vicinal.service.calibrator.queries import read_queries
-from vicinal.service.calibrator.visits import visit_column
+from vicinal.service.choices import GroupChoice, RefineChoice, RerankChoice
 from vicinal.service.cli.console import console, errors, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -23,9 +19,6 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.cli.promise import print_promise
-from vicinal.service.reports.promise import objection
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
-from vicinal.service.tasks.calibrate import run_calibration
 
 __all__ = ["calibrate"]
 
@@ -90,6 +83,13 @@ def calibrate(
     json_output: JsonOption = False,
 ) -> None:
     """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
+    from vicinal.service.calibrator.coarse_labels import read_coarse_labels
+    from vicinal.service.calibrator.options import CalibrationOptions
+    from vicinal.service.calibrator.queries import read_queries
+    from vicinal.service.calibrator.visits import visit_column
+    from vicinal.service.reports.promise import objection
+    from vicinal.service.tasks.calibrate import run_calibration
+
     options = CalibrationOptions(
         target=target,
         refine=refine,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from vicinal.service.calibrator.options import PipelineChoice
-from vicinal.service.calibrator.promise import PromiseCheck
-from vicinal.service.calibrator.queries import read_queries
-from vicinal.service.calibrator.record import CalibrationRecord
+from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.cli.console import console, errors, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -23,16 +20,14 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.page import render_report
-from vicinal.service.reports.report import describe_history, describe_record, report_record
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
-from vicinal.service.tasks.calibrate import chosen_pipeline
-from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
-from vicinal.service.thresholds.decision import require_score
-from vicinal.service.thresholds.drift import read_drift
-from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold, dry_run
 from vicinal.service.words import drift_words, percent, promise_lines, rate_name, span
+
+if TYPE_CHECKING:
+    from vicinal.service.calibrator.options import PipelineChoice
+    from vicinal.service.calibrator.promise import PromiseCheck
+    from vicinal.service.calibrator.record import CalibrationRecord
+    from vicinal.service.matcher.matcher import Matcher
+    from vicinal.service.thresholds.dry_run import DryRunResult, TriedThreshold
 
 __all__ = ["app"]
 
@@ -56,6 +51,8 @@ def list_all(
     json_output: JsonOption = False,
 ) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
+    from vicinal.service.reports.report import describe_history
+
     history = describe_history(open_matcher(gallery, data_dir=data_dir, bundle=bundle).calibrations)
     if json_output:
         print_json(history.model_dump(mode="json"))
@@ -109,6 +106,10 @@ def report(
     json_output: JsonOption = False,
 ) -> None:
     """All that is known of one calibration, as a page that needs no network."""
+    from vicinal.service.reports.page import render_report
+    from vicinal.service.reports.report import report_record
+    from vicinal.service.thresholds.drift import read_drift
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.find(calibration)
     found = report_record(matcher, record, read_drift(matcher.calibrations, record))
@@ -145,6 +146,8 @@ def roll_back(
     json_output: JsonOption = False,
 ) -> None:
     """Use the calibration again that was in force before the present one."""
+    from vicinal.service.tasks.calibrate import chosen_pipeline
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank, group_by)))
     _print_record(matcher, record, json_output=json_output)
@@ -162,6 +165,8 @@ def set_by_hand(
     json_output: JsonOption = False,
 ) -> None:
     """Use a threshold of your own; every answer says so, and no rate is claimed."""
+    from vicinal.service.tasks.calibrate import chosen_pipeline
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.thresholds.set_by_hand(
         chosen_pipeline(matcher, _choice(refine, rerank, group_by)), threshold
@@ -184,6 +189,9 @@ def try_threshold(
     json_output: JsonOption = False,
 ) -> None:
     """Try a threshold beside the one in force, on stored scores; nothing is changed."""
+    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.thresholds.dry_run import dry_run
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
     found = dry_run(matcher.thresholds, pipeline, _tried(tried))
@@ -220,6 +228,9 @@ def check(
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
+    from vicinal.service.calibrator.queries import read_queries
+    from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     store = matcher.calibrations
     record = (
@@ -258,6 +269,9 @@ def drift(
     json_output: JsonOption = False,
 ) -> None:
     """Whether searches still look like the queries of the calibration in force, as servers have written."""
+    from vicinal.service.tasks.calibrate import chosen_pipeline
+    from vicinal.service.thresholds.drift import read_drift
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     pipeline = chosen_pipeline(matcher, _choice(refine, rerank, group_by))
     record = matcher.calibrations.active(pipeline)
@@ -271,10 +285,15 @@ def drift(
 
 
 def _choice(refine: RefineChoice, rerank: RerankChoice, group_by: str) -> PipelineChoice:
+    from vicinal.service.calibrator.options import PipelineChoice
+
     return PipelineChoice(refine=refine, rerank=rerank, group_by=group_by)
 
 
 def _tried(text: str) -> TriedThreshold:
+    from vicinal.service.thresholds.decision import require_score
+    from vicinal.service.thresholds.dry_run import TriedThreshold
+
     if "=" in text:
         return TriedThreshold(target=text)
     try:
@@ -288,6 +307,8 @@ def _tried(text: str) -> TriedThreshold:
 def _print_record(
     matcher: Matcher, record: CalibrationRecord, *, json_output: bool, details: bool = False
 ) -> None:
+    from vicinal.service.reports.report import describe_record
+
     found = describe_record(matcher, record)
     if json_output:
         print_json(found.model_dump(mode="json"))

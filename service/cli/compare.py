@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.table import Table
 
-from vicinal.indexer.gallery import Gallery
-from vicinal.service.calibrator.record import new_calibration_id
 from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -19,21 +17,14 @@ from vicinal.service.cli.options import (
     load_settings,
     open_gallery,
 )
-from vicinal.service.comparisons.comparison import ComparisonPlan
-from vicinal.service.comparisons.comparison import compare as compare_variants
-from vicinal.service.comparisons.record import (
-    Comparison,
-    ComparisonRequest,
-    FigureName,
-    Flips,
-    Sample,
-    Variant,
-)
-from vicinal.service.comparisons.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.settings import Settings
 from vicinal.service.words import percent, rate_name, span
+
+if TYPE_CHECKING:
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.service.comparisons.record import Comparison, FigureName, Flips, Variant
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.settings import Settings
 
 __all__ = ["compare", "use"]
 
@@ -82,6 +73,12 @@ def compare(
     json_output: JsonOption = False,
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
+    from vicinal.service.calibrator.record import new_calibration_id
+    from vicinal.service.comparisons.comparison import ComparisonPlan
+    from vicinal.service.comparisons.comparison import compare as compare_variants
+    from vicinal.service.comparisons.record import ComparisonRequest
+    from vicinal.service.comparisons.store import put_in_force
+
     opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
     request = ComparisonRequest.model_validate(
@@ -119,6 +116,8 @@ def use(
     json_output: JsonOption = False,
 ) -> None:
     """Use a compared variant and its threshold from the next search on; without an id, say what is used."""
+    from vicinal.service.comparisons.store import ComparisonStore, put_in_force
+
     if reset and comparison is not None:
         raise RequestError("name a comparison or --reset, not both")
     opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
@@ -151,10 +150,14 @@ def use(
 
 
 def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
+    from vicinal.service.galleries.bundles import ServedBundles
+
     return open_gallery(settings, gallery), ServedBundles(settings)
 
 
 def _print(made: Comparison) -> None:
+    from vicinal.service.comparisons.record import Sample
+
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
     samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
     asked = rate_name(made.asked)

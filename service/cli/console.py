@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -21,7 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from vicinal.indexer.jobs.embedding_run import Failure
+if TYPE_CHECKING:
+    from vicinal.indexer.jobs.embedding_run import Failure
 
 __all__ = [
     "Update",

@@ -2,118 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import httpx
-import numpy as np
 import typer
 from rich.table import Table
 
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
-from vicinal.models.demo_catalog import DemoCatalog, write_demo_catalog
-from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
-from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.cli.console import errors, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import BundleOption, JsonOption, load_settings
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.http.app import create_app
-from vicinal.service.http.server import listen, serve_until_stopped, serving
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.scoring.pipeline import Pipeline
-from vicinal.service.settings import Settings
-from vicinal.service.tasks.calibrate import run_calibration
 
-__all__ = ["CheckResult", "DemoStage", "PreparedDemo", "StageResult", "check_demo", "demo", "prepare_demo"]
+if TYPE_CHECKING:
+    from vicinal.service.demo import CheckResult, PreparedDemo
 
-GALLERY = "demo"
-TARGET = "fpir=5%"
-
-# An answer as JSON, as a client in any language sees it.
-Answer = dict[str, Any]
-OnProgress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class DemoStage:
-    """The line of a search up to one of its stages, with a threshold of its own.
-
-    Attributes:
-        name: `initial`, `refined` or `re-ranked`.
-        choice: What a search asks for to be made so; nothing where the line goes on no further.
-    """
-
-    name: str
-    choice: PipelineChoice
-    record: CalibrationRecord
-
-
-@dataclass(frozen=True)
-class PreparedDemo:
-    """A demo that can be served.
-
-    Attributes:
-        folder: Holds `catalog/` and the data folder `data/`.
-        stages: The stages of the default line, each with those before it; the last one is the whole line.
-    """
-
-    folder: Path
-    catalog: DemoCatalog
-    settings: Settings
-    stages: tuple[DemoStage, ...]
-
-    @property
-    def record(self) -> CalibrationRecord:
-        """The calibration that searches use which ask for nothing else."""
-        return self.stages[-1].record
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What the queries showed at one stage.
-
-    Attributes:
-        stage: Its name.
-        pipeline: What scores were made by.
-        threshold: What decided, calibrated for this stage.
-        hit_rate_1: Share of queries whose best candidate is their product, threshold or not.
-        found_rate: Share of queries that got a match of their product; 1 - FNIR.
-        no_match_rate: Share of absent products answered with "no match"; 1 - FPIR.
-    """
-
-    stage: str
-    pipeline: str
-    threshold: float
-    hit_rate_1: float
-    found_rate: float
-    no_match_rate: float
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """What the queries over HTTP showed; the rates are those of the last stage.
-
-    Attributes:
-        p50_milliseconds: Median time of a request that asks for the whole line, as the client saw it.
-        stages: The same rates after each stage.
-    """
-
-    n_queries: int
-    n_absent: int
-    hit_rate_1: float
-    found_rate: float
-    no_match_rate: float
-    p50_milliseconds: float
-    stages: tuple[StageResult, ...]
+__all__ = ["demo"]
 
 
 def demo(
@@ -128,6 +33,10 @@ def demo(
     json_output: JsonOption = False,
 ) -> None:
     """Render 70 products, index 60, calibrate for 5 % FPIR, and serve: nothing is downloaded."""
+    from vicinal.service.demo import prepare_demo
+    from vicinal.service.http.app import create_app
+    from vicinal.service.http.server import listen, serve_until_stopped
+
     settings = load_settings(bundle=bundle)
     with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else port) as listener:
         with progress_bar() as update:
@@ -140,6 +49,9 @@ def demo(
 
 
 def _check(prepared: PreparedDemo, json_output: bool) -> None:
+    from vicinal.service.demo import check_demo
+    from vicinal.service.http.server import serving
+
     with serving(prepared.settings) as url, progress_bar() as update:
         result = check_demo(prepared, url, update)
     if json_output:
@@ -179,6 +91,8 @@ def _print_check(prepared: PreparedDemo, result: CheckResult) -> None:
 
 
 def _print_invitation(prepared: PreparedDemo, port: int) -> None:
+    from vicinal.service.demo import GALLERY
+
     url = f"http://127.0.0.1:{port}"
     catalog = prepared.catalog
     known, absent = catalog.query_images[0], catalog.absent_images[0]
@@ -191,119 +105,3 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
         f"3. In the browser:               {url}/?gallery={GALLERY}&item={known.parent.name}/1.jpg",
     ):
         errors.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def prepare_demo(folder: Path, settings: Settings, on_progress: OnProgress) -> PreparedDemo:
-    """Render the catalog, index it and calibrate each stage of the line for `TARGET`.
-
-    Args:
-        folder: Where everything goes; files of an earlier demo are replaced.
-        settings: Bundle, device and pipeline to use; its data folder is not.
-        on_progress: Called with the stage, what is done and all there is.
-    """
-    settings = settings.model_copy(update={"data_dir": folder / "data"})
-    catalog = write_demo_catalog(
-        folder / "catalog", on_image=lambda done, total: on_progress("Rendering products", done, total)
-    )
-    bundles = ServedBundles(settings)
-    gallery = Gallery(settings.gallery_path(GALLERY), refinement=bundles.own.refinement)
-    index_items(
-        gallery,
-        read_source(catalog.gallery),
-        bundles.own.embedder,
-        on_progress=lambda stage, done, total: on_progress(f"Indexing: {stage}", done, total),
-    )
-    matcher = bundles.matcher(gallery)
-    stages = [
-        DemoStage(name, choice, _calibrate(matcher, choice, partial(on_progress, f"Calibrating: {name}")))
-        for name, choice in _stages(matcher.pipeline)
-    ]
-    return PreparedDemo(folder, catalog, settings, tuple(stages))
-
-
-def _calibrate(
-    matcher: Matcher, choice: PipelineChoice, on_progress: Callable[[int, int], None]
-) -> CalibrationRecord:
-    """Put a threshold of its own in force for a pipeline."""
-    found = run_calibration(
-        matcher,
-        CalibrationOptions(target=TARGET, **choice.model_dump()),
-        on_progress=lambda _stage, done, total: on_progress(done, total),
-    )
-    return matcher.calibrations.add(found.record, found.scores, found.curves)
-
-
-def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:
-    """The stages that a pipeline has, each with those before it."""
-    stages = [("initial", PipelineChoice(refine="off", rerank="off"))]
-    if pipeline.refine.sides != "off":
-        stages.append(("refined", PipelineChoice(rerank="off")))
-    if pipeline.rerank.method != "off":
-        stages.append(("re-ranked", PipelineChoice()))
-    # Searches that ask for nothing go through all of them.
-    return [*stages[:-1], (stages[-1][0], PipelineChoice())]
-
-
-def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckResult:
-    """Search for every query image and every absent product over HTTP, at each stage.
-
-    Raises:
-        httpx.HTTPError: The server did not answer a search.
-    """
-    images = (*demo.catalog.query_images, *demo.catalog.absent_images)
-    milliseconds: list[float] = []
-    results: list[StageResult] = []
-    with httpx.Client(base_url=url, timeout=30.0) as client:
-        # The whole line first: after that, the server knows the embeddings of the images.
-        for stage in reversed(demo.stages):
-            answers = []
-            for path in images:
-                started = time.perf_counter()
-                answers.append(_ask(client, path, stage.choice))
-                milliseconds.append(1e3 * (time.perf_counter() - started))
-                on_progress(f"Searching over HTTP: {stage.name}", len(answers), len(images))
-            results.insert(0, _result(demo.catalog, stage, answers))
-    last = results[-1]
-    return CheckResult(
-        n_queries=len(demo.catalog.query_images),
-        n_absent=len(demo.catalog.absent_images),
-        hit_rate_1=last.hit_rate_1,
-        found_rate=last.found_rate,
-        no_match_rate=last.no_match_rate,
-        p50_milliseconds=float(np.median(milliseconds[: len(images)])),
-        stages=tuple(results),
-    )
-
-
-def _result(catalog: DemoCatalog, stage: DemoStage, answers: list[Answer]) -> StageResult:
-    """Rates over the answers to all queries, and then to all absent products."""
-    known = list(zip(catalog.query_images, answers, strict=False))
-    absent = answers[len(catalog.query_images) :]
-    return StageResult(
-        stage=stage.name,
-        pipeline=stage.record.pipeline.key,
-        threshold=stage.record.threshold,
-        hit_rate_1=float(np.mean([_first_label(answer) == path.parent.name for path, answer in known])),
-        found_rate=float(np.mean([path.parent.name in _match_labels(answer) for path, answer in known])),
-        no_match_rate=float(np.mean([answer["no_match"] for answer in absent])),
-    )
-
-
-def _ask(client: httpx.Client, path: Path, choice: PipelineChoice) -> Answer:
-    response = client.post(
-        f"/v1/galleries/{GALLERY}/search",
-        files={"image": (path.name, path.read_bytes(), "image/jpeg")},
-        data={"include_candidates": "true", "refine": choice.refine, "rerank": choice.rerank},
-    )
-    response.raise_for_status()
-    answer: Answer = json.loads(response.content)
-    return answer
-
-
-def _first_label(answer: Answer) -> str | None:
-    found = answer["matches"] or answer["candidates"]
-    return found[0]["label"] if found else None
-
-
-def _match_labels(answer: Answer) -> set[str]:
-    return {match["label"] for match in answer["matches"]}

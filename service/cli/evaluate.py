@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from vicinal.models.bundle import ModelBundle
-from vicinal.models.evaluation.config import RetrievalTest, load_tests, parse_test
-from vicinal.models.evaluation.embedding import read_embeddings
-from vicinal.models.evaluation.measurement import measure_test
-from vicinal.models.evaluation.metrics import scikit_metrics
-from vicinal.models.evaluation.report import EvaluationSettings
-from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
-from vicinal.models.progress import OnProgress
 from vicinal.service.cli.console import console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import JsonOption, load_settings
 from vicinal.service.errors import RequestError
-from vicinal.service.matcher.query_embedder import CachingEmbedder
+
+if TYPE_CHECKING:
+    from vicinal.models.bundle import ModelBundle
+    from vicinal.models.evaluation.config import RetrievalTest
+    from vicinal.models.evaluation.report import EvaluationSettings
+    from vicinal.models.progress import OnProgress
 
 __all__ = ["evaluate"]
 
@@ -59,6 +56,10 @@ def evaluate(
     json_output: JsonOption = False,
 ) -> None:
     """Measure how well embeddings find, cluster and share one threshold, on labelled images."""
+    from vicinal.models.evaluation.config import load_tests, parse_test
+    from vicinal.models.evaluation.metrics import scikit_metrics
+    from vicinal.models.evaluation.report import EvaluationSettings
+
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
     settings = EvaluationSettings(
@@ -106,6 +107,9 @@ class _Run:
 
 
 def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
+    from vicinal.models.evaluation.embedding import read_embeddings
+    from vicinal.models.evaluation.report import evaluate as evaluate_embeddings
+
     stored = read_embeddings(path)
     with progress_bar() as update:
         result = evaluate_embeddings(
@@ -121,6 +125,10 @@ def _measure_stored(path: Path, settings: EvaluationSettings) -> _Measured:
 def _measure_bundle(
     bundle: Path | None, tests: Sequence[RetrievalTest], settings: EvaluationSettings
 ) -> _Run:
+    from vicinal.models.bundle import ModelBundle
+    from vicinal.models.evaluation.measurement import measure_test
+    from vicinal.service.matcher.query_embedder import CachingEmbedder
+
     chosen = load_settings(bundle=bundle)
     embedder = CachingEmbedder(ModelBundle.open(chosen.bundle), chosen)
     measured = []

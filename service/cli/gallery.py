@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from vicinal.indexer.errors import BundleMismatchError, GalleryBusyError
-from vicinal.indexer.gallery import Gallery, list_galleries
-from vicinal.indexer.jobs.changes import LiveAddition, add_source, remove_items
-from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import SourceItem, read_source
-from vicinal.models.decoding import IMAGE_SUFFIXES
 from vicinal.service.cli import gallery_versions
 from vicinal.service.cli.console import (
     console,
@@ -35,11 +29,13 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.scoring.pipeline import ActivePipelineFile
-from vicinal.service.settings import Settings
-from vicinal.service.thresholds.store import CalibrationStore
 from vicinal.service.words import search_words
+
+if TYPE_CHECKING:
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.jobs.changes import LiveAddition
+    from vicinal.indexer.sources import SourceItem
+    from vicinal.service.settings import Settings
 
 __all__ = ["app"]
 
@@ -54,6 +50,8 @@ app.command("check")(gallery_versions.check)
 @app.command("list")
 def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """All galleries."""
+    from vicinal.indexer.gallery import list_galleries
+
     settings = load_settings(data_dir=data_dir)
     rows = [_summary(gallery.name, data_dir) for gallery in list_galleries(settings.galleries_path)]
     if json_output:
@@ -73,6 +71,8 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
 @app.command("show")
 def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
     """Everything about one gallery, as JSON: counts, how it is searched, versions, hygiene, calibrations."""
+    from vicinal.service.thresholds.store import CalibrationStore
+
     settings = load_settings(data_dir=data_dir)
     gallery = open_gallery(settings, name)
     summary = _summary(name, data_dir)
@@ -98,6 +98,11 @@ def add(
     json_output: JsonOption = False,
 ) -> None:
     """Add images while the gallery is searched; one whose id is there replaces it."""
+    from vicinal.indexer.errors import GalleryBusyError
+    from vicinal.indexer.jobs.changes import add_source
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.indexer.sources import SourceItem
+
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader = GalleryReader(matcher.gallery)
@@ -131,6 +136,9 @@ def remove(
     data_dir: DataDirOption = None,
 ) -> None:
     """Remove items while the gallery is searched: all of them, or none when one is not there."""
+    from vicinal.indexer.jobs.changes import remove_items
+    from vicinal.indexer.reader import GalleryReader
+
     reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
     change = remove_items(reader, ids)
     console.print(f"Removed {change.n_removed:,} items, gallery {name} holds {len(reader.view()):,}")
@@ -151,6 +159,9 @@ def delete(
 
 
 def _items_of(source: Path) -> list[SourceItem]:
+    from vicinal.indexer.sources import SourceItem, read_source
+    from vicinal.models.decoding import IMAGE_SUFFIXES
+
     if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
         return [SourceItem(source.name, source)]
     return read_source(source)
@@ -165,6 +176,10 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
 
 def _search_words(settings: Settings, gallery: Gallery, fingerprint: str) -> str | None:
     """What its searches do; None where its bundle is not here."""
+    from vicinal.indexer.errors import BundleMismatchError
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.scoring.pipeline import ActivePipelineFile
+
     try:
         served = ServedBundles(settings).of(gallery.name, fingerprint)
     except BundleMismatchError:
@@ -174,6 +189,8 @@ def _search_words(settings: Settings, gallery: Gallery, fingerprint: str) -> str
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:
+    from vicinal.indexer.reader import GalleryReader
+
     view = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name)).view()
     present = {
         "revision": view.revision,

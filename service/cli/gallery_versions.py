@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from vicinal.indexer.jobs.compaction import Compaction, compact
-from vicinal.indexer.jobs.refinement import refine_gallery
-from vicinal.indexer.jobs.retention import Pruning, describe_versions
-from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.refined_snapshot import RefinementPlan
-from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.cli.console import console, print_json, print_table, progress_bar
 from vicinal.service.cli.options import (
     BundleOption,
@@ -24,16 +18,21 @@ from vicinal.service.cli.options import (
     open_gallery,
     open_matcher,
 )
-from vicinal.service.comparisons.store import ComparisonStore
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.versions import activate_version, check_version, prune_gallery
-from vicinal.service.settings import Settings
+
+if TYPE_CHECKING:
+    from vicinal.indexer.jobs.compaction import Compaction
+    from vicinal.indexer.jobs.retention import Pruning
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.service.settings import Settings
 
 __all__ = ["activate", "check", "compact_gallery", "compact_now", "refine", "versions"]
 
 
 def compact_now(reader: GalleryReader, settings: Settings) -> tuple[Compaction | None, Pruning]:
     """Make a version of the live changes, and remove versions that are no longer kept."""
+    from vicinal.indexer.jobs.compaction import compact
+    from vicinal.service.galleries.versions import prune_gallery
+
     with progress_bar() as update:
         done = compact(
             reader, on_progress=lambda _stage, done, total: update("Finding neighbors", done, total)
@@ -48,6 +47,8 @@ def compact_gallery(
     json_output: JsonOption = False,
 ) -> None:
     """Make a new version of the live changes now, and remove versions that are no longer kept."""
+    from vicinal.indexer.reader import GalleryReader
+
     gallery = open_matcher(name, data_dir=data_dir, bundle=bundle).gallery
     done, pruned = compact_now(GalleryReader(gallery), load_settings(data_dir=data_dir))
     if json_output:
@@ -69,6 +70,10 @@ def refine(
     bundle: BundleOption = None,
 ) -> None:
     """Refine the items of the active version with the bundle's refiner, while it is searched."""
+    from vicinal.indexer.jobs.refinement import refine_gallery
+    from vicinal.indexer.views.refined_snapshot import RefinementPlan
+    from vicinal.refine.errors import RefinerNotFoundError
+
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     refiner = matcher.refiner
     if refiner is None:
@@ -85,6 +90,9 @@ def refine(
 
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """Versions of a gallery, newest first, with what each takes on the disk."""
+    from vicinal.indexer.jobs.retention import describe_versions
+    from vicinal.service.comparisons.store import ComparisonStore
+
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     described = describe_versions(gallery)
     summaries = ComparisonStore(gallery).summaries()
@@ -116,6 +124,8 @@ def activate(
     data_dir: DataDirOption = None,
 ) -> None:
     """Search another version, from the next request on."""
+    from vicinal.service.galleries.versions import activate_version
+
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     activate_version(gallery, version, as_built=as_built)
     console.print(f"Gallery {name} now answers from version {version}")
@@ -123,6 +133,9 @@ def activate(
 
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
     """Read every derived file in full, and make damaged ones again from the table."""
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.galleries.versions import check_version
+
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
     gallery.refinement = ServedBundles(settings).own.refinement

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.index_job import gallery_items, index_items
-from vicinal.indexer.jobs.index_plan import IndexResult
-from vicinal.indexer.sources import read_source
 from vicinal.service.cli.console import console, print_failures, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -22,9 +18,10 @@ from vicinal.service.cli.options import (
     load_settings,
     open_gallery,
 )
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.scoring.pipeline import ActivePipelineFile
 from vicinal.service.words import search_words
+
+if TYPE_CHECKING:
+    from vicinal.indexer.jobs.index_plan import IndexResult
 
 __all__ = ["index", "print_build"]
 
@@ -56,6 +53,12 @@ def index(
 
     A run that was stopped goes on where it was when it is started again over the same files.
     """
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.jobs.index_job import gallery_items, index_items
+    from vicinal.indexer.sources import read_source
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.scoring.pipeline import ActivePipelineFile
+
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     items = gallery_items(open_gallery(settings, gallery)) if source is None else read_source(source)
     served = ServedBundles(settings).own

@@ -11,10 +11,6 @@ import typer
 from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, GalleryOption, load_settings
 from vicinal.service.cli.promise import print_promise
-from vicinal.service.http.app import create_app
-from vicinal.service.http.server import listen, serve_until_stopped
-from vicinal.service.http.state import state_of
-from vicinal.service.labelling.session import LabelSession, SessionOptions
 
 __all__ = ["label"]
 
@@ -38,6 +34,11 @@ def label(
 
     One to two hundred answers, one key each, take ten minutes. A stopped session goes on where it was.
     """
+    from vicinal.service.http.app import create_app
+    from vicinal.service.http.server import listen, serve_until_stopped
+    from vicinal.service.http.state import state_of
+    from vicinal.service.labelling.session import LabelSession, SessionOptions
+
     # The page is for this machine alone, whatever keys the service asks for.
     settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
         update={"api_keys": {}, "host": "127.0.0.1", "run_jobs": False}

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from vicinal.service.cli import (
     calibrate,
@@ -23,7 +22,6 @@ from vicinal.service.cli import (
 )
 from vicinal.service.cli.bundles import export, fit, import_onnx, train, train_refiner
 from vicinal.service.cli.console import errors, say
-from vicinal.service.problem_types import ERRORS
 
 __all__ = ["app", "main"]
 
@@ -76,14 +74,25 @@ def main() -> None:
     try:
         # Under this name also as `python -m vicinal`, of which completion could make no script.
         app(prog_name="vicinal")
-    except (*ERRORS, OSError) as error:
-        _fail(str(error))
-    except ValidationError as error:
-        first = error.errors()[0]
-        kind = "setting" if error.title == "Settings" else "option"
-        _fail(f"{kind} {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
+    except Exception as error:
+        _fail(_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    """What an error that was raised on purpose says; any other goes on."""
+    from pydantic import ValidationError
+
+    from vicinal.service.problem_types import ERRORS
+
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        kind = "setting" if error.title == "Settings" else "option"
+        return f"{kind} {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    if isinstance(error, (*ERRORS, OSError)):
+        return str(error)
+    raise error
 
 
 def _fail(reason: str) -> None:

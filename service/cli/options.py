@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic_settings import SettingsError
 
-from vicinal.indexer.gallery import Gallery
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.settings import Settings
+
+if TYPE_CHECKING:
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.service.matcher.matcher import Matcher
+    from vicinal.service.settings import Settings
 
 __all__ = [
     "BundleOption",
@@ -43,6 +43,10 @@ def load_settings(**given: Any) -> Settings:
     Raises:
         RequestError: A variable or `vicinal.toml` cannot be read.
     """
+    from pydantic_settings import SettingsError
+
+    from vicinal.service.settings import Settings
+
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except SettingsError as error:
@@ -57,6 +61,8 @@ def open_gallery(settings: Settings, name: str) -> Gallery:
     Raises:
         GalleryNotFoundError: There is none of this name.
     """
+    from vicinal.indexer.gallery import Gallery
+
     return Gallery.open(settings.gallery_path(name))
 
 
@@ -72,5 +78,7 @@ def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Ma
         GalleryNotFoundError: There is none of this name.
         BundleMismatchError: Its bundle is neither this one nor in `bundles_dir`.
     """
+    from vicinal.service.galleries.bundles import ServedBundles
+
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     return ServedBundles(settings).matcher(open_gallery(settings, name))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from vicinal.service.calibrator.record import CalibrationRecord
+from typing import TYPE_CHECKING
+
 from vicinal.service.cli.console import say
-from vicinal.service.reports.promise import advice, promise
-from vicinal.service.reports.text import calibration_lines
+
+if TYPE_CHECKING:
+    from vicinal.service.calibrator.record import CalibrationRecord
 
 __all__ = ["print_promise"]
 
@@ -21,6 +23,9 @@ def print_promise(record: CalibrationRecord, gallery: str, *, details: bool = Fa
         gallery: Name of its gallery.
         details: Also print all figures.
     """
+    from vicinal.service.reports.promise import advice, promise
+    from vicinal.service.reports.text import calibration_lines
+
     for sentence in promise(record):
         say(sentence)
     steps = advice(record, gallery)[:_MOST_ADVICE]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.cli.console import console, print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -19,10 +19,10 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
-from vicinal.service.matcher.answers import Answer, FoundGroup
-from vicinal.service.matcher.explanation import Explanation
-from vicinal.service.reports.page import render_explanation
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
+
+if TYPE_CHECKING:
+    from vicinal.service.matcher.answers import Answer, FoundGroup
+    from vicinal.service.matcher.explanation import Explanation
 
 __all__ = ["explain", "search"]
 
@@ -122,6 +122,9 @@ def explain(
     json_output: JsonOption = False,
 ) -> None:
     """Show how a query moves among its neighbors, and which of them move it."""
+    from vicinal.refine.errors import RefinerNotFoundError
+    from vicinal.service.reports.page import render_explanation
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     answer = matcher.search(images=[image], refine=refine, steps=steps, explain=True)[0]
     explanation = answer.explanation

@@ -10,14 +10,6 @@ import typer
 
 from vicinal.service.cli.console import errors, print_json, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, load_settings
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.http.app import create_app
-from vicinal.service.http.security import check_exposure
-from vicinal.service.http.server import listen, serve_until_stopped
-from vicinal.service.http.state import state_of
-from vicinal.service.jobs import JobQueue, JobStore, JobWorker
-from vicinal.service.settings import Settings
-from vicinal.service.tasks.kinds import JobKinds
 from vicinal.service.words import search_words
 
 __all__ = ["openapi", "serve", "worker"]
@@ -30,6 +22,11 @@ def serve(
     bundle: BundleOption = None,
 ) -> None:
     """Answer searches over HTTP."""
+    from vicinal.service.http.app import create_app
+    from vicinal.service.http.security import check_exposure
+    from vicinal.service.http.server import listen, serve_until_stopped
+    from vicinal.service.http.state import state_of
+
     settings = load_settings(host=host, port=port, data_dir=data_dir, bundle=bundle)
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
@@ -55,6 +52,10 @@ def worker(
     threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1,
 ) -> None:
     """Work on jobs until stopped; one under way is left to the next worker after its batch."""
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+    from vicinal.service.tasks.kinds import JobKinds
+
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     link = settings.open_link()
     jobs = JobStore(JobQueue(settings.jobs_path, link))
@@ -72,4 +73,7 @@ def worker(
 
 def openapi() -> None:
     """Print the OpenAPI document of the HTTP API."""
+    from vicinal.service.http.app import create_app
+    from vicinal.service.settings import Settings
+
     print_json(create_app(Settings()).openapi())

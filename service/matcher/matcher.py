@@ -24,6 +24,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray, as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.answers import Answer, Candidate, FoundGroup
 from vicinal.service.matcher.explanation import Explainer
@@ -34,8 +35,6 @@ from vicinal.service.scoring.pipeline import (
     ActivePipeline,
     ActivePipelineFile,
     Pipeline,
-    RefineChoice,
-    RerankChoice,
     choose_pipeline,
     service_pipeline,
 )

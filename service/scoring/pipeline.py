@@ -37,18 +37,13 @@ __all__ = [
     "GroupScore",
     "Pipeline",
     "Refine",
-    "RefineChoice",
     "Rerank",
-    "RerankChoice",
     "RerankMethod",
     "choose_pipeline",
     "service_pipeline",
 ]
 
-RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
-
 RerankMethod = Literal["off", "contextual", "k_reciprocal"]
-RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
 
 GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
 _LONGEST_KEY = 256

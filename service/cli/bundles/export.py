@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from vicinal.models.card import write_card, write_notice
-from vicinal.models.errors import ConfigError
 from vicinal.service.cli.bundles.report import name_of, report_bundle
 from vicinal.service.cli.bundles.training import require_train_extra
 from vicinal.service.cli.console import errors, say
@@ -68,6 +66,9 @@ def export(
     json_output: JsonOption = False,
 ) -> None:
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""
+    from vicinal.models.card import write_card, write_notice
+    from vicinal.models.errors import ConfigError
+
     require_train_extra("making a bundle")
     from vicinal.models.backbone import BackboneConfig
     from vicinal.models.export.backbone import HeadConfig, export_backbone

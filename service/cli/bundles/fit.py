@@ -7,9 +7,6 @@ from typing import Annotated
 
 import typer
 
-from vicinal.indexer.jobs.index_job import gallery_items
-from vicinal.indexer.sources import read_source
-from vicinal.models.bundle import ModelBundle
 from vicinal.service.cli.bundles.training import (
     OverwriteOption,
     ResumeOption,
@@ -19,8 +16,6 @@ from vicinal.service.cli.bundles.training import (
 from vicinal.service.cli.console import errors, print_json, progress_bar, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings, open_gallery
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.photos import LabelledPhotos
-from vicinal.service.fitting.report import next_commands, report_lines
 
 __all__ = ["fit"]
 
@@ -58,6 +53,12 @@ def fit(
     json_output: JsonOption = False,
 ) -> None:
     """Adapt the model to your own photos, and measure on labels that it did not see what that changed."""
+    from vicinal.indexer.jobs.index_job import gallery_items
+    from vicinal.indexer.sources import read_source
+    from vicinal.models.bundle import ModelBundle
+    from vicinal.service.fitting.photos import LabelledPhotos
+    from vicinal.service.fitting.report import next_commands, report_lines
+
     if (source is None) == (gallery is None):
         raise RequestError("say what to learn from: a folder of PHOTOS, or --gallery NAME")
     if output is None:

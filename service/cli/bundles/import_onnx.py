@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vicinal.models.card import write_card, write_notice
-from vicinal.models.errors import ConfigError
 from vicinal.service.cli.bundles.report import name_of, report_bundle
 from vicinal.service.cli.options import JsonOption
 
@@ -47,6 +45,8 @@ def import_onnx(
     json_output: JsonOption = False,
 ) -> None:
     """Make a bundle from a ready ONNX file; say how it wants its images, and it is checked and measured."""
+    from vicinal.models.card import write_card, write_notice
+    from vicinal.models.errors import ConfigError
     from vicinal.models.export.ready import import_onnx as make
 
     if notice is not None and not notice.is_file():
@@ -68,6 +68,8 @@ def import_onnx(
 
 def _three(option: str, text: str, above: float = -math.inf) -> tuple[float, ...]:
     """Three numbers, or one for all three."""
+    from vicinal.models.errors import ConfigError
+
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError as error:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from vicinal.models.bundle import ModelBundle
 from vicinal.service.cli.console import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from vicinal.models.bundle import ModelBundle
 
 __all__ = ["name_of", "report_bundle"]
 

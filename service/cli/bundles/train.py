@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.models.errors import TrainingStoppedError
-from vicinal.models.training.observer import StepProgress, TrainingObserver
 from vicinal.service.cli.bundles.training import (
     DataRootOption,
     OverwriteOption,
@@ -25,12 +20,12 @@ from vicinal.service.cli.bundles.training import (
     require_train_extra,
     run_start,
 )
-from vicinal.service.cli.console import Update, console, errors, progress_bar
+from vicinal.service.cli.console import console, progress_bar
+
+if TYPE_CHECKING:
+    from vicinal.service.cli.bundles.watcher import TrainingWatcher
 
 __all__ = ["train"]
-
-# Reading the loss waits for a GPU, and people cannot read faster.
-_SECONDS_BETWEEN_NOTES = 0.25
 
 
 def train(
@@ -43,16 +38,19 @@ def train(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
+    from vicinal.models.errors import TrainingStoppedError
+
     start = run_start(resume=resume, overwrite=overwrite)
     require_train_extra("training")
     from vicinal.models.training.recipe import Recipe, run_recipe
+    from vicinal.service.cli.bundles.watcher import TrainingWatcher
 
     loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
     try:
         with (
             _quiet_forks(),
             progress_bar() as update,
-            _stopping_on_interrupt(_Watcher(update)) as watcher,
+            _stopping_on_interrupt(TrainingWatcher(update)) as watcher,
         ):
             bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
     except TrainingStoppedError as error:
@@ -64,54 +62,8 @@ def train(
         console.print(f"  {test}: {shown}", markup=False, soft_wrap=True)
 
 
-class _Watcher(TrainingObserver):
-    """Shows the progress, and stops the run when it was interrupted.
-
-    Args:
-        update: Moves the bar; takes stage, steps done, all steps, and a note.
-    """
-
-    def __init__(self, update: Update) -> None:
-        self.update = update
-        self.is_stepping = False
-        self.is_interrupted = False
-        self._note = ""
-        self._noted_at = 0.0
-
-    def on_start(self) -> None:
-        self.is_stepping = True
-
-    def on_step(self, progress: StepProgress) -> None:
-        now, is_last = time.monotonic(), progress.step == progress.n_steps
-        if now - self._noted_at > _SECONDS_BETWEEN_NOTES or is_last:
-            self._note, self._noted_at = _note(progress), now
-        self.update("Training", progress.step, progress.n_steps, self._note)
-
-    def on_finish(self) -> None:
-        self.is_stepping = False
-
-    def on_notice(self, text: str) -> None:
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def should_stop(self) -> bool:
-        return self.is_interrupted
-
-    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        """First Ctrl-C: stop after this step. Second one, or outside of the steps: stop at once."""
-        if self.is_interrupted or not self.is_stepping:
-            raise KeyboardInterrupt
-        self.is_interrupted = True
-        # A console may be in the middle of a line here; a plain write cannot get in its way.
-        os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
-
-
-def _note(progress: StepProgress) -> str:
-    note = f"loss {float(progress.step_loss):.4f}"
-    return note if progress.latest is None else f"{note}  R@1 {progress.latest.hit_rate_1:.3f}"
-
-
 @contextmanager
-def _stopping_on_interrupt(watcher: _Watcher) -> Iterator[_Watcher]:
+def _stopping_on_interrupt(watcher: TrainingWatcher) -> Iterator[TrainingWatcher]:
     before = signal.signal(signal.SIGINT, watcher.interrupt)
     try:
         yield watcher
@@ -121,7 +73,7 @@ def _stopping_on_interrupt(watcher: _Watcher) -> Iterator[_Watcher]:
 
 @contextmanager
 def _quiet_forks() -> Iterator[None]:
-    # The command line has imported Lance, which warns of workers that are forked; they never use it.
+    # Lance, once it is imported, warns of workers that are forked; they never use it.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         yield

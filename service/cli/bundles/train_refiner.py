@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
-from vicinal.indexer.reader import GalleryReader
-from vicinal.models.bundle import ModelBundle, default_bundle_path, read_fingerprint
-from vicinal.models.refiner_manifest import RefinerManifest
 from vicinal.service.cli.bundles.training import DataRootOption, SetOption, require_train_extra
 from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
@@ -24,16 +20,17 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.labelled_items import LabelledItems
-from vicinal.service.settings import Settings
 from vicinal.service.words import percent
 
 if TYPE_CHECKING:
+    from vicinal.models.bundle import ModelBundle
     from vicinal.models.datasets.layouts import DatasetConfig
+    from vicinal.models.refiner_manifest import RefinerManifest
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
     from vicinal.refine.training.trainer import TrainingRecord
+    from vicinal.service.galleries.labelled_items import LabelledItems
+    from vicinal.service.settings import Settings
 
 __all__ = ["train_refiner"]
 
@@ -90,6 +87,8 @@ def train_refiner(
     json_output: JsonOption = False,
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
+    from vicinal.models.bundle import ModelBundle
+
     require_train_extra("training a refiner")
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
@@ -165,12 +164,18 @@ def _read_gallery(
     settings: Settings, name: str, max_items: int, seed: int
 ) -> tuple[ModelBundle, LabelledItems]:
     """The bundle of a gallery, and what it gives to learn from."""
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.galleries.labelled_items import LabelledItems
+
     view = GalleryReader(open_gallery(settings, name)).view()
     bundle = ServedBundles(settings).of(name, view.snapshot.manifest.bundle).bundle
     return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
 
 
 def _counts(learned: LabelledItems) -> dict[str, Any]:
+    import numpy as np
+
     return {
         "name": learned.gallery,
         "n_items": len(learned.labels),
@@ -209,6 +214,8 @@ def _check_sources(
 
 def _check_output(bundle: ModelBundle, output: Path | None, *, overwrite: bool) -> None:
     """Refuse to write where something else is; done before the training, which takes long."""
+    from vicinal.models.bundle import default_bundle_path, read_fingerprint
+
     target = bundle.path if output is None else output
     if target.resolve() == default_bundle_path().resolve():
         raise RequestError(

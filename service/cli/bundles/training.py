@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from vicinal.models.errors import MissingPackageError
 from vicinal.service.errors import RequestError
 
 __all__ = [
@@ -45,6 +44,8 @@ def require_train_extra(purpose: str) -> None:
     Raises:
         MissingPackageError: One of its packages is not installed.
     """
+    from vicinal.models.errors import MissingPackageError
+
     for package in _PACKAGES:
         try:
             importlib.import_module(package)

@@ -7,8 +7,8 @@ import binascii
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.matcher.answers import Answer
-from vicinal.service.scoring.pipeline import RefineChoice, RerankChoice
 
 __all__ = [
     "BatchAnswerBody",

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
+from vicinal.service import demo as demonstration
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.cli import app
-from vicinal.service.cli import demo as command
-from vicinal.service.cli.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
+from vicinal.service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
 from vicinal.service.http.server import serving
 from vicinal.service.scoring.pipeline import Pipeline
 
@@ -40,7 +40,7 @@ def prepared(
 ) -> PreparedDemo:
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+        patch.setattr(demonstration, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
         return prepare_demo(folder, make_settings(folder), lambda *at: stages.append(at))
 
 
@@ -97,7 +97,7 @@ def test_the_rates_are_told_after_every_stage_of_the_line(
     tmp_path: Path,
 ) -> None:
     """Each as a search with the options of its stage answers, with a threshold of its own."""
-    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    monkeypatch.setattr(demonstration, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
     bundle = with_refiner(rerank="contextual").path
     prepared = prepare_demo(tmp_path, make_settings(tmp_path, bundle=bundle), lambda *_at: None)
     with serving(prepared.settings) as url:
@@ -130,7 +130,7 @@ def test_the_rates_are_told_after_every_stage_of_the_line(
 def test_a_stage_that_the_line_lacks_is_not_told(sides: str, method: str, names: list[str]) -> None:
     refine = {"sides": sides, "steps": 0 if sides == "off" else 1, "refiner": "" if sides == "off" else "abc"}
     pipeline = Pipeline.model_validate({"refine": refine, "rerank": {"method": method}})
-    stages = command._stages(pipeline)
+    stages = demonstration._stages(pipeline)
     assert ([name for name, _ in stages], stages[-1][1]) == (names, PipelineChoice())
 
 
@@ -153,7 +153,7 @@ def test_the_command_prints_the_check_as_json(
     monkeypatch: pytest.MonkeyPatch, tiny_bundle: ModelBundle, tmp_path: Path, result: CheckResult
 ) -> None:
     """The same catalog again, so that all but the time is equal."""
-    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    monkeypatch.setattr(demonstration, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
     arguments = ["demo", "--check", "--json", "--bundle", str(tiny_bundle.path), "--folder", str(tmp_path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     printed = json.loads(done.stdout)
@@ -165,7 +165,7 @@ def test_the_command_prints_the_check_as_json(
 def test_the_command_prints_a_row_for_every_stage(
     monkeypatch: pytest.MonkeyPatch, tiny_bundle: ModelBundle, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
+    monkeypatch.setattr(demonstration, "write_demo_catalog", partial(write_demo_catalog, **SMALL))
     arguments = ["demo", "--check", "--bundle", str(tiny_bundle.path), "--folder", str(tmp_path)]
     lines = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["initial", "re-ranked"]

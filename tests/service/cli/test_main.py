@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.service.types import Run
@@ -16,6 +18,12 @@ from vicinal.service.cli import app
 
 ROOT = Path(__file__).resolve().parents[3]
 
+HEAVY = {"faiss", "fastapi", "httpx", "lance", "numpy", "onnxruntime", "PIL", "pyarrow", "sklearn", "torch"}
+AS_COMMAND = """
+def run(words):
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+"""
 COMPLETE = """
 eval "$(_VICINAL_COMPLETE=source_bash vicinal)"
 COMP_WORDS=({words})
@@ -79,6 +87,36 @@ def test_bash_completes_commands_and_options(
 @pytest.mark.slow
 def test_the_usage_names_the_command_however_it_was_called(environment: dict[str, str]) -> None:
     assert "Usage: vicinal [OPTIONS] COMMAND" in in_bash("vicinal --help", environment)
+
+
+def loaded_after(lines: str) -> set[str]:
+    """Heavy packages that a new process has loaded after some calls of commands."""
+    code = f"from vicinal.service.cli import app\nfrom typer.testing import CliRunner\n{AS_COMMAND}{lines}"
+    code += "import sys\nprint(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "VICINAL_DATA_DIR": "nowhere"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
+    return {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()} & HEAVY
+
+
+def paths_of(group: object, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command, groups among them."""
+    yield before
+    for name, command in getattr(group, "commands", {}).items():
+        yield from paths_of(command, (*before, name))
+
+
+def test_help_loads_nothing_that_a_run_needs() -> None:
+    """Of the page of every command: what it needs to run is imported when it runs."""
+    commands = list(paths_of(get_command(app)))
+    assert {("search",), ("gallery", "versions"), ("train",)} < set(commands)
+    calls = "".join(f"run({[*words, '--help']})\n" for words in commands)
+    assert loaded_after(calls + "run(['--version'])\n") == set()
+
+
+def test_a_command_that_runs_loads_what_it_needs() -> None:
+    """Negative control."""
+    assert {"numpy", "lance"} <= loaded_after("run(['gallery', 'list'])\n")
 
 
 def test_completion_can_be_installed(run: Run) -> None:

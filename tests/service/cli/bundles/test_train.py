@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.training.observer import StepProgress
 from vicinal.service.cli import main
-from vicinal.service.cli.bundles.train import _Watcher
+from vicinal.service.cli.bundles.watcher import TrainingWatcher
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -99,16 +99,16 @@ def test_interrupted_run_says_how_to_go_on_and_does(
     run: Run, fail: Fail, recipe: Path, output: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Between two validations; the bundle is that of a run that nobody interrupted."""
-    own = _Watcher.on_step
+    own = TrainingWatcher.on_step
 
-    def interrupted(watcher: _Watcher, progress: StepProgress) -> None:
+    def interrupted(watcher: TrainingWatcher, progress: StepProgress) -> None:
         own(watcher, progress)
         if progress.step == 3:
             signal.raise_signal(signal.SIGINT)
 
     arguments = ["train", recipe, "-o", output, "--set", "loss.add=['tcm']", "--device", "cpu"]
     with monkeypatch.context() as patch:
-        patch.setattr(_Watcher, "on_step", interrupted)
+        patch.setattr(TrainingWatcher, "on_step", interrupted)
         line = fail(*arguments)
     assert "training stopped at step 3 of 4: go on with `vicinal train " in line
     run(*shlex.split(line.split("`")[1])[1:])

@@ -1,0 +1,66 @@
+"""What `vicinal train` shows while it runs, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import FrameType
+
+from vicinal.models.training.observer import StepProgress, TrainingObserver
+from vicinal.service.cli.console import Update, errors
+
+__all__ = ["TrainingWatcher"]
+
+# Reading the loss waits for a GPU, and people cannot read faster.
+_SECONDS_BETWEEN_NOTES = 0.25
+
+
+class TrainingWatcher(TrainingObserver):
+    """Shows the progress, and stops the run when it was interrupted.
+
+    Args:
+        update: Moves the bar; takes stage, steps done, all steps, and a note.
+    """
+
+    def __init__(self, update: Update) -> None:
+        self.update = update
+        self.is_stepping = False
+        self.is_interrupted = False
+        self._note = ""
+        self._noted_at = 0.0
+
+    def on_start(self) -> None:
+        """From here on Ctrl-C waits for the end of a step."""
+        self.is_stepping = True
+
+    def on_step(self, progress: StepProgress) -> None:
+        """Move the bar."""
+        now, is_last = time.monotonic(), progress.step == progress.n_steps
+        if now - self._noted_at > _SECONDS_BETWEEN_NOTES or is_last:
+            self._note, self._noted_at = _note(progress), now
+        self.update("Training", progress.step, progress.n_steps, self._note)
+
+    def on_finish(self) -> None:
+        """From here on Ctrl-C stops at once."""
+        self.is_stepping = False
+
+    def on_notice(self, text: str) -> None:
+        """Print it beside the bar."""
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def should_stop(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self.is_interrupted
+
+    def interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """First Ctrl-C: stop after this step. Second one, or outside of the steps: stop at once."""
+        if self.is_interrupted or not self.is_stepping:
+            raise KeyboardInterrupt
+        self.is_interrupted = True
+        # A console may be in the middle of a line here; a plain write cannot get in its way.
+        os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
+
+
+def _note(progress: StepProgress) -> str:
+    note = f"loss {float(progress.step_loss):.4f}"
+    return note if progress.latest is None else f"{note}  R@1 {progress.latest.hit_rate_1:.3f}"
