@@ -6,6 +6,7 @@ IndexerError
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
+│   ├── ItemExistsError                  another image has the id
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
@@ -16,6 +17,8 @@ IndexerError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "BuildError",
     "BundleMismatchError",
@@ -25,11 +28,15 @@ __all__ = [
     "GalleryNotFoundError",
     "GalleryNotRefinedError",
     "IndexerError",
+    "ItemExistsError",
     "ItemNotFoundError",
     "SourceError",
     "StorageError",
     "VersionNotFoundError",
 ]
+
+# Of many ids a message names these.
+_NAMED_IDS = 3
 
 
 class IndexerError(Exception):
@@ -65,6 +72,34 @@ class ItemNotFoundError(GalleryError, LookupError):
         super().__init__(f"gallery '{gallery}' has no item '{item_id}'")
         self.gallery = gallery
         self.item_id = item_id
+
+
+class ItemExistsError(GalleryError):
+    """Ids of images that shall be added belong to other images.
+
+    Args:
+        gallery: Name of the gallery.
+        item_ids: The ids.
+        advice: What can be done.
+    """
+
+    def __init__(
+        self,
+        gallery: str,
+        item_ids: Sequence[str],
+        advice: str = "send on_conflict 'replace' or 'skip', or another id",
+    ) -> None:
+        named = ", ".join(f"'{one}'" for one in item_ids[:_NAMED_IDS])
+        others = f" and {len(item_ids) - _NAMED_IDS:,} more" if len(item_ids) > _NAMED_IDS else ""
+        count = (
+            "another image has the id"
+            if len(item_ids) == 1
+            else f"{len(item_ids):,} ids belong to other images:"
+        )
+        super().__init__(f"in gallery '{gallery}' {count} {named}{others}; {advice}")
+        self.gallery = gallery
+        self.item_ids = list(item_ids)
+        self.members = {"id": item_ids[0]} if len(item_ids) == 1 else {"ids": self.item_ids}
 
 
 class BundleMismatchError(GalleryError):

@@ -2,7 +2,7 @@
 
 ServiceError
 ├── RequestError (ValueError)        a request cannot be answered as it was asked
-│   └── NothingAddedError            none of several uploaded images could be used
+│   └── NothingAddedError            none of several uploaded images was added
 ├── CalibrationRecordError (ValueError)  a stored calibration is missing or damaged
 ├── CalibrationNotFoundError (LookupError)  there is no calibration of that id
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
@@ -47,7 +47,7 @@ class RequestError(ServiceError, ValueError):
 
 
 class NothingAddedError(RequestError):
-    """None of several uploaded images could be used.
+    """None of several uploaded images was added.
 
     Args:
         reason: One sentence.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,26 +22,21 @@ import pyarrow as pa
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
+from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
 from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
-from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
 __all__ = [
     "Change",
-    "LiveAddition",
     "Patch",
     "add_items",
-    "add_source",
     "create_gallery",
     "patch_items",
     "remove_items",
@@ -55,8 +50,6 @@ _PATIENCE = 30.0
 _MOST_SMALL_FILES = 128
 # What only old revisions refer to is removed after so many changes.
 _CHANGES_BETWEEN_CLEANING = 64
-# Rows of a source that are added together: neighbor lists are made for them while other changes wait.
-_ROWS_PER_COMMIT = 256
 
 
 @dataclass(frozen=True)
@@ -65,17 +58,20 @@ class Change:
 
     Attributes:
         revision: The table's version that holds it.
-        n_added: Items with an id that was new.
-        replaced: Ids of the items that were there before.
+        outcomes: What became of each row, where rows were to be added.
         n_patched: Items with another label or other metadata.
         n_removed: Items that are gone.
     """
 
     revision: int
-    n_added: int = 0
-    replaced: frozenset[str] = frozenset()
+    outcomes: tuple[Outcome, ...] = ()
     n_patched: int = 0
     n_removed: int = 0
+
+    @property
+    def n_added(self) -> int:
+        """Items with an id that was new."""
+        return self.outcomes.count("added")
 
 
 @dataclass(frozen=True)
@@ -92,21 +88,6 @@ class Patch:
     label: str | None = None
     metadata: Mapping[str, Any] | None = None
     keeps_label: bool = False
-
-
-@dataclass
-class LiveAddition:
-    """What became of a source.
-
-    Attributes:
-        n_added: Items with an id that was new.
-        n_replaced: Items with an id that was there.
-        failures: Images left out.
-    """
-
-    n_added: int = 0
-    n_replaced: int = 0
-    failures: list[Failure] = field(default_factory=list)
 
 
 def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
@@ -134,13 +115,17 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
         return True
 
 
-def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
-    """Add items; one whose id is there already replaces it, also within the rows.
+def add_items(
+    reader: GalleryReader, rows: pa.Table, *, bundle: str, on_conflict: OnConflict = "error"
+) -> Change:
+    """Add items, as if they came one by one; which ids are taken is decided while nobody else writes.
 
     Args:
         reader: The gallery.
         rows: One row an item, as `as_rows` gives them.
         bundle: Fingerprint of the bundle that embedded them.
+        on_conflict: What to do with a row whose id belongs to another image. With `error` it is `refused`
+            in the outcomes, and the others are added.
 
     Raises:
         BundleMismatchError: The gallery was embedded with another bundle.
@@ -149,11 +134,13 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         _check_rows(reader, view, rows, bundle)
-        last = _last_of_each_id(rows)
+        ids = rows["id"].to_pylist()
+        held = digests_of(reader.gallery, view, ids)
+        outcomes = tuple(outcomes_of(ids, rows["content_sha256"].to_pylist(), held, on_conflict))
+        last = _last_written(rows, outcomes)
         if not len(last):
-            return Change(view.revision)
-        ids = last["id"].to_pylist()
-        old = view.positions(ids)
+            return Change(view.revision, outcomes)
+        old = view.positions(last["id"].to_pylist())
         n_new = len(last)
         sequences = np.arange(activation.next_number, activation.next_number + n_new)
         neighbors, similarities = _neighbor_lists(view, as_matrix(last["embedding"]), sequences, old)
@@ -167,43 +154,7 @@ def add_items(reader: GalleryReader, rows: pa.Table, *, bundle: str) -> Change:
             last = last.append_column(name, column)
         gone = view.sequences(old[old >= 0])
         revision = _commit(reader, activation, last, gone, activation.next_number + n_new)
-        replaced = frozenset(item_id for item_id, place in zip(ids, old, strict=True) if place >= 0)
-        return Change(revision, n_added=n_new - len(replaced), replaced=replaced)
-
-
-def add_source(
-    reader: GalleryReader,
-    items: Sequence[SourceItem],
-    embedder: Embedder,
-    *,
-    options: RunOptions | None = None,
-    on_progress: OnProgress = no_progress,
-) -> LiveAddition:
-    """Add images of a source, some hundred a commit; what is committed is searched at once.
-
-    Args:
-        reader: The gallery.
-        items: What to add; one whose id is there replaces it.
-        embedder: Embedder of the gallery's bundle.
-        options: How the run goes.
-        on_progress: Called with `embed`, finished and all items after every batch.
-
-    Raises:
-        BuildError: Too many failures, or no image could be used; what was committed before stays.
-        BundleMismatchError: The gallery was embedded with another bundle.
-        GalleryBusyError: Another job keeps writing.
-    """
-    done = LiveAddition()
-
-    def commit(rows: pa.Table) -> None:
-        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint)
-        done.n_added += change.n_added
-        done.n_replaced += len(change.replaced)
-
-    run = EmbeddingRun(commit, embedder, options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT))
-    run.over(items, on_progress)
-    done.failures = run.failures
-    return done
+        return Change(revision, outcomes)
 
 
 def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
@@ -276,8 +227,10 @@ def _check_rows(reader: GalleryReader, view: GalleryView, rows: pa.Table, bundle
         )
 
 
-def _last_of_each_id(rows: pa.Table) -> pa.Table:
-    places = {item_id: place for place, item_id in enumerate(rows["id"].to_pylist())}
+def _last_written(rows: pa.Table, outcomes: Sequence[Outcome]) -> pa.Table:
+    """The rows that are added or replace others; of two with one id the later one."""
+    ids = rows["id"].to_pylist()
+    places = {ids[i]: i for i, outcome in enumerate(outcomes) if outcome in ("added", "replaced")}
     return rows.take(pa.array(sorted(places.values()), pa.int64()))
 
 

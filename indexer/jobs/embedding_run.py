@@ -17,7 +17,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["EmbeddingRun", "Failure", "RunOptions"]
+__all__ = ["EmbeddingRun", "Failure", "RunOptions", "displayable"]
 
 # Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
@@ -95,7 +95,7 @@ class EmbeddingRun:
         for item in items:
             if item.id in seen:
                 self._fail(item, "its id was used before in this source; the first image was kept")
-            elif _displayable(str(item.path)) != str(item.path):
+            elif displayable(str(item.path)) != str(item.path):
                 self._fail(item, "its file name is not UTF-8: rename it")
             else:
                 seen.add(item.id)
@@ -144,7 +144,7 @@ class EmbeddingRun:
                     self._fail(one.item, str(error))
 
     def _fail(self, item: SourceItem, reason: str) -> None:
-        failure = Failure(_displayable(item.id), _displayable(str(item.path)), reason)
+        failure = Failure(displayable(item.id), displayable(str(item.path)), reason)
         self.failures.append(failure)
         most = self.options.max_failures
         if most is not None and len(self.failures) > most:
@@ -171,6 +171,6 @@ class EmbeddingRun:
         self._started = True
 
 
-def _displayable(text: str) -> str:
-    # A file name that is not UTF-8 comes as a string that nothing can write or print.
+def displayable(text: str) -> str:
+    """A name as it can be written and printed; a file name that is not UTF-8 comes as one that cannot."""
     return text.encode("utf-8", "replace").decode()

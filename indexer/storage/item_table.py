@@ -13,7 +13,7 @@ those at or above its counter. Lance may rewrite its files at any time without c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -256,10 +256,12 @@ class ItemTable(SealedTable):
             rows = rows.take(np.argsort(sequences))
         return rows.select(names)
 
-    def rows(self, version: int, sequences: Sequences) -> pa.Table:
-        """Complete rows, by sequence."""
+    def rows(self, version: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
+        """Rows by sequence, complete or with some columns."""
         table = self.readable(version)
-        return _read(table, table.schema.names, _one_of(sequences)).sort_by("sequence")
+        columns = list(names) or table.schema.names
+        wanted = list(dict.fromkeys([*columns, "sequence"]))
+        return _read(table, wanted, _one_of(sequences)).sort_by("sequence").select(columns)
 
     def find(self, version: int, column: str, condition: str) -> list[Any]:
         """Values of a column where a condition holds, in no order."""

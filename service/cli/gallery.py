@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +33,8 @@ from vicinal.service.words import search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.jobs.changes import LiveAddition
+    from vicinal.indexer.jobs.source_addition import LiveAddition
+    from vicinal.indexer.reader import GalleryReader
     from vicinal.indexer.sources import SourceItem
     from vicinal.service.settings import Settings
 
@@ -93,30 +94,48 @@ def add(
     name: NameArgument,
     source: Annotated[Path, typer.Argument(help="Image, folder of images, or .csv or .parquet manifest.")],
     label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Put them in the place of other images with their ids.")
+    ] = False,
+    skips: Annotated[
+        bool, typer.Option("--skip", help="Leave out those whose ids belong to other images.")
+    ] = False,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="Stands before every id; of a folder its own name, '' for none."),
+    ] = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Add images while the gallery is searched; one whose id is there replaces it."""
-    from vicinal.indexer.errors import GalleryBusyError
-    from vicinal.indexer.jobs.changes import add_source
+    """Add images while the gallery is searched; what is there stays as it is without --replace."""
+    from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
+    from vicinal.indexer.jobs.source_addition import add_source
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import SourceItem
 
+    if replaces and skips:
+        raise RequestError("--replace and --skip exclude each other")
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader = GalleryReader(matcher.gallery)
-    items = [
-        item if label is None else SourceItem(item.id, item.path, label, item.metadata)
-        for item in _items_of(source)
-    ]
-    with progress_bar() as update:
-        done = add_source(
-            reader,
-            items,
-            matcher.embedder,
-            on_progress=lambda _stage, done, total: update("Adding", done, total),
-        )
+    items = _items_of(source, label)
+    if prefix is None:
+        prefix = _own_name(source)
+        _check_for_plain_ids(reader, items, prefix)
+    if prefix:
+        items = [replace(item, id=f"{prefix}/{item.id}") for item in items]
+    try:
+        with progress_bar() as update:
+            done = add_source(
+                reader,
+                items,
+                matcher.embedder,
+                on_conflict="replace" if replaces else "skip" if skips else "error",
+                on_progress=lambda _stage, done, total: update("Adding", done, total),
+            )
+    except ItemExistsError as error:
+        advice = "nothing was added: take --replace or --skip"
+        raise ItemExistsError(name, error.item_ids, advice) from error
     if settings.compaction.is_due(reader.view()):
         try:
             gallery_versions.compact_now(reader, settings)
@@ -158,19 +177,48 @@ def delete(
     console.print(f"Gallery {name} is gone")
 
 
-def _items_of(source: Path) -> list[SourceItem]:
+def _items_of(source: Path, label: str | None) -> list[SourceItem]:
     from vicinal.indexer.sources import SourceItem, read_source
     from vicinal.models.decoding import IMAGE_SUFFIXES
 
-    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
-        return [SourceItem(source.name, source)]
-    return read_source(source)
+    is_image = source.suffix.lower() in IMAGE_SUFFIXES and source.is_file()
+    items = [SourceItem(source.name, source)] if is_image else read_source(source)
+    return items if label is None else [replace(item, label=label) for item in items]
+
+
+def _own_name(source: Path) -> str:
+    """Name of a folder, '' of anything else: cameras give the same file names in every folder."""
+    return source.resolve().name if source.is_dir() else ""
+
+
+def _check_for_plain_ids(reader: GalleryReader, items: list[SourceItem], prefix: str) -> None:
+    """Refuse a folder that is in the gallery under ids without its name, as `vicinal index` gives them.
+
+    Raises:
+        RequestError: Files of it are items already.
+    """
+    from vicinal.indexer.jobs.embedding_run import displayable
+
+    view = reader.view()
+    paths = {item.id: str(item.path) for item in items if displayable(item.id) == item.id}
+    positions = view.positions(list(paths))
+    there = [one for one in view.items(positions[positions >= 0]) if one["uri"] == paths[one["id"]]]
+    if prefix and there:
+        raise RequestError(
+            f"{len(there):,} of these files are in gallery '{reader.gallery.name}' already under ids without "
+            f"'{prefix}/', the first as '{there[0]['id']}'; nothing was added: take --prefix '' to keep to "
+            f"these ids, or --prefix '{prefix}' to add them a second time"
+        )
 
 
 def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
-    console.print(
-        f"Added {done.n_added:,} items and replaced {done.n_replaced:,}, gallery {name} holds {n_items:,}"
-    )
+    others = {
+        "replaced": done.n_replaced,
+        "skipped": done.n_skipped,
+        "unchanged": done.n_unchanged,
+    }
+    counts = "".join(f", {word} {count:,}" for word, count in others.items())
+    console.print(f"Added {done.n_added:,} items{counts}; gallery {name} holds {n_items:,}")
     print_failures(done.failures, "--json")
 
 

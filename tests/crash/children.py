@@ -138,7 +138,7 @@ class _Writer:
             Upload(pictures[name], None, name, f"mark {held.mark}", metadata_of(held))
             for name, held in step.puts.items()
         ]
-        add_uploads(self.reader, uploads, self.embedder)
+        add_uploads(self.reader, uploads, self.embedder, on_conflict="replace")
 
     def do_patch(self, step: Step, _pictures: object) -> None:
         patches = {name: Patch(f"mark {held.mark}", metadata_of(held)) for name, held in step.puts.items()}

@@ -311,6 +311,7 @@ class CrashDriver:
             ]
             fields = {
                 "id": list(step.puts),
+                "on_conflict": "replace",
                 "label": [f"mark {held.mark}" for held in step.puts.values()],
                 "metadata": [json.dumps(metadata_of(held)) for held in step.puts.values()],
             }

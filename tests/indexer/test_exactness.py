@@ -110,6 +110,7 @@ def rows_of(named: dict[str, Item]) -> pa.Table:
             "uri": pa.array(list(named), pa.string()),
             "metadata": pa.array([json.dumps(item.metadata) for item in named.values()], pa.string()),
             "thumbnail": pa.array([b""] * len(named), pa.binary()),
+            "content_sha256": pa.array([bytes(32)] * len(named), pa.binary(32)),
             "embedding": as_fixed_lists(embeddings),
         }
     )
@@ -176,7 +177,7 @@ class ChangedGallery(RuleBasedStateMachine):
         for name, direction in additions:
             self._put(name, direction)
         new = {name: self.items[name] for name, _ in additions}
-        add_items(self.reader, rows_of(new), bundle=BUNDLE)
+        add_items(self.reader, rows_of(new), bundle=BUNDLE, on_conflict="replace")
         self.stale = True
 
     @precondition(lambda self: self.items)

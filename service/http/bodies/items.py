@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from vicinal.service.galleries.uploads import AddedItem
+from vicinal.service.galleries.uploads import AddedItem, SentImage
 
 __all__ = [
     "AdditionBody",
@@ -60,9 +60,10 @@ class ItemPatch(BaseModel):
 
 
 class RefusedImageBody(_Response):
-    """An image that could not be used."""
+    """An image that is not in the gallery, and why."""
 
-    id: str
+    image: int = Field(description="Its place in the request, from 0.")
+    id: str = Field(description="The id that it would have got.")
     filename: str | None
     type: str = Field(description="Problem type, as if it had been sent alone.")
     reason: str
@@ -72,6 +73,8 @@ class AdditionBody(_Response):
     """What became of the uploaded images."""
 
     added: list[AddedItem]
+    unchanged: list[SentImage] = Field(description="Those that were there already under their id.")
+    skipped: list[SentImage] = Field(description="Those whose id belongs to another image, with `skip`.")
     refused: list[RefusedImageBody]
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, cast, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -12,6 +13,7 @@ from starlette.datastructures import FormData
 
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.errors import NothingAddedError, RequestError
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -37,9 +39,15 @@ writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _BODY = body_schema(
     {
-        "id": {**_TEXTS, "description": "One an image; the file names without."},
+        "id": {**_TEXTS, "description": "One an image; without, a digest of its file."},
         "label": {**_TEXTS, "description": "One an image, or one for all; may be empty."},
         "metadata": {**_TEXTS, "description": "A JSON object an image, or one for all."},
+        "on_conflict": {
+            "type": "string",
+            "enum": list(get_args(OnConflict)),
+            "default": "error",
+            "description": "What to do with an image whose id belongs to another image.",
+        },
     },
     several=True,
 )
@@ -81,19 +89,23 @@ def get_item(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
 
 @writing_router.post("", openapi_extra=_BODY)
 async def add_item_images(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
-    """Add images, or replace those whose id is there; the next search finds them.
+    """Add images; the next search finds them.
 
-    Each image is taken or refused on its own. When none can be used the answer is a problem.
+    Each image is taken or refused on its own, as if they came one by one. When all are refused the answer
+    is a problem. An image whose id belongs to another image is refused as `item-exists` unless `on_conflict`
+    says otherwise. One that is there already under its id is `unchanged`, so that a request can be repeated.
     """
     content_type(request, FORM)
     most = state.settings.max_batch
     # Leaving the block removes the files that large uploads are kept in.
     async with request.form(max_files=most, max_fields=4 * most) as form:
-        uploads = await _uploads(form)
-    addition = await run_in_threadpool(_add, state.galleries, gallery, uploads)
+        uploads, on_conflict = await _uploads(form), _on_conflict(form)
+    addition = await run_in_threadpool(_add, state.galleries, gallery, uploads, on_conflict)
     view = await run_in_threadpool(lambda: state.galleries.matcher(gallery).view)
     return AdditionBody(
         added=addition.added,
+        unchanged=addition.unchanged,
+        skipped=addition.skipped,
         refused=_refusals(addition.refused),
         n_items=len(view),
         revision=view.revision,
@@ -127,21 +139,22 @@ def delete_item(gallery: str, item_id: str, state: StateDependency) -> None:
     state.galleries.changed(gallery)
 
 
-def _add(galleries: OpenGalleries, gallery: str, uploads: list[Upload]) -> Addition:
+def _add(galleries: OpenGalleries, gallery: str, uploads: list[Upload], on_conflict: OnConflict) -> Addition:
     # The matcher refuses a gallery of another bundle before anything is embedded.
     embedder = galleries.matcher(gallery).embedder
-    addition = add_uploads(galleries.reader(gallery), uploads, embedder)
-    if not addition.added and len(addition.refused) == 1:
+    addition = add_uploads(galleries.reader(gallery), uploads, embedder, on_conflict=on_conflict)
+    if addition.is_nothing and len(addition.refused) == 1:
         raise addition.refused[0].error
-    if not addition.added:
+    if addition.is_nothing:
         errors = [refusal.model_dump() for refusal in _refusals(addition.refused)]
-        raise NothingAddedError(f"none of {len(uploads)} images could be used", errors)
-    galleries.changed(gallery)
+        raise NothingAddedError(f"none of {len(uploads)} images was added", errors)
+    if addition.added:
+        galleries.changed(gallery)
     return addition
 
 
 async def _uploads(form: FormData) -> list[Upload]:
-    check_form(form, ("image", "id", "label", "metadata"))
+    check_form(form, ("image", "id", "label", "metadata", "on_conflict"))
     images = images_of(form)
     n = len(images)
     ids = _texts(form, "id", n)
@@ -158,6 +171,14 @@ async def _uploads(form: FormData) -> list[Upload]:
         )
         for place, image in enumerate(images)
     ]
+
+
+def _on_conflict(form: FormData) -> OnConflict:
+    texts = form.getlist("on_conflict") or ["error"]
+    known = get_args(OnConflict)
+    if len(texts) > 1 or texts[0] not in known:
+        raise RequestError(f"on_conflict is {texts}: expected one of {', '.join(known)}")
+    return cast("OnConflict", texts[0])
 
 
 def _texts(form: FormData, name: str, n: int) -> list[str]:
@@ -198,8 +219,7 @@ def _refuse_constant(name: str) -> None:
 def _refusals(refused: Sequence[RefusedUpload]) -> list[RefusedImageBody]:
     return [
         RefusedImageBody(
-            id=one.upload.item_id,
-            filename=one.upload.filename,
+            **asdict(one.sent),
             type=problem_type(one.error),
             reason=str(one.error),
         )

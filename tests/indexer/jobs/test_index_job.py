@@ -248,7 +248,7 @@ def test_live_changes_that_come_meanwhile_are_kept(
         ]
         prepared = [prepare_item(item, embedder) for item in new]
         rows = as_rows(prepared, embedder.embed([item.path for item in new]))
-        add_items(reader, rows, bundle=embedder.bundle.fingerprint)
+        add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict="replace")
         remove_items(reader, ["item 2", "item 19"])
         patch_items(reader, {"item 3": Patch(label="patched")})
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.service.types import Fail, View
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.cli import app, main
 
@@ -57,17 +60,116 @@ def shown() -> dict[str, Any]:
     return dict(json.loads(run("show", "shoes")))
 
 
+def added_items() -> list[dict[str, Any]]:
+    """Items beyond the first sixty."""
+    gallery = Gallery(Path(os.environ["VICINAL_DATA_DIR"]) / "galleries" / "shoes")
+    return [item for _, item in GalleryReader(gallery).view().page(None, 1000)[60:]]
+
+
 def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
     added = json.loads(run("add", "shoes", folder, "--json"))
-    assert (added["n_added"], added["n_replaced"], added["n_items"]) == (3, 0, 63)
-    assert [one["id"] for one in added["failures"]] == ["broken.png"]
+    counts = {"n_added": 3, "n_replaced": 0, "n_skipped": 0, "n_unchanged": 0, "n_items": 63}
+    assert {name: added[name] for name in counts} == counts
+    assert [one["id"] for one in added["failures"]] == ["new/broken.png"]
     assert (shown()["n_items"], shown()["n_labels"]) == (63, 12)
 
 
-def test_adding_again_replaces(folder: Path) -> None:
+def test_adding_again_changes_nothing(folder: Path) -> None:
+    assert "Added 3 items, replaced 0, skipped 0, unchanged 0; gallery shoes holds 63" in run(
+        "add", "shoes", folder
+    )
+    before = shown()
+    assert "Added 0 items, replaced 0, skipped 0, unchanged 3; gallery shoes holds 63" in run(
+        "add", "shoes", folder
+    )
+    assert shown() == before
+
+
+@pytest.fixture
+def changed(folder: Path, view: View) -> Path:
+    """The folder after it was added, with two other pictures under known names and one new name."""
     run("add", "shoes", folder)
-    assert "Added 0 items and replaced 3, gallery shoes holds 63" in run("add", "shoes", folder)
-    assert shown()["graph_staleness"] > 0.0
+    for number in (0, 1, 5):
+        view(80, number).save(folder / "boots" / f"{number}.png")
+    return folder
+
+
+def test_other_pictures_of_known_names_are_refused_and_nothing_is_added(changed: Path, fail: Fail) -> None:
+    before = shown()
+    assert fail("add", "shoes", changed) == (
+        "vicinal: in gallery 'shoes' 2 ids belong to other images: 'new/boots/0.png', 'new/boots/1.png'; "
+        "nothing was added: take --replace or --skip"
+    )
+    assert shown() == before
+
+
+@pytest.mark.parametrize(("option", "counts"), [("--skip", (1, 0, 2, 1)), ("--replace", (1, 3, 0, 0))])
+def test_other_pictures_of_known_names_are_left_out_or_replace(
+    changed: Path, option: str, counts: tuple[int, ...]
+) -> None:
+    done = json.loads(run("add", "shoes", changed, option, "--json"))
+    assert tuple(done[f"n_{name}"] for name in ("added", "replaced", "skipped", "unchanged")) == counts
+    arguments = ["search", str(changed / "boots" / "0.png"), "-g", "shoes", "--json"]
+    best = json.loads(CliRunner().invoke(app, arguments).stdout)["candidates"][0]
+    assert (best["id"] == "new/boots/0.png" and best["similarity"] > 0.9999) == (option == "--replace")
+
+
+def test_replacing_and_skipping_exclude_each_other(folder: Path, fail: Fail) -> None:
+    assert "--replace and --skip exclude each other" in fail("add", "shoes", folder, "--replace", "--skip")
+
+
+def test_two_folders_with_equal_file_names_lose_nothing(tmp_path: Path, view: View) -> None:
+    for number, trip in enumerate(("trip1", "trip2")):
+        (tmp_path / trip).mkdir()
+        view(70 + number, 0).save(tmp_path / trip / "IMG_0001.png")
+        run("add", "shoes", tmp_path / trip)
+    assert {one["id"] for one in added_items()} == {"trip1/IMG_0001.png", "trip2/IMG_0001.png"}
+
+
+def test_a_folder_that_was_indexed_is_not_added_a_second_time(
+    catalog: Path, fail: Fail, tmp_path: Path
+) -> None:
+    line = fail("add", "shoes", catalog)
+    assert f"60 of these files are in gallery 'shoes' already under ids without '{catalog.name}/'" in line
+    assert shown()["n_items"] == 60
+    assert "Added 0 items, replaced 0, skipped 0, unchanged 60" in run(
+        "add", "shoes", catalog, "--prefix", ""
+    )
+    copied = shutil.copytree(catalog, tmp_path / "copied")
+    assert "Added 60 items" in run("add", "shoes", copied)
+
+
+def test_without_a_prefix_equal_file_names_are_a_conflict(tmp_path: Path, view: View, fail: Fail) -> None:
+    """Negative control of the prefix."""
+    for number, trip in enumerate(("trip1", "trip2")):
+        (tmp_path / trip).mkdir()
+        view(70 + number, 0).save(tmp_path / trip / "IMG_0001.png")
+    run("add", "shoes", tmp_path / "trip1", "--prefix", "")
+    assert "another image has the id 'IMG_0001.png'; nothing was added" in fail(
+        "add", "shoes", tmp_path / "trip2", "--prefix", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "expected"),
+    [
+        (".", [], "new/hats/2.png"),
+        ("hats/..", [], "new/hats/2.png"),
+        (".", ["--prefix", ""], "hats/2.png"),
+        (".", ["--prefix", "2024/june"], "2024/june/hats/2.png"),
+        ("hats/2.png", [], "2.png"),
+        ("hats/2.png", ["--prefix", "june"], "june/2.png"),
+        ("list.csv", [], "hats/2.png"),
+        ("list.csv", ["--prefix", "june"], "june/hats/2.png"),
+    ],
+)
+def test_a_folder_s_name_or_what_is_given_stands_before_the_ids(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, options: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "list.csv").write_text("path,label\nhats/2.png,hats\n", encoding="utf-8")
+    run("add", "shoes", source, *options)
+    assert expected in {one["id"] for one in added_items()}
 
 
 def test_one_image_is_added_under_its_name_with_a_label(folder: Path) -> None:

@@ -111,7 +111,7 @@ def test_uploads_are_embedded_with_the_version_s_bundle(
 ) -> None:
     client = TestClient(create_app(settings))
     upload = {"image": ("new.png", picture, "image/png")}
-    assert client.post(f"{SHOES}/items", files=upload).status_code == 200
+    assert client.post(f"{SHOES}/items", files=upload, data={"id": "new.png"}).status_code == 200
     best = search(client, picture)["candidates"][0]
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
 

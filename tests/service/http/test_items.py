@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import threading
@@ -20,6 +21,7 @@ from vicinal.service.http.state import state_of
 
 SHOES = "/v1/galleries/shoes"
 ITEMS = f"{SHOES}/items"
+TAKEN = "plain/view 0.png"
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def n_items(client: TestClient) -> int:
 
 def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture: Picture) -> None:
     body = add(client, picture(), id="mine", label="boots", metadata='{"price": 9.5}').json()
-    assert (body["added"], body["refused"]) == ([{"id": "mine", "replaced": False}], [])
+    added = {"image": 0, "id": "mine", "filename": "new.png", "replaced": False}
+    assert (body["added"], body["refused"]) == ([added], [])
     best = found(client, picture())[0]
     assert (best["id"], best["label"], best["metadata"]) == ("mine", "boots", {"price": 9.5})
     assert best["similarity"] == pytest.approx(1.0, abs=1e-6)
@@ -71,10 +74,97 @@ def test_the_answer_names_the_state_that_holds_the_image(client: TestClient, pic
     assert answer["version"] < answer["revision"]
 
 
-def test_the_id_is_the_file_name_when_none_is_given(client: TestClient, picture: Picture) -> None:
-    assert add(client, picture(name="shelf/a b.png")).json()["added"][0]["id"] == "shelf/a b.png"
+def test_an_id_with_a_path_is_found_again(client: TestClient, picture: Picture) -> None:
+    add(client, picture(name="b.png"), id="shelf/a b.png")
     item = client.get(f"{ITEMS}/shelf/a b.png").json()
-    assert (item["label"], item["uri"], item["metadata"]) == (None, "shelf/a b.png", {})
+    assert (item["label"], item["uri"], item["metadata"]) == (None, "b.png", {})
+
+
+def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, picture: Picture) -> None:
+    files = picture(50), picture(51)
+    added = add(client, *files).json()["added"]
+    assert [one["id"] for one in added] == [hashlib.sha256(file[1]).hexdigest()[:32] for file in files]
+    assert [(one["image"], one["filename"]) for one in added] == [(0, "new.png"), (1, "new.png")]
+    assert client.get(f"{ITEMS}/{added[1]['id']}").json()["uri"] == "new.png"
+    assert n_items(client) == 62
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": ["a", "b"]}])
+def test_a_request_whose_answer_was_lost_can_be_sent_again(
+    client: TestClient, picture: Picture, ids: dict[str, object]
+) -> None:
+    files = picture(50), picture(51)
+    first = add(client, *files, **ids).json()
+    again = add(client, *files, **ids)
+    assert again.status_code == 200
+    expected = [{name: one[name] for name in ("image", "id", "filename")} for one in first["added"]]
+    assert (again.json()["added"], again.json()["unchanged"]) == ([], expected)
+    assert (again.json()["revision"], n_items(client)) == (first["revision"], 62)
+
+
+def test_what_is_there_already_keeps_its_label(client: TestClient, picture: Picture) -> None:
+    add(client, picture(), id="mine", label="boots")
+    assert add(client, picture(), id="mine", label="hats").json()["unchanged"][0]["id"] == "mine"
+    assert client.get(f"{ITEMS}/mine").json()["label"] == "boots"
+    add(client, picture(), id="mine", label="hats", on_conflict="replace")
+    assert client.get(f"{ITEMS}/mine").json()["label"] == "hats"
+
+
+def test_another_image_of_an_id_is_a_conflict_that_changes_nothing(
+    client: TestClient, picture: Picture
+) -> None:
+    before = client.get(SHOES).json()
+    response = add(client, picture(), id=TAKEN)
+    assert (response.status_code, response.headers["content-type"]) == (409, "application/problem+json")
+    problem = response.json()
+    assert (problem["type"], problem["id"]) == ("urn:vicinal:problem:item-exists", TAKEN)
+    assert f"another image has the id '{TAKEN}'" in problem["detail"]
+    assert client.get(SHOES).json() == before
+    assert found(client, picture())[0]["id"] != TAKEN
+
+
+def test_of_several_images_those_whose_ids_are_taken_are_refused(
+    client: TestClient, picture: Picture
+) -> None:
+    body = add(client, picture(50), picture(51), picture(52), id=["a", TAKEN, "b"]).json()
+    assert [one["id"] for one in body["added"]] == ["a", "b"]
+    assert [(one["image"], one["id"], one["type"]) for one in body["refused"]] == [
+        (1, TAKEN, "urn:vicinal:problem:item-exists")
+    ]
+    assert n_items(client) == 62
+
+
+def test_several_conflicts_alone_are_a_problem_that_names_each(client: TestClient, picture: Picture) -> None:
+    response = add(client, picture(50), picture(51), id=[TAKEN, "x_y/view 1.png"])
+    assert (response.status_code, response.json()["type"].rpartition(":")[2]) == (422, "nothing-added")
+    assert [one["id"] for one in response.json()["errors"]] == [TAKEN, "x_y/view 1.png"]
+
+
+@pytest.mark.parametrize(("choice", "where"), [("error", "refused"), ("skip", "skipped")])
+def test_of_two_images_with_one_id_the_first_is_added(
+    client: TestClient, picture: Picture, choice: str, where: str
+) -> None:
+    files = picture(50), picture(51), picture(50)
+    body = add(client, *files, id=["a"] * 3, on_conflict=choice).json()
+    assert [body[name][0]["image"] for name in ("added", where, "unchanged")] == [0, 1, 2]
+    assert found(client, picture(50))[0]["similarity"] == pytest.approx(1.0, abs=1e-6)
+    assert n_items(client) == 61
+
+
+def test_an_image_whose_id_is_taken_can_be_skipped(client: TestClient, picture: Picture) -> None:
+    body = add(client, picture(), id=TAKEN, on_conflict="skip").json()
+    assert body["skipped"] == [{"image": 0, "id": TAKEN, "filename": "new.png"}]
+    assert (body["added"], body["unchanged"], body["refused"]) == ([], [], [])
+    assert found(client, picture())[0]["id"] != TAKEN
+
+
+def test_requests_at_the_same_time_do_not_both_get_an_id(client: TestClient, picture: Picture) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: add(client, picture(50 + i), id="mine"), range(4)))
+    assert sorted(one.status_code for one in answers) == [200, 409, 409, 409]
+    (winner,) = (number for number, one in enumerate(answers) if one.status_code == 200)
+    assert found(client, picture(50 + winner))[0]["similarity"] == pytest.approx(1.0, abs=1e-6)
+    assert n_items(client) == 61
 
 
 def test_several_images_have_their_own_id_and_share_a_label(client: TestClient, picture: Picture) -> None:
@@ -86,9 +176,9 @@ def test_several_images_have_their_own_id_and_share_a_label(client: TestClient, 
     assert [item["metadata"] for item in items] == [{}, {"n": 1}, {}]
 
 
-def test_an_image_of_the_same_id_replaces_the_item(client: TestClient, picture: Picture) -> None:
-    body = add(client, picture(), id="plain/view 0.png").json()
-    assert body["added"] == [{"id": "plain/view 0.png", "replaced": True}]
+def test_an_image_of_the_same_id_replaces_the_item_on_request(client: TestClient, picture: Picture) -> None:
+    body = add(client, picture(), id=TAKEN, on_conflict="replace").json()
+    assert body["added"] == [{"image": 0, "id": TAKEN, "filename": "new.png", "replaced": True}]
     assert n_items(client) == 60
     assert found(client, picture())[0]["id"] == "plain/view 0.png"
 
@@ -96,7 +186,7 @@ def test_an_image_of_the_same_id_replaces_the_item(client: TestClient, picture: 
 def test_an_image_that_cannot_be_used_takes_no_other_with_it(client: TestClient, picture: Picture) -> None:
     broken, huge = ("broken.jpg", b"words", "image/jpeg"), ("huge.png", b"x" * 300_001, "image/png")
     body = add(client, picture(name="good.png"), broken, huge).json()
-    assert [one["id"] for one in body["added"]] == ["good.png"]
+    assert [one["filename"] for one in body["added"]] == ["good.png"]
     assert [(one["filename"], one["type"].rpartition(":")[2]) for one in body["refused"]] == [
         ("broken.jpg", "not-an-image"),
         ("huge.png", "image-too-large"),
@@ -135,6 +225,8 @@ def test_bad_images_only_are_a_problem_that_names_each(client: TestClient) -> No
         ({"metadata": "[1]"}, "no JSON object"),
         ({"metadata": '{"a": NaN}'}, "NaN"),
         ({"labels": "boots"}, "unknown fields ['labels']"),
+        ({"on_conflict": "overwrite"}, "expected one of error, replace, skip"),
+        ({"on_conflict": ["skip", "replace"]}, "expected one of error, replace, skip"),
     ],
 )
 def test_wrong_fields_are_refused_with_the_reason(
@@ -248,7 +340,8 @@ def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
     with ThreadPoolExecutor(1) as pool:
         searching = pool.submit(search)
         for turn in range(1, 8):
-            add(client, picture(), id="mine", label=str(turn), metadata=json.dumps({"turn": str(turn)}))
+            fields = {"label": str(turn), "metadata": json.dumps({"turn": str(turn)})}
+            assert add(client, picture(), id="mine", on_conflict="replace", **fields).status_code == 200
         done.set()
         searching.result()
     assert [pair for pair in seen if pair[0] != pair[1]] == []

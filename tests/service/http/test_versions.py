@@ -29,7 +29,7 @@ def test_an_empty_gallery_is_made_once_and_filled(client: TestClient, view: View
     picture = {"image": ("a.png", encode(view(1, 1)), "image/png")}
     nothing = client.post("/v1/galleries/hats/search", files=picture).json()
     assert (nothing["candidates"], nothing["n_searched"]) == ([], 0)
-    assert client.post("/v1/galleries/hats/items", files=picture).status_code == 200
+    assert client.post("/v1/galleries/hats/items", files=picture, data={"id": "a.png"}).status_code == 200
     answer = client.post("/v1/galleries/hats/search", files=picture).json()
     assert [one["id"] for one in answer["candidates"]] == ["a.png"]
 

@@ -253,7 +253,7 @@ def test_an_uploaded_item_is_refined_before_it_is_answered_for(
 ) -> None:
     """So that no search waits for it."""
     client = TestClient(create_app(settings))
-    upload = {"files": {"image": ("new.png", encode(view(3, 9)), "image/png")}}
+    upload = {"files": {"image": ("new.png", encode(view(3, 9)), "image/png")}, "data": {"id": "new.png"}}
     assert client.post(f"/v1/galleries/{GALLERY}/items", **upload).status_code in (200, 201)
     monkeypatch.setattr(RefinedSpace, "refined", lambda *_: pytest.fail("a search refines an item"))
     query = {"files": {"image": encode(view(3, 8))}}

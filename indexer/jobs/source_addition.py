@@ -1,0 +1,131 @@
+"""Source addition: the images of a folder or manifest become items while the gallery is searched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from vicinal.indexer.errors import ItemExistsError
+from vicinal.indexer.jobs.changes import add_items
+from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, displayable
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import SourceItem
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress, no_progress
+
+__all__ = ["LiveAddition", "add_source"]
+
+# Rows that are added together: neighbor lists are made for them while other changes wait.
+_ROWS_PER_COMMIT = 256
+
+
+@dataclass
+class LiveAddition:
+    """What became of a source.
+
+    Attributes:
+        n_added: Items with an id that was new.
+        n_replaced: Items that took the place of one with the same id.
+        n_skipped: Images that were passed over, because another image has their id.
+        n_unchanged: Images that were there already under their id.
+        failures: Images left out.
+    """
+
+    n_added: int = 0
+    n_replaced: int = 0
+    n_skipped: int = 0
+    n_unchanged: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    def count(self, outcomes: Sequence[Outcome]) -> None:
+        """Count what became of some images; those that were refused are failures."""
+        self.n_added += outcomes.count("added")
+        self.n_replaced += outcomes.count("replaced")
+        self.n_skipped += outcomes.count("skipped")
+        self.n_unchanged += outcomes.count("unchanged")
+
+
+def add_source(
+    reader: GalleryReader,
+    items: Sequence[SourceItem],
+    embedder: Embedder,
+    *,
+    on_conflict: OnConflict = "error",
+    options: RunOptions | None = None,
+    on_progress: OnProgress = no_progress,
+) -> LiveAddition:
+    """Add images of a source, some hundred a commit; what is committed is searched at once.
+
+    Images that are there already are not embedded again, so that a run that was broken off is completed by
+    the same call.
+
+    Args:
+        reader: The gallery.
+        items: What to add.
+        embedder: Embedder of the gallery's bundle.
+        on_conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
+            when there is one; an id that is taken only while the run lasts makes its image a failure.
+        options: How the run goes.
+        on_progress: Called with `embed`, finished and all items to embed after every batch.
+
+    Raises:
+        ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
+        BuildError: Too many failures, or no image could be used; what was committed before stays.
+        BundleMismatchError: The gallery was embedded with another bundle.
+        GalleryBusyError: Another job keeps writing.
+    """
+    done = LiveAddition()
+    late: list[Failure] = []
+
+    def commit(rows: pa.Table) -> None:
+        change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
+        done.count(change.outcomes)
+        for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
+            if outcome == "refused":
+                late.append(Failure(row["id"], row["uri"], "another image took its id meanwhile"))
+
+    left = _still_to_add(reader, items, on_conflict, done)
+    options = options or RunOptions(rows_per_commit=_ROWS_PER_COMMIT)
+    if len(left) < len(items):
+        # What is there already was usable: that nothing else is, is then no failure.
+        options = replace(options, resumes=True)
+    run = EmbeddingRun(commit, embedder, options)
+    run.over(left, on_progress)
+    done.failures = run.failures + late
+    return done
+
+
+def _still_to_add(
+    reader: GalleryReader, items: Sequence[SourceItem], on_conflict: OnConflict, done: LiveAddition
+) -> list[SourceItem]:
+    """The items that are worth embedding; the others are counted as done.
+
+    Raises:
+        ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
+    """
+    if on_conflict == "replace":
+        return list(items)
+    # Arrow has no form for an id that is not UTF-8; the run leaves those out.
+    ids = [item.id for item in items if displayable(item.id) == item.id]
+    held = digests_of(reader.gallery, reader.view(), ids)
+    taken = [item for item in items if item.id in held]
+    outcomes = outcomes_of([one.id for one in taken], [_digest(one.path) for one in taken], held, on_conflict)
+    refused = [item.id for item, outcome in zip(taken, outcomes, strict=True) if outcome == "refused"]
+    if refused:
+        raise ItemExistsError(reader.gallery.name, refused)
+    done.count(outcomes)
+    return [item for item in items if item.id not in held]
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except OSError:
+        # No image has this digest: a file that cannot be read is not the one that is there.
+        return b""

@@ -1,0 +1,239 @@
+"""Conflicts: an item that is there stays as it is, unless somebody says that it shall be replaced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vicinal.indexer.errors import ItemExistsError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs import changes
+from vicinal.indexer.jobs.changes import Change, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+Rows = Callable[..., pa.Table]
+Unit = Callable[..., FloatArray]
+Contents = dict[str, tuple[bytes, str | None]]
+
+IDS = st.sampled_from("abc")
+DIGESTS = st.sampled_from([b"1", b"2"])
+CHOICES = st.sampled_from(["error", "replace", "skip"])
+# Ids that the gallery has and lacks, with one of three images each.
+IMAGES = st.lists(st.tuples(st.sampled_from(["0", "1", "a", "b"]), st.integers(0, 2)), min_size=1, max_size=4)
+
+
+@pytest.fixture
+def reader(live_gallery: Gallery) -> GalleryReader:
+    return GalleryReader(live_gallery)
+
+
+def contents(gallery: Gallery) -> Contents:
+    """Embedding and label of every item, as a reader sees them that was not there before."""
+    view = GalleryReader(Gallery(gallery.path)).view()
+    items = [item for _, item in view.page(None, 1000)]
+    vectors = view.vectors(view.positions([item["id"] for item in items]))
+    return {
+        item["id"]: (vector.tobytes(), item["label"]) for item, vector in zip(items, vectors, strict=True)
+    }
+
+
+def lost(before: Contents, after: Contents) -> list[str]:
+    """Ids of items that are gone or are no longer what they were."""
+    return [item_id for item_id, held in before.items() if after.get(item_id) != held]
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "free", "same", "other"),
+    [
+        ("error", "added", "unchanged", "refused"),
+        ("skip", "added", "unchanged", "skipped"),
+        ("replace", "added", "replaced", "replaced"),
+    ],
+)
+def test_what_becomes_of_an_image_depends_on_what_has_its_id(
+    on_conflict: OnConflict, free: Outcome, same: Outcome, other: Outcome
+) -> None:
+    outcomes = outcomes_of(["a", "b", "c"], [b"1", b"1", b"1"], {"b": b"1", "c": b"2"}, on_conflict)
+    assert outcomes == [free, same, other]
+
+
+def test_of_two_other_images_with_one_id_the_first_is_taken() -> None:
+    assert outcomes_of("aaa", [b"1", b"2", b"1"], {}, "error") == ["added", "refused", "unchanged"]
+    assert outcomes_of("aaa", [b"1", b"2", b"1"], {}, "skip") == ["added", "skipped", "unchanged"]
+
+
+def test_what_replaced_an_image_is_what_the_next_one_meets() -> None:
+    assert outcomes_of("aa", [b"2", b"2"], {"a": b"1"}, "replace") == ["replaced", "replaced"]
+
+
+@given(images=st.lists(st.tuples(IDS, DIGESTS)), held=st.dictionaries(IDS, DIGESTS), on_conflict=CHOICES)
+def test_images_together_fare_as_they_do_one_by_one(
+    images: list[tuple[str, bytes]], held: dict[str, bytes], on_conflict: OnConflict
+) -> None:
+    present, one_by_one = dict(held), []
+    for item_id, digest in images:
+        (outcome,) = outcomes_of([item_id], [digest], present, on_conflict)
+        if outcome in ("added", "replaced"):
+            present[item_id] = digest
+        one_by_one.append(outcome)
+    ids, digests = [image[0] for image in images], [image[1] for image in images]
+    assert outcomes_of(ids, digests, held, on_conflict) == one_by_one
+
+
+def test_digests_are_told_of_what_is_there_alone(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    new = unit(2, seed=9)
+    add_items(reader, rows(["new", "gone"], new), bundle=BUNDLE)
+    remove_items(reader, ["gone"])
+    found = digests_of(reader.gallery, reader.view(), ["new", "gone", "7", "never", "new"])
+    assert found == {"new": new[0].tobytes()[:32], "7": unit(40)[7].tobytes()[:32]}
+
+
+def test_another_image_of_an_id_is_refused_and_changes_nothing(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    before, revision = contents(reader.gallery), reader.view().revision
+    change = add_items(reader, rows(["7"], unit(1, seed=9)), bundle=BUNDLE)
+    assert change == Change(revision, outcomes=("refused",))
+    assert contents(reader.gallery) == before
+
+
+def test_the_others_are_added_beside_one_that_is_refused(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    before = contents(reader.gallery)
+    change = add_items(reader, rows(["a", "7", "b"], unit(3, seed=9)), bundle=BUNDLE)
+    assert change.outcomes == ("added", "refused", "added")
+    after = contents(reader.gallery)
+    assert (lost(before, after), after.keys() - before.keys()) == ([], {"a", "b"})
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "skip"])
+def test_the_same_image_again_is_there_already(
+    reader: GalleryReader, rows: Rows, unit: Unit, on_conflict: OnConflict
+) -> None:
+    revision = reader.view().revision
+    again = rows(["7"], unit(40)[7:8], labels=["another"])
+    change = add_items(reader, again, bundle=BUNDLE, on_conflict=on_conflict)
+    assert change == Change(revision, outcomes=("unchanged",))
+    assert contents(reader.gallery)["7"][1] == "class 3"
+
+
+def test_the_same_image_can_be_replaced_which_gives_it_another_label(
+    reader: GalleryReader, rows: Rows, unit: Unit
+) -> None:
+    again = rows(["7"], unit(40)[7:8], labels=["another"])
+    assert add_items(reader, again, bundle=BUNDLE, on_conflict="replace").outcomes == ("replaced",)
+    assert contents(reader.gallery)["7"][1] == "another"
+
+
+def test_a_patched_item_is_still_the_image_that_it_was(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    patch_items(reader, {"7": changes.Patch(label="patched")})
+    assert add_items(reader, rows(["7"], unit(40)[7:8]), bundle=BUNDLE).outcomes == ("unchanged",)
+    assert contents(reader.gallery)["7"][1] == "patched"
+
+
+def test_the_id_of_a_removed_item_is_free(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
+    remove_items(reader, ["7"])
+    assert add_items(reader, rows(["7"], unit(1, seed=9)), bundle=BUNDLE).outcomes == ("added",)
+
+
+def _after(
+    gallery: Gallery, rows: Rows, unit: Unit, steps: Sequence[tuple[list[tuple[str, int]], OnConflict]]
+) -> list[Contents]:
+    """The gallery's contents before the steps and after each of them."""
+    reader, states = GalleryReader(gallery), [contents(gallery)]
+    for images, on_conflict in steps:
+        vectors = np.concatenate([unit(1, seed=100 + image) for _, image in images])
+        labels = [f"label {image}" for _, image in images]
+        new = rows([item_id for item_id, _ in images], vectors, labels=labels)
+        add_items(reader, new, bundle=BUNDLE, on_conflict=on_conflict)
+        states.append(contents(gallery))
+    return states
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(IMAGES, st.sampled_from(["error", "skip"])), min_size=1, max_size=4))
+def test_no_sequence_of_additions_loses_or_changes_an_item(
+    tmp_path_factory: pytest.TempPathFactory,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+    steps: list[tuple[list[tuple[str, int]], OnConflict]],
+) -> None:
+    gallery = Gallery(tmp_path_factory.mktemp("property") / "shoes")
+    publish(gallery, rows([str(i) for i in range(5)], unit(5)))
+    states = _after(gallery, rows, unit, steps)
+    losses = [lost(before, after) for before, after in pairwise(states)]
+    assert losses == [[]] * len(steps)
+    sent = {item_id for images, _ in steps for item_id, _ in images}
+    assert states[-1].keys() == states[0].keys() | sent
+
+
+def test_the_check_for_losses_sees_a_replaced_item(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
+    """Negative control of the property."""
+    before, after = _after(live_gallery, rows, unit, [([("0", 1), ("a", 2)], "replace")])
+    assert lost(before, after) == ["0"]
+
+
+def _race(gallery: Gallery, rows: Rows, unit: Unit, n: int, on_conflict: OnConflict) -> list[Outcome]:
+    """What becomes of other images that n writers add under one id at the same time."""
+    start = threading.Barrier(n)
+
+    def add(turn: int) -> Outcome:
+        reader = GalleryReader(Gallery(gallery.path))
+        reader.view()
+        start.wait()
+        new = rows(["new"], unit(1, seed=turn), labels=[f"writer {turn}"])
+        return add_items(reader, new, bundle=BUNDLE, on_conflict=on_conflict).outcomes[0]
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(add, range(n)))
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_of_writers_at_the_same_time_exactly_one_gets_the_id(
+    live_gallery: Gallery, rows: Rows, unit: Unit, turn: int
+) -> None:
+    outcomes = _race(live_gallery, rows, unit, 2 + turn, "error")
+    assert sorted(outcomes) == ["added"] + ["refused"] * (1 + turn)
+    assert contents(live_gallery)["new"][1] == f"writer {outcomes.index('added')}"
+
+
+def test_writers_that_replace_all_get_the_id(live_gallery: Gallery, rows: Rows, unit: Unit) -> None:
+    """Negative control of the race."""
+    assert sorted(_race(live_gallery, rows, unit, 3, "replace")) == ["added", "replaced", "replaced"]
+
+
+def test_a_decision_that_was_made_before_the_lock_would_lose_an_item(
+    live_gallery: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control of the race: what nobody had when the writers began is what they all write."""
+    monkeypatch.setattr(changes, "digests_of", lambda *_: {})
+    assert _race(live_gallery, rows, unit, 2, "error") == ["added", "added"]
+    assert len(GalleryReader(Gallery(live_gallery.path)).view()) == 41
+
+
+@pytest.mark.parametrize(
+    ("n", "named"),
+    [
+        (1, "another image has the id 'id 0'; "),
+        (3, "3 ids belong to other images: 'id 0', 'id 1', 'id 2'; "),
+        (1234, "1,234 ids belong to other images: 'id 0', 'id 1', 'id 2' and 1,231 more; "),
+    ],
+)
+def test_the_error_names_three_ids_and_how_many_there_are(n: int, named: str) -> None:
+    ids = [f"id {i}" for i in range(n)]
+    error = ItemExistsError("shoes", ids, "do this")
+    assert str(error) == f"in gallery 'shoes' {named}do this"
+    assert error.members == ({"id": "id 0"} if n == 1 else {"ids": ids})

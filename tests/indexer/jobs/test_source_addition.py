@@ -1,0 +1,164 @@
+"""Source addition: all that can be added is, and what is there stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vicinal.indexer import Gallery, SourceItem, index_items
+from vicinal.indexer.errors import BuildError, ItemExistsError
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.indexer.jobs.source_addition import LiveAddition, add_source
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.embedder import Embedder
+
+
+@pytest.fixture(scope="module")
+def embedder(tiny_bundle: ModelBundle) -> Embedder:
+    return Embedder(tiny_bundle, device="cpu", threads=1, batch_size=2)
+
+
+def picture(path: Path, seed: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+    Image.fromarray(coarse).resize((40, 32), Image.Resampling.BICUBIC).save(path)
+    return path
+
+
+def pictures(root: Path, seeds: range) -> list[SourceItem]:
+    """Items `0`, `1` and so on, whatever they show."""
+    return [SourceItem(str(i), picture(root / f"{seed}.png", seed)) for i, seed in enumerate(seeds)]
+
+
+@pytest.fixture
+def reader(tmp_path: Path, embedder: Embedder) -> GalleryReader:
+    """A gallery of the items `0`, `1` and `2`."""
+    gallery = Gallery(tmp_path / "galleries" / "shoes")
+    index_items(gallery, pictures(tmp_path / "first", range(3)), embedder, workers=1)
+    return GalleryReader(gallery)
+
+
+def uris(reader: GalleryReader) -> dict[str, str]:
+    return {item["id"]: Path(item["uri"]).parent.name for _, item in reader.view().page(None, 100)}
+
+
+def counts(done: LiveAddition) -> dict[str, int]:
+    fields = {name: getattr(done, f"n_{name}") for name in ("added", "replaced", "skipped", "unchanged")}
+    return {name: count for name, count in fields.items() if count}
+
+
+def test_other_images_of_taken_ids_stop_all_of_them(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    before, revision = uris(reader), reader.view().revision
+    with pytest.raises(ItemExistsError, match="3 ids belong to other images: '0', '1', '2'; ") as caught:
+        add_source(reader, pictures(tmp_path / "second", range(10, 15)), embedder)
+    assert caught.value.item_ids == ["0", "1", "2"]
+    assert (uris(reader), reader.view().revision) == (before, revision)
+
+
+def test_other_images_of_taken_ids_are_left_out_or_put_in_their_place(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    second = pictures(tmp_path / "second", range(10, 15))
+    assert counts(add_source(reader, second, embedder, on_conflict="skip")) == {"skipped": 3, "added": 2}
+    assert list(uris(reader).values()) == ["first"] * 3 + ["second"] * 2
+    third = pictures(tmp_path / "third", range(20, 24))
+    assert counts(add_source(reader, third, embedder, on_conflict="replace")) == {"replaced": 4}
+    assert uris(reader) == {"4": "second", **dict.fromkeys("0123", "third")}
+
+
+def test_what_is_there_is_not_embedded_again(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    images = pictures(tmp_path / "again", range(4))
+    done = add_source(reader, images, embedder, on_progress=lambda _, *place: seen.append(place))
+    assert (counts(done), seen[-1]) == ({"unchanged": 3, "added": 1}, (1, 1))
+    done = add_source(reader, images, embedder, on_progress=lambda _, *place: seen.append(place))
+    assert (counts(done), seen[-1]) == ({"unchanged": 4}, (0, 0))
+
+
+def test_a_run_that_was_broken_off_is_completed_by_the_same_call(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    images = [SourceItem(f"new {one.id}", one.path) for one in pictures(tmp_path / "new", range(10, 16))]
+    images[4].path.write_bytes(b"words")
+    strict = RunOptions(max_failures=0, rows_per_commit=1)
+    with pytest.raises(BuildError):
+        add_source(reader, images, embedder, options=strict)
+    n_there = len(reader.view()) - 3
+    assert 0 < n_there < 5
+    done = add_source(reader, images, embedder)
+    assert counts(done) == {"unchanged": n_there, "added": 5 - n_there}
+    assert [one.id for one in done.failures] == ["new 4"]
+
+
+def test_a_bad_image_beside_those_that_are_there_fails_alone(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    images = pictures(tmp_path / "again", range(4))
+    images[3].path.write_bytes(b"words")
+    done = add_source(reader, images, embedder)
+    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3}, ["3"])
+    with pytest.raises(BuildError):
+        add_source(reader, images[3:], embedder)
+
+
+def test_a_file_that_cannot_be_read_is_not_the_image_that_is_there(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    gone = [SourceItem("0", tmp_path / "gone.png"), SourceItem("1", tmp_path)]
+    with pytest.raises(ItemExistsError):
+        add_source(reader, gone, embedder)
+
+
+def test_a_name_that_is_not_utf8_fails_alone(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png"))
+    picture(tmp_path / "x.png", 30).replace(path)
+    done = add_source(
+        reader, [*pictures(tmp_path / "again", range(4)), SourceItem(path.name, path)], embedder
+    )
+    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3, "added": 1}, ["?.png"])
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "skip", "replace"])
+def test_an_id_that_is_taken_while_the_run_lasts_is_not_lost(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path, on_conflict: str
+) -> None:
+    """Somebody else adds another image under `new 1` after the first look at the gallery."""
+    mine, theirs = (
+        [SourceItem(f"new {one.id}", one.path) for one in pictures(tmp_path / name, seeds)]
+        for name, seeds in (("mine", range(10, 14)), ("theirs", range(20, 24)))
+    )
+    others = iter([theirs[1:2]])
+
+    def add_theirs(*_: object) -> None:
+        for items in others:
+            add_source(GalleryReader(Gallery(reader.gallery.path)), items, embedder)
+
+    done = add_source(reader, mine, embedder, on_conflict=on_conflict, on_progress=add_theirs)  # type: ignore[arg-type]
+    expected = {
+        "error": {"added": 3},
+        "skip": {"added": 3, "skipped": 1},
+        "replace": {"added": 3, "replaced": 1},
+    }
+    assert counts(done) == expected[on_conflict]
+    assert [one.id for one in done.failures] == (["new 1"] if on_conflict == "error" else [])
+    assert uris(reader)["new 1"] == ("mine" if on_conflict == "replace" else "theirs")
+
+
+def test_an_item_that_is_removed_is_added_again(
+    reader: GalleryReader, embedder: Embedder, tmp_path: Path
+) -> None:
+    remove_items(reader, ["1"])
+    done = add_source(reader, pictures(tmp_path / "again", range(3)), embedder)
+    assert counts(done) == {"unchanged": 2, "added": 1}
