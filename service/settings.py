@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +23,7 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import Device
 from vicinal.service.choices import RefineChoice
+from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.scoring.pipeline import Pipeline, service_pipeline
 
@@ -29,9 +31,12 @@ __all__ = ["Scope", "Settings"]
 
 Scope = Literal["search", "write", "admin"]
 
+_FILE = Path("vicinal.toml")
+_PREFIX = "VICINAL_"
+
 
 class Settings(BaseSettings):
-    """All settings of the service; unknown keys are refused.
+    """All settings of the service; unknown variables and keys are refused, with what was probably meant.
 
     Attributes:
         data_dir: Folder that holds the galleries.
@@ -71,7 +76,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="VICINAL_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
     )
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
@@ -173,6 +178,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments win over the environment, the environment over `vicinal.toml` in the working folder."""
+        """Arguments win over the environment, the environment over `vicinal.toml` in the working folder.
+
+        Raises:
+            RequestError: A variable or a key of the file is not a setting.
+        """
         del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path("vicinal.toml"))
+        in_file = TomlConfigSettingsSource(settings_cls, _FILE)
+        check_variables(settings_cls, os.environ, _PREFIX)
+        check_file(settings_cls, in_file(), _FILE.name)
+        return init_settings, env_settings, in_file

@@ -50,6 +50,7 @@ INNER_FLOORS = {
         "choices",
         "errors",
         "problem_types",
+        "known_names",
         "redis_link",
         "scoring",
         "settings",

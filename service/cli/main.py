@@ -89,7 +89,9 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         kind = "setting" if error.title == "Settings" else "option"
-        return f"{kind} {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        # What stands below `api_keys` is a key.
+        place = first["loc"][:1] if first["loc"][:1] == ("api_keys",) else first["loc"]
+        return f"{kind} {'.'.join(str(part) for part in place)}: {first['msg']}"
     if isinstance(error, (*ERRORS, OSError)):
         return str(error)
     raise error

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Depends, FastAPI
 
 from vicinal.service.http.limits import BodyLimit
+from vicinal.service.http.parameters import require_known_parameters
 from vicinal.service.http.problems import Problem, install_problem_handlers
 from vicinal.service.http.routes import (
     calibrations,
@@ -63,7 +64,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_problem_handlers(app, state.metrics)
     app.add_middleware(BodyLimit, max_bytes=state.settings.max_request_bytes, metrics=state.metrics)
     for scope, routers in _ROUTERS.items():
-        dependencies = [Depends(require_scope(scope))]
+        dependencies = [Depends(require_scope(scope)), Depends(require_known_parameters)]
         if scope != "search":
             dependencies.append(Depends(announce_write))
         for router in routers:

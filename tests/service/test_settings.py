@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from vicinal.service.errors import RequestError
 from vicinal.service.settings import Settings
 
 
@@ -37,7 +38,7 @@ def test_arguments_win_over_the_environment_and_it_over_the_file(
 
 def test_an_unknown_key_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vicinal.toml").write_text("treshold = 1\n", encoding="utf-8")
-    with pytest.raises(ValidationError, match="treshold"):
+    with pytest.raises(RequestError, match=r"'treshold' in 'vicinal\.toml' is not a setting"):
         Settings()
 
 

@@ -1,0 +1,38 @@
+"""Query parameters that a route does not know are refused: a misspelled one would do nothing, unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from vicinal.service.errors import RequestError
+from vicinal.service.known_names import did_you_mean
+
+__all__ = ["require_known_parameters"]
+
+_CHECKED_PATHS = "/v1/"
+
+
+async def require_known_parameters(request: Request) -> None:
+    """A dependency that refuses a query parameter which the request's route does not have.
+
+    Raises:
+        RequestError: There is one; the sentence names it and what was probably meant.
+    """
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute) or not request.url.path.startswith(_CHECKED_PATHS):
+        return
+    known = sorted(set(_names(route.dependant)))
+    for name in request.query_params:
+        if name not in known:
+            hint = did_you_mean(name, known) or (f": it has {', '.join(known)}" if known else ": it has none")
+            raise RequestError(f"'{name}' is no parameter of {request.method} {route.path}{hint}")
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _names(inner)

@@ -1,0 +1,91 @@
+"""Names that nobody knows: refused, with the name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel
+
+from vicinal.models.configs.file import models_of
+from vicinal.service.errors import RequestError
+
+__all__ = ["check_file", "check_variables", "did_you_mean"]
+
+_JOINT = "__"
+# Where the tests find image sets; no setting begins so.
+_OF_TESTS = "test_"
+
+
+def did_you_mean(name: str, known: Iterable[str], write: Callable[[str], str] = "'{}'".format) -> str:
+    """The end of a sentence that refuses a name: the known name that it is most like, if it is like any.
+
+    Args:
+        name: The name.
+        known: Those that would be right.
+        write: How a name is written for people.
+    """
+    close = get_close_matches(name, known, n=1)
+    return f": did you mean {write(close[0])}?" if close else ""
+
+
+def check_variables(model: type[BaseModel], environment: Mapping[str, str], prefix: str) -> None:
+    """Refuse an environment variable with the prefix that sets nothing.
+
+    Neither its value nor, where its beginning is unknown, the rest of its name is shown: both may be secret.
+
+    Args:
+        model: The settings.
+        environment: Values by variable.
+        prefix: What the variables of the settings begin with, in capitals.
+
+    Raises:
+        RequestError: There is one; the sentence names it and what was probably meant.
+    """
+    known = {_JOINT.join(path): is_open for path, is_open in _paths(model)}
+    for variable in sorted(environment):
+        name = variable.lower().removeprefix(prefix.lower())
+        if name == variable.lower() or name.startswith(_OF_TESTS):
+            continue
+        first, joint, rest = name.partition(_JOINT)
+        if name in known or (joint and known.get(first)):
+            continue
+        shown = name if first in known else first
+        hint = did_you_mean(shown, known, lambda one: f"{prefix}{one.upper()}")
+        rest = f"{_JOINT}…" if rest and shown == first else ""
+        raise RequestError(f"{prefix}{shown.upper()}{rest} is not a setting{hint}")
+
+
+def check_file(model: type[BaseModel], values: Mapping[str, Any], file: str) -> None:
+    """Refuse a key of a settings file that sets nothing.
+
+    Args:
+        model: The settings.
+        values: What the file holds.
+        file: Its name, for people.
+
+    Raises:
+        RequestError: There is one; the sentence names it and what was probably meant.
+    """
+    known = {".".join(path): is_open for path, is_open in _paths(model)}
+    for key in _keys(values, known):
+        if key not in known:
+            raise RequestError(f"'{key}' in '{file}' is not a setting{did_you_mean(key, known)}")
+
+
+def _paths(model: type[BaseModel], before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The path of every setting and of every table of settings; whether its own keys are the user's."""
+    for name, field in model.model_fields.items():
+        path, tables = (*before, name), models_of(field.annotation)
+        yield path, not tables and "dict" in str(field.annotation)
+        for table in tables:
+            yield from _paths(table, path)
+
+
+def _keys(values: Mapping[str, Any], known: Mapping[str, bool], before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        key = f"{before}{name}"
+        yield key
+        if isinstance(value, Mapping) and key in known and not known[key]:
+            yield from _keys(value, known, f"{key}.")

@@ -1,0 +1,93 @@
+"""Query parameters: a route answers to those of its document, and refuses any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from tests.service.types import MakeSettings
+from vicinal.service.http.app import create_app
+
+ITEMS = "/v1/galleries/shoes/items"
+METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@pytest.fixture(scope="module")
+def app(calibrated_dir: Path, make_settings: MakeSettings) -> FastAPI:
+    return create_app(make_settings(calibrated_dir, api_keys={"key": ("search", "write", "admin")}))
+
+
+@pytest.fixture(scope="module")
+def keyed(app: FastAPI) -> TestClient:
+    return TestClient(app, headers={"X-API-Key": "key"}, raise_server_exceptions=False)
+
+
+def documented(app: FastAPI) -> Iterator[tuple[str, str, list[str]]]:
+    """Method, path and query parameters of every route of the API, as its document has them."""
+    paths: dict[str, Any] = app.openapi()["paths"]
+    for path, operations in paths.items():
+        for method in operations.keys() & set(METHODS):
+            parameters = operations[method].get("parameters", [])
+            if path.startswith("/v1/"):
+                yield method, path, [one["name"] for one in parameters if one["in"] == "query"]
+
+
+def test_a_misspelled_parameter_is_refused_with_the_right_one(keyed: TestClient) -> None:
+    answer = keyed.get(ITEMS, params={"sise": 1})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "urn:vicinal:problem:invalid-request"
+    assert answer.json()["detail"] == (
+        "'sise' is no parameter of GET /v1/galleries/{gallery}/items: did you mean 'size'?"
+    )
+
+
+def test_a_parameter_like_no_other_is_told_which_there_are(keyed: TestClient) -> None:
+    assert keyed.get(ITEMS, params={"qq": 1}).json()["detail"].endswith(": it has after, size")
+    assert keyed.get("/v1/galleries", params={"size": 1}).json()["detail"].endswith(": it has none")
+
+
+def test_one_wrong_parameter_among_right_ones_is_enough(keyed: TestClient) -> None:
+    assert keyed.get(ITEMS, params={"size": 1}).status_code == 200
+    assert keyed.get(ITEMS, params={"size": 1, "Size": 1}).status_code == 422
+
+
+def test_a_search_with_its_options_in_the_address_is_refused(keyed: TestClient) -> None:
+    """They belong into the body, and would do nothing here."""
+    path, body = "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}
+    assert keyed.post(path, json=body).status_code == 200
+    assert "'limit' is no parameter" in keyed.post(path, json=body, params={"limit": 1}).json()["detail"]
+
+
+def test_no_route_of_the_api_takes_an_unknown_parameter(app: FastAPI, keyed: TestClient) -> None:
+    routes = list(documented(app))
+    assert len(routes) > 25
+    for method, path, _ in routes:
+        answer = keyed.request(method, path.replace("{gallery}", "shoes"), params={"nosuch": 1})
+        assert answer.status_code == 422, (method, path)
+        assert "'nosuch' is no parameter of" in answer.json()["detail"], (method, path)
+
+
+def test_every_documented_parameter_is_known(app: FastAPI, keyed: TestClient) -> None:
+    """Negative control: what a route has is no longer told to be unknown."""
+    checked = 0
+    for method, path, names in documented(app):
+        for name in names:
+            answer = keyed.request(method, path.replace("{gallery}", "nosuch"), params={name: "x"})
+            assert "is no parameter" not in answer.text, (method, path, name)
+            checked += 1
+    assert checked >= 5
+
+
+def test_without_a_key_nobody_learns_the_parameters(app: FastAPI) -> None:
+    assert TestClient(app).get(ITEMS, params={"nosuch": 1}).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/?gallery=shoes&nosuch=1", "/livez?nosuch=1"])
+def test_pages_and_probes_take_any(keyed: TestClient, path: str) -> None:
+    assert keyed.get(path).status_code == 200
