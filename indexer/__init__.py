@@ -1,7 +1,16 @@
 """Offline side: sources of images, galleries on disk, vector indexes, the index job."""
 
+from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.jobs.index_job import gallery_items, index_items
 from vicinal.indexer.sources import SourceItem, read_source
 
-__all__ = ["Gallery", "SourceItem", "gallery_items", "index_items", "list_galleries", "read_source"]
+__all__ = [
+    "EmbeddingSource",
+    "Gallery",
+    "SourceItem",
+    "gallery_items",
+    "index_items",
+    "list_galleries",
+    "read_source",
+]

@@ -1,12 +1,14 @@
 """Errors of the indexer package.
 
 IndexerError
-├── SourceError (ValueError)             a folder or manifest cannot be read
+├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
 │   ├── ItemExistsError                  another image has the id
+│   ├── NoImageError (LookupError)       the item came as an embedding, without an image
+│   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
@@ -30,7 +32,9 @@ __all__ = [
     "IndexerError",
     "ItemExistsError",
     "ItemNotFoundError",
+    "NoImageError",
     "SourceError",
+    "SpaceMismatchError",
     "StorageError",
     "VersionNotFoundError",
 ]
@@ -44,7 +48,7 @@ class IndexerError(Exception):
 
 
 class SourceError(IndexerError, ValueError):
-    """A folder or manifest of images cannot be read."""
+    """A folder or manifest of images, or a file of embeddings, cannot be read."""
 
 
 class GalleryError(IndexerError, ValueError):
@@ -100,6 +104,33 @@ class ItemExistsError(GalleryError):
         self.gallery = gallery
         self.item_ids = list(item_ids)
         self.members = {"id": item_ids[0]} if len(item_ids) == 1 else {"ids": self.item_ids}
+
+
+class NoImageError(GalleryError, LookupError):
+    """The item came as a ready embedding."""
+
+    def __init__(self, gallery: str, item_id: str) -> None:
+        super().__init__(f"item '{item_id}' of gallery '{gallery}' came as an embedding: it has no image")
+        self.gallery = gallery
+        self.item_id = item_id
+
+
+class SpaceMismatchError(GalleryError):
+    """A gallery of ready embeddings takes those of its space alone, and a gallery of images takes none.
+
+    Args:
+        gallery: Its name.
+        held: What it holds, in words.
+        given: What it should take, in words.
+    """
+
+    def __init__(self, gallery: str, held: str, given: str) -> None:
+        super().__init__(
+            f"gallery '{gallery}' holds {held}, not {given}: index these into a gallery of their own"
+        )
+        self.gallery = gallery
+        self.held = held
+        self.given = given
 
 
 class BundleMismatchError(GalleryError):

@@ -7,6 +7,7 @@
   reports/<v>.json        what the index job found, or what was compacted
   calibrations/           kept by the calibrator
   comparisons/            what variants were compared, kept by the service
+  space/                  of ready embeddings: the bundle without a backbone that names them
   active.json             which version and which live changes of it are searched
   active.lock             held for the moment in which that is replaced
   writer.lock             held while the table is written
@@ -31,16 +32,19 @@ from vicinal.indexer.errors import (
     GalleryError,
     GalleryNotFoundError,
     ItemNotFoundError,
+    NoImageError,
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.arrays import as_matrix
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path
+from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
+from vicinal.models.bundle import MANIFEST_FILE, BundleManifest, read_fingerprint, read_manifest
+from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["GALLERY_NAME", "NAME_RULE", "Gallery", "list_galleries"]
@@ -105,6 +109,33 @@ class Gallery:
         """Folder of the gallery's calibration records."""
         return self.path / "calibrations"
 
+    @property
+    def space_path(self) -> Path:
+        """Folder of the space of a gallery of ready embeddings."""
+        return self.path / "space"
+
+    @property
+    def space(self) -> BundleManifest | None:
+        """The space of the embeddings that are searched; None where images were embedded, or nothing was."""
+        active = self.activation
+        if active is None:
+            return None
+        try:
+            found = read_manifest(self.space_path)
+        except BundleError:
+            return None
+        return found if found.fingerprint == self.table.identity(active.revision)["bundle"] else None
+
+    def keep_space(self, space: BundleManifest) -> None:
+        """Note the space of a gallery's embeddings, unless it is the noted one.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        if read_fingerprint(self.space_path) != space.fingerprint:
+            make_folder(self.space_path)
+            write_atomically(self.space_path / MANIFEST_FILE, space.model_dump_json(indent=2) + "\n")
+
     def versions(self) -> list[int]:
         """Versions that were published, oldest first."""
         return self.pointer.versions()
@@ -151,12 +182,15 @@ class Gallery:
 
         Raises:
             ItemNotFoundError: There is no such item in this version.
+            NoImageError: It came as an embedding.
         """
         by_id = "id = '" + item_id.replace("'", "''") + "'"
         condition = by_id if sequence is None else f"sequence = {sequence}"
         found = self._readable(version).find(version, "thumbnail", condition)
         if not found:
             raise ItemNotFoundError(self.name, item_id)
+        if found[0] is None:
+            raise NoImageError(self.name, item_id)
         return bytes(found[0])
 
     def columns(self, version: int, names: list[str]) -> pa.Table:

@@ -53,7 +53,7 @@ def examine(
     ids: Sequence[str],
     labels: Sequence[str | None],
     contents: Sequence[bytes],
-    signatures: npt.NDArray[np.uint8],
+    signatures: npt.NDArray[np.uint8] | None,
     neighbor_ids: npt.NDArray[np.int32],
     neighbor_similarities: FloatArray,
 ) -> Hygiene:
@@ -63,16 +63,13 @@ def examine(
         ids: n ids.
         labels: n labels or None.
         contents: n digests of the files.
-        signatures: (n, 768) uint8, the 16 x 16 RGB thumbnail of each item.
+        signatures: (n, 768) uint8, the 16 x 16 RGB thumbnail of each item; None where items have no images.
         neighbor_ids: (n, K) positions of the nearest others, -1 for none.
         neighbor_similarities: (n, K) their similarities.
     """
     exact = _exact_pairs(contents)
-    near = [
-        pair
-        for pair in _near_pairs(signatures, neighbor_ids, neighbor_similarities)
-        if contents[pair[0]] != contents[pair[1]]
-    ]
+    alike = () if signatures is None else _near_pairs(signatures, neighbor_ids, neighbor_similarities)
+    near = [pair for pair in alike if contents[pair[0]] != contents[pair[1]]]
     conflicting = [(a, b) for a, b in exact + near if labels[a] != labels[b]]
     counts = Counter(label for label in labels if label is not None)
     single = sorted(label for label, count in counts.items() if count == 1)

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from vicinal.indexer.errors import SourceError
 from vicinal.models.decoding import IMAGE_SUFFIXES
 
-__all__ = ["SourceItem", "read_source"]
+__all__ = ["SourceItem", "as_json", "read_source"]
 
 # Left to guess, Arrow would read the id 007 as the number 7, and text that is not UTF-8 as bytes.
 _CSV_TEXT = pa.csv.ConvertOptions(column_types=dict.fromkeys(("path", "id", "label"), pa.string()))
@@ -78,7 +78,10 @@ def _folder_items(root: Path) -> Iterator[SourceItem]:
 def _manifest_items(manifest: Path) -> Iterator[SourceItem]:
     table = _read_table(manifest)
     if "path" not in table.column_names:
-        raise SourceError(f"manifest '{manifest}' has no column 'path', only {', '.join(table.column_names)}")
+        hint = "; name a column of ready embeddings by --embedding-column" if _has_lists(table) else ""
+        raise SourceError(
+            f"manifest '{manifest}' has no column 'path', only {', '.join(table.column_names)}{hint}"
+        )
     for line, row in enumerate(table.to_pylist(), start=1):
         location = row.pop("path")
         if not location:
@@ -88,8 +91,13 @@ def _manifest_items(manifest: Path) -> Iterator[SourceItem]:
             id=str(location if item_id in (None, "") else item_id),
             path=manifest.absolute().parent / str(location),
             label=None if label in (None, "") else str(label),
-            metadata={key: _as_json(value) for key, value in row.items() if value is not None},
+            metadata={key: as_json(value) for key, value in row.items() if value is not None},
         )
+
+
+def _has_lists(table: pa.Table) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(field.type) for field in table.schema for is_kind in kinds)
 
 
 def _read_table(manifest: Path) -> pa.Table:
@@ -99,6 +107,7 @@ def _read_table(manifest: Path) -> pa.Table:
         raise SourceError(f"manifest '{manifest}' cannot be read: {error}") from error
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """A value of a table as JSON can hold it; NaN becomes None."""
     # Dates and decimals of a Parquet file have no JSON form of their own, and JSON knows no NaN.
     return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)

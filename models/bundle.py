@@ -7,18 +7,21 @@ refiner.onnx     optional; query (B, d), context (B, k, d), mask (B, k) -> steps
 refiner.npy      the weights of refiner.onnx, which reads them from there
 MODEL_CARD.md    for people; not checked
 NOTICE           optional; licence and source of the weights, where they ask to be named; not checked
+
+A *space* is a bundle without a backbone: the name of embeddings that others make. It has no `backbone.onnx`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing
@@ -32,13 +35,16 @@ __all__ = [
     "Precision",
     "default_bundle_path",
     "read_fingerprint",
+    "read_manifest",
     "sha256_of",
+    "space_manifest",
 ]
 
 MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
 NOTICE_FILE = "NOTICE"
 Precision = Literal["float32", "float16", "int8"]
+_SPACE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._/-]{0,63})(?:@([A-Za-z0-9][A-Za-z0-9._-]{0,63}))?")
 
 
 def sha256_of(path: Path) -> str:
@@ -57,10 +63,11 @@ class BundleManifest(BaseModel):
 
     Attributes:
         name: Short name, used in file names and answers.
-        version: Version of the weights, for people.
-        backbone: Name of the architecture.
+        version: Version of the weights, for people; of a space, a part of what it is.
+        space: Name of the embeddings that others make; empty where the bundle makes them.
+        backbone: Name of the architecture; empty for a space.
         dim: Length d of the embeddings.
-        preprocessing: How an image becomes the backbone's input.
+        preprocessing: How an image becomes the backbone's input; None for a space.
         training: Data sets, labels and recipe, for people.
         labels_sha256: SHA-256 of the sorted training labels, one a line; empty when unknown. A
             calibration on training classes flatters, and this is how it is noticed.
@@ -78,9 +85,10 @@ class BundleManifest(BaseModel):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
     version: str = "1"
+    space: str = ""
     backbone: str
     dim: int = Field(ge=1)
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing | None = None
     training: dict[str, Any] = Field(default_factory=dict)
     labels_sha256: str = ""
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
@@ -91,14 +99,23 @@ class BundleManifest(BaseModel):
     files: dict[str, str]
     refiner: RefinerManifest | None = None
 
+    @model_validator(mode="after")
+    def _makes_embeddings_or_names_them(self) -> Self:
+        if bool(self.space) == (self.preprocessing is not None):
+            raise ValueError("a bundle says how images are prepared, and a space does not")
+        return self
+
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change when an embedding could change, and only then.
 
         The checksum of the network's file is a part of it, and so is the form: the same network in float32
-        and in int8 embeds otherwise, and their embeddings are never compared.
+        and in int8 embeds otherwise, and their embeddings are never compared. Of a space it is its name,
+        its version and the length of its embeddings.
         """
-        parts = {"dim": self.dim, "files": self.files, "preprocessing": self.preprocessing.model_dump()}
+        parts: dict[str, Any] = {"dim": self.dim, "space": self.space, "version": self.version}
+        if self.preprocessing is not None:
+            parts = {"dim": self.dim, "files": self.files, "preprocessing": self.preprocessing.model_dump()}
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -131,6 +148,17 @@ class ModelBundle:
         return self.manifest.fingerprint
 
     @property
+    def preprocessing(self) -> Preprocessing:
+        """How an image becomes the backbone's input.
+
+        Raises:
+            BundleError: It is a space, which takes no images.
+        """
+        if self.manifest.preprocessing is None:
+            raise BundleError(f"'{self.manifest.space}' is a space of ready embeddings: it embeds no images")
+        return self.manifest.preprocessing
+
+    @property
     def backbone_path(self) -> Path:
         """Path of the ONNX file."""
         return self.path / BACKBONE_FILE
@@ -144,8 +172,8 @@ class ModelBundle:
                 checksum does not fit.
         """
         path = Path(path)
-        manifest = _read_manifest(path / MANIFEST_FILE)
-        if BACKBONE_FILE not in manifest.files:
+        manifest = read_manifest(path)
+        if not manifest.space and BACKBONE_FILE not in manifest.files:
             raise BundleError(f"bundle '{path}' names no {BACKBONE_FILE}: export it again")
         for name, expected in _all_files(manifest).items():
             _check_file(path, name, expected)
@@ -195,9 +223,47 @@ class ModelBundle:
 def read_fingerprint(path: Path) -> str | None:
     """Fingerprint that a directory's `bundle.json` names, its files unchecked; None where it is no bundle."""
     try:
-        return _read_manifest(path / MANIFEST_FILE).fingerprint
+        return read_manifest(path).fingerprint
     except BundleError:
         return None
+
+
+def read_manifest(path: Path) -> BundleManifest:
+    """Checked `bundle.json` of a directory; the files that it names are not looked at.
+
+    Raises:
+        BundleError: There is none, or it is not of this form.
+    """
+    file = path / MANIFEST_FILE
+    try:
+        return BundleManifest.model_validate_json(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BundleError(
+            f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; make one with `vicinal export`"
+        ) from error
+    except ValidationError as error:
+        raise _invalid_manifest(file, error) from error
+
+
+def space_manifest(text: str, dim: int) -> BundleManifest:
+    """Manifest of a space without a refiner.
+
+    Args:
+        text: `NAME` or `NAME@VERSION`, such as `clip-vit-b32` or `openai/clip-vit-b32@2`; version 1 without.
+        dim: Length of its embeddings, at least 1.
+
+    Raises:
+        BundleError: It is no such name.
+    """
+    found = _SPACE.fullmatch(text)
+    if found is None:
+        raise BundleError(
+            f"'{text}' is no name of a space: use up to 64 letters, digits, . _ - and /, and after an @ the "
+            "version, such as clip-vit-b32@2"
+        )
+    space, version = found.groups()
+    name = space.lower().replace("/", "-")
+    return BundleManifest(name=name, version=version or "1", space=space, backbone="", dim=dim, files={})
 
 
 def _all_files(manifest: BundleManifest) -> dict[str, str]:
@@ -212,17 +278,6 @@ def _write_manifest(path: Path, fields: Mapping[str, Any]) -> None:
     left_out = {"refiner"} if manifest.refiner is None else None
     text = manifest.model_dump_json(indent=2, exclude=left_out) + "\n"
     (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
-
-
-def _read_manifest(path: Path) -> BundleManifest:
-    try:
-        return BundleManifest.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise BundleError(
-            f"'{path.parent}' is no model bundle: it has no {path.name}; make one with `vicinal export`"
-        ) from error
-    except ValidationError as error:
-        raise _invalid_manifest(path, error) from error
 
 
 def _invalid_manifest(path: Path, error: ValidationError) -> BundleError:

@@ -61,9 +61,12 @@ def write_card(bundle: ModelBundle) -> None:
 
 def _summary(manifest: BundleManifest) -> str:
     form = f", {manifest.precision}" if manifest.precision else ""
+    ready = f"Ready embeddings of {manifest.space}, version {manifest.version}"
+    prepared = manifest.preprocessing
+    what = ready if prepared is None else f"{manifest.backbone}, {prepared.input_size} px"
     return (
-        f"{manifest.backbone}, {manifest.preprocessing.input_size} px, {manifest.dim}-d embeddings{form}, "
-        f"licence {manifest.licence}, fingerprint `{manifest.fingerprint}`."
+        f"{what}, {manifest.dim}-d embeddings{form}, licence {manifest.licence}, "
+        f"fingerprint `{manifest.fingerprint}`."
     )
 
 

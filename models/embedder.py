@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import numpy as np
 from PIL import Image
 
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decode_image
-from vicinal.models.errors import BundleError
+from vicinal.models.errors import BundleError, ReadyEmbeddingsError
 from vicinal.models.runtime import CPU, Device, open_session, session_provider
 from vicinal.models.similarity import FloatArray, normalize
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["Embedder"]
+__all__ = ["Embedder", "SpaceEmbedder"]
 
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
 _PER_THREAD = 2
@@ -65,13 +65,13 @@ class Embedder:
 
     def decode(self, source: ImageSource) -> Image.Image:
         """Decode one image within the limits; see `models.decoding.decode_image`."""
-        side = self.bundle.manifest.preprocessing.decode_side
+        side = self.bundle.preprocessing.decode_side
         # Never below what a thumbnail needs: index and query must decode alike to score alike.
         return decode_image(source, limits=self.limits, target_side=max(side, 512))
 
     def prepare(self, image: Image.Image) -> FloatArray:
         """Preprocess one RGB image to (3, S, S) float32."""
-        return self.bundle.manifest.preprocessing.to_tensor(image)
+        return self.bundle.preprocessing.to_tensor(image)
 
     def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
         """Run the network on prepared images.
@@ -155,7 +155,7 @@ class Embedder:
         return self._open("cpu", 1)
 
     def _check_width(self) -> None:
-        side = self.bundle.manifest.preprocessing.input_size
+        side = self.bundle.preprocessing.input_size
         try:
             shape = self._run(self._session, [np.zeros((3, side, side), np.float32)]).shape
         except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
@@ -164,6 +164,45 @@ class Embedder:
             raise BundleError(
                 f"bundle '{self.bundle.name}' says dim {self.bundle.dim}, its network gives {shape}"
             )
+
+
+class SpaceEmbedder(Embedder):
+    """Stands where an embedder does for a gallery of ready embeddings: it takes no image.
+
+    Args:
+        bundle: The space.
+        gallery: Name of the gallery, for people.
+    """
+
+    def __init__(self, bundle: ModelBundle, gallery: str) -> None:
+        self.bundle = bundle
+        self.gallery = gallery
+        self.batch_size = 32
+        self.limits = DecodeLimits()
+        self._threads = 1
+
+    @property
+    def provider(self) -> str:
+        """No provider runs anything."""
+        return "none"
+
+    def decode(self, source: ImageSource) -> Never:
+        """Refuse an image.
+
+        Raises:
+            ReadyEmbeddingsError: Always.
+        """
+        del source
+        raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
+
+    def prepare(self, image: Image.Image) -> Never:
+        """Refuse an image; see `decode`."""
+        self.decode(image)
+
+    def infer(self, tensors: Sequence[FloatArray]) -> Never:
+        """Refuse prepared images; see `decode`."""
+        del tensors
+        raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
 
 
 def _batches(tensors: Sequence[FloatArray], size: int) -> Iterator[Sequence[FloatArray]]:

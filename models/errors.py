@@ -8,6 +8,8 @@ ModelsError
 │   └── ImageTooSmallError           too few pixels to mean anything
 ├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
+│   └── NoDirectionError             an embedding is zero, or holds NaN or infinity
+├── ReadyEmbeddingsError (ValueError)  images are of no use to a gallery of ready embeddings
 ├── ConfigError (ValueError)         a training configuration cannot work
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
 ├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
@@ -28,7 +30,9 @@ __all__ = [
     "ImageTooSmallError",
     "MissingPackageError",
     "ModelsError",
+    "NoDirectionError",
     "NotAnImageError",
+    "ReadyEmbeddingsError",
     "TrainingStoppedError",
     "UnsupportedFormatError",
 ]
@@ -72,6 +76,37 @@ class BundleError(ModelsError, ValueError):
 
 class EmbeddingError(ModelsError, ValueError):
     """An embedding has the wrong length, is zero, or holds values that are not finite."""
+
+
+class NoDirectionError(EmbeddingError):
+    """An embedding is zero, or holds NaN or infinity.
+
+    Args:
+        row: Its row, from 0.
+        what: What is wrong with it, after "the embedding".
+    """
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(f"embedding {row} {what}: it points nowhere, so nothing can be similar to it")
+        self.row = row
+        self.what = what
+
+
+class ReadyEmbeddingsError(ModelsError, ValueError):
+    """A gallery of ready embeddings has no images, and no network that could embed one.
+
+    Args:
+        gallery: Its name.
+        space: Name of the embeddings.
+        instead: What to do, for people.
+    """
+
+    def __init__(
+        self, gallery: str, space: str, instead: str = "search with an embedding or an item id"
+    ) -> None:
+        super().__init__(f"gallery '{gallery}' holds ready embeddings of '{space}': {instead}")
+        self.gallery = gallery
+        self.space = space
 
 
 class ConfigError(ModelsError, ValueError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.errors import EmbeddingError
+from vicinal.models.errors import EmbeddingError, NoDirectionError
 
 __all__ = ["FloatArray", "as_embeddings", "exact_similarities", "normalize"]
 
@@ -29,7 +29,7 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
         (n, d) float32 with rows of length 1.
 
     Raises:
-        EmbeddingError: A row is zero or holds NaN or infinity.
+        NoDirectionError: A row is zero or holds NaN or infinity.
     """
     wide = np.asarray(vectors, dtype=np.float64)
     norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
@@ -37,7 +37,7 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         what = "is zero" if norms[row] < _SMALLEST_NORM else "holds NaN or infinity"
-        raise EmbeddingError(f"embedding {row} {what}: it points nowhere, so nothing can be similar to it")
+        raise NoDirectionError(row, what)
     return (wide / norms[:, None]).astype(np.float32)
 
 

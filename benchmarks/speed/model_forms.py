@@ -53,7 +53,7 @@ def contenders(folder: Path, threads: int) -> dict[str, Run]:
     network = build_network(config)
     network.set_head(from_classifier(classifier_of(config), 256))
     plain = export_network(network, folder / "plain", FIELDS)
-    images = drawn_sample().prepared(plain.manifest.preprocessing)
+    images = drawn_sample().prepared(plain.preprocessing)
     runs: dict[str, Run] = {}
     for form in PRECISIONS:
         (folder / form).mkdir()

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from vicinal.indexer.errors import BuildError, GalleryBusyError
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.errors import BuildError, GalleryBusyError, SourceError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
@@ -26,18 +28,23 @@ from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
 from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
+from vicinal.indexer.jobs.preparation import ready_rows
 from vicinal.indexer.jobs.staging import Base, Staging, remove_leftovers
 from vicinal.indexer.sources import SourceItem
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
+from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
 
 __all__ = ["IndexJob", "gallery_items", "index_items"]
 
 _BATCH = 4096
+# Ready embeddings take no time, so that little is lost with many.
+_READY_ROWS_PER_COMMIT = 16_384
 _PATIENCE = 1.0
 # How the names of runs begin that nobody gave an id.
 _BY_HAND = "index-"
@@ -64,7 +71,7 @@ _NOT_ACTIVATED = (
 
 def index_items(
     gallery: Gallery,
-    items: Sequence[SourceItem],
+    items: Sequence[SourceItem] | EmbeddingSource | None,
     embedder: Embedder,
     *,
     index: str = "auto",
@@ -73,14 +80,15 @@ def index_items(
     workers: int = 2,
     on_progress: OnProgress = no_progress,
 ) -> IndexResult:
-    """Embed a source and let searches use the result, going on where a run that was stopped has been.
+    """Make a version of a source and let searches use it, going on where a run that was stopped has been.
 
     Searches and live changes go on meanwhile. What a stopped run has finished is kept for the next one over
     the same files, and thrown away when anything else is indexed.
 
     Args:
         gallery: The gallery, new or existing.
-        items: What to index; of two with one id the first is kept.
+        items: What to index: images, of two with one id the first is kept; or ready embeddings. None for
+            the gallery's own embeddings, with another index.
         embedder: Embedder of the bundle to use.
         index: Factory string of the vector index, or `auto`.
         activate: Let searches use the result; else it is a version that can be compared and activated.
@@ -90,15 +98,19 @@ def index_items(
 
     Raises:
         BuildError: Too many failures, or no image could be used.
+        SourceError: An embedding cannot be used.
+        SpaceMismatchError: The gallery holds embeddings of another space, or images.
         GalleryBusyError: Another process indexes the same source.
         GalleryError: Faiss does not know the factory string, or the disk refuses.
     """
     options = RunOptions(max_failures=max_failures, workers=workers)
+    if isinstance(items, EmbeddingSource):
+        options = replace(options, rows_per_commit=_READY_ROWS_PER_COMMIT)
     plan = IndexPlan(items, index, activate=activate, options=options)
     staging = Staging(gallery, f"{_BY_HAND}{_digest(items)}")
     try:
         result = IndexJob(gallery, embedder, plan, staging, on_progress).run()
-    except BuildError:
+    except (BuildError, SourceError, SpaceMismatchError):
         staging.remove()
         raise
     staging.remove()
@@ -106,15 +118,24 @@ def index_items(
 
 
 def gallery_items(gallery: Gallery) -> list[SourceItem]:
-    """The items of a gallery as a source; their files are where they were when they were indexed."""
+    """The items of a gallery as a source; their files are where they were when they were indexed.
+
+    Raises:
+        ReadyEmbeddingsError: They came as embeddings.
+    """
+    space = gallery.space
+    if space is not None:
+        raise ReadyEmbeddingsError(gallery.name, space.space, "there are no images to learn from or to embed")
     active = gallery.activation
     return [] if active is None else _items_at(gallery, active)
 
 
-def _digest(items: Sequence[SourceItem]) -> str:
+def _digest(items: Sequence[SourceItem] | EmbeddingSource | None) -> str:
     """16 hexadecimal digits that change with a source and with its files."""
     digest = hashlib.sha256()
-    for item in items:
+    if isinstance(items, EmbeddingSource):
+        return hashlib.sha256(json.dumps(items.identity()).encode()).hexdigest()[:16]
+    for item in items or ():
         with suppress(OSError):
             written = item.path.stat()
             digest.update(f"{written.st_size} {written.st_mtime_ns}".encode())
@@ -162,9 +183,12 @@ class IndexJob:
 
         Raises:
             BuildError: Too many failures, or no image could be used.
+            SourceError: A ready embedding cannot be used.
+            SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process is at it.
             GalleryError: Faiss does not know the factory string, or the disk refuses.
         """
+        self._check_space()
         check_factory(self.plan.index, self.embedder.bundle.dim)
         with self.staging.held():
             finished = self._finished_before()
@@ -209,6 +233,18 @@ class IndexJob:
             self._stage_items()
             return self._publish(self._graph())
 
+    def _check_space(self) -> None:
+        """Refuse to mix ready embeddings of a space with anything else."""
+        active, given = self.gallery.activation, self.embedder.bundle.manifest
+        if active is None or self._is_own_bundle(active):
+            return
+        space = self.gallery.space
+        if space is None and not given.space:
+            return
+        name = self.gallery.table.identity(active.revision)["bundle_name"]
+        held = _embedded_by(name) if space is None else _in_words(space)
+        raise SpaceMismatchError(self.gallery.name, held, _in_words(given))
+
     def _finished_before(self) -> IndexResult | None:
         """What an earlier attempt made that died before it could say so."""
         active = self.gallery.activation
@@ -230,6 +266,8 @@ class IndexJob:
             raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
         if self.plan.items is None and active is not None and self._is_own_bundle(active):
             self._copy_all(active, staged)
+        elif isinstance(self.plan.items, EmbeddingSource):
+            self._take(self.plan.items)
         else:
             items = self._own_items(active) if self.plan.items is None and active else self.plan.items or ()
             self._embed(items, staged)
@@ -246,6 +284,18 @@ class IndexJob:
     def _own_items(self, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
         """The gallery's items as a source: their files are read again."""
         return _items_at(self.gallery, active, sequences)
+
+    def _take(self, source: EmbeddingSource) -> None:
+        """Stage the rows of ready embeddings that are not staged yet."""
+        staged = pa.array(self.staging.ids(), pa.string())
+        n_skipped = int(pc.sum(pc.is_in(source.ids, staged)).as_py())
+        self.n_items, self.n_skipped, self.n_done = len(source), n_skipped, 0
+        for rows in source.batches(self.plan.options.rows_per_commit):
+            is_staged = pc.is_in(rows.ids, staged).to_numpy(zero_copy_only=False)
+            if not is_staged.all():
+                self.staging.append(ready_rows(rows.take(np.flatnonzero(~is_staged))))
+            self.n_done += int((~is_staged).sum())
+            self._report("embed", n_skipped + self.n_done, len(source))
 
     def _embed(self, items: Sequence[SourceItem], staged: set[str]) -> None:
         """Embed the items that are not staged yet."""
@@ -370,8 +420,7 @@ class IndexJob:
 
     def _strangers(self, now: pa.Table) -> set[str]:
         """Staged items of earlier attempts that neither the source nor the gallery has any more."""
-        source = {item.id for item in self.plan.items or ()}
-        return set(self.staging.ids()) - source - set(now["id"].to_pylist())
+        return set(self.staging.ids()) - self.plan.ids - set(now["id"].to_pylist())
 
     def _take_over(self, active: Activation, sequences: Sequences) -> None:
         if self._is_own_bundle(active):
@@ -383,13 +432,15 @@ class IndexJob:
     def _write(self, graph: NeighborGraph, active: Activation | None) -> dict[str, Any]:
         """Copy the staged rows into the table and make a version of them; its report."""
         bundle = self.embedder.bundle
+        if bundle.manifest.space:
+            self.gallery.keep_space(bundle.manifest)
         for number, rows in enumerate(self.staging.batches()):
             if number == 0:
                 self.gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
             else:
                 self.gallery.append(rows)
         snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
-        hygiene = _examined(self.gallery, snapshot)
+        hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
         self._clock.lap("publish")
         made = snapshot.manifest
         result = IndexResult(
@@ -425,13 +476,24 @@ def _state(active: Activation) -> list[Any]:
     return [active.token, active.revision]
 
 
-def _examined(gallery: Gallery, snapshot: Snapshot) -> Hygiene:
-    columns = gallery.columns(snapshot.manifest.version, ["id", "label", "content_sha256", "signature"])
+def _in_words(manifest: BundleManifest) -> str:
+    if not manifest.space:
+        return _embedded_by(manifest.name)
+    return f"ready {manifest.dim}-d embeddings of '{manifest.space}@{manifest.version}'"
+
+
+def _embedded_by(bundle: str) -> str:
+    return f"images embedded by bundle '{bundle}'"
+
+
+def _examined(gallery: Gallery, snapshot: Snapshot, *, has_images: bool) -> Hygiene:
+    names = ["id", "label", "content_sha256", *(["signature"] if has_images else [])]
+    columns = gallery.columns(snapshot.manifest.version, names)
     return examine(
         ids=columns["id"].to_pylist(),
         labels=columns["label"].to_pylist(),
         contents=columns["content_sha256"].to_pylist(),
-        signatures=as_matrix(columns["signature"]),
+        signatures=as_matrix(columns["signature"]) if has_images else None,
         neighbor_ids=snapshot.neighbor_ids,
         neighbor_similarities=snapshot.neighbor_similarities,
     )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import SourceItem
@@ -21,7 +22,8 @@ class IndexPlan:
     """What to build.
 
     Attributes:
-        items: What to index; of two with one id the first is kept. None for the gallery's own items.
+        items: What to index: images, of two with one id the first is kept; or ready embeddings. None for the
+            gallery's own items.
         index: Factory string of the vector index, or `auto`.
         activate: Put the new version in force; otherwise it waits to be activated.
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
@@ -30,13 +32,20 @@ class IndexPlan:
         job: Id of a job that makes one version, so that another attempt knows that it is made.
     """
 
-    items: Sequence[SourceItem] | None
+    items: Sequence[SourceItem] | EmbeddingSource | None
     index: str = "auto"
     activate: bool = True
     calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
     refuse: Callable[[Path], str | None] = lambda _: None
     job: str | None = None
+
+    @property
+    def ids(self) -> set[str]:
+        """Ids of what is to be indexed; none for the gallery's own items."""
+        if isinstance(self.items, EmbeddingSource):
+            return set(self.items.ids.to_pylist())
+        return {item.id for item in self.items or ()}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.hygiene import SIGNATURE_SIDE
 from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import SourceItem
@@ -30,6 +31,7 @@ __all__ = [
     "no_rows",
     "prepare_encoded",
     "prepare_item",
+    "ready_rows",
 ]
 
 THUMBNAIL_SIDE = 256
@@ -141,3 +143,32 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
             "embedding": as_fixed_lists(embeddings),
         }
     )
+
+
+def ready_rows(ready: ReadyRows) -> pa.Table:
+    """Rows of the gallery table for embeddings that others made; they have no image.
+
+    Args:
+        ready: n rows.
+    """
+    n, dim = ready.embeddings.shape
+    now = datetime.now(UTC)
+    columns = {
+        "id": ready.ids,
+        "label": ready.labels,
+        "uri": ready.uris,
+        "metadata": ready.metadata,
+        "content_sha256": [hashlib.sha256(one.tobytes()).digest() for one in ready.embeddings],
+        "added_at": [now] * n,
+        "embedding": as_fixed_lists(ready.embeddings),
+    }
+    schema = no_rows(dim).schema
+    return pa.table(
+        {field.name: _column(columns.get(field.name), field.type, n) for field in schema}, schema=schema
+    )
+
+
+def _column(values: object, kind: pa.DataType, n: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(n, kind)
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)

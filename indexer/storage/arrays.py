@@ -17,7 +17,11 @@ def as_fixed_lists(matrix: npt.NDArray[np.generic]) -> pa.FixedSizeListArray:
 
 
 def as_matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """A column of n lists of one length as an (n, width) matrix."""
+    """A column of n lists of one length as an (n, width) matrix; null is a row of zeros."""
     array = column.combine_chunks()
     width: int = array.type.list_size
+    if array.null_count:
+        matrix = np.zeros((len(array), width), array.type.value_type.to_pandas_dtype())
+        matrix[array.is_valid().to_numpy(zero_copy_only=False)] = as_matrix(column.drop_null())
+        return matrix
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)

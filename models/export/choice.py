@@ -59,7 +59,7 @@ def give_form(
     wanted: Iterable[Precision] = PRECISIONS if precision == "auto" else dict.fromkeys(("float32", precision))
     with tempfile.TemporaryDirectory() as folder:
         candidates: dict[Precision, ModelBundle] = {}
-        images = sample.prepared(bundle.manifest.preprocessing) if sample and "int8" in wanted else []
+        images = sample.prepared(bundle.preprocessing) if sample and "int8" in wanted else []
         for form in wanted:
             try:
                 candidates[form] = _candidate(bundle, form, images, Path(folder) / form)

@@ -101,7 +101,7 @@ def write_onnx(
 
 
 def _check_parity(network: EmbeddingNetwork, bundle: ModelBundle) -> None:
-    side = bundle.manifest.preprocessing.input_size
+    side = bundle.preprocessing.input_size
     images = np.random.default_rng(0).normal(size=(5, 3, side, side)).astype(np.float32)
     with torch.inference_mode():
         expected = normalize(network(torch.from_numpy(images)).numpy())

@@ -124,7 +124,7 @@ def _check_output(copied: Path, model: Path, size: int) -> int:
 
 
 def _check_batches(embedder: Embedder, model: Path) -> None:
-    images = drawn_sample().prepared(embedder.bundle.manifest.preprocessing, _TRIED)
+    images = drawn_sample().prepared(embedder.bundle.preprocessing, _TRIED)
     together = embedder.finish(embedder.infer(images))
     alone = np.concatenate([embedder.finish(embedder.infer([image])) for image in images])
     difference = float(np.abs(together - alone).max())

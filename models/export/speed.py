@@ -30,7 +30,7 @@ def measure_speed(embedders: Mapping[str, Embedder]) -> dict[str, dict[str, floa
     """
     runs = {}
     for name, embedder in embedders.items():
-        side = embedder.bundle.manifest.preprocessing.input_size
+        side = embedder.bundle.preprocessing.input_size
         image = np.random.default_rng(0).normal(size=(3, side, side)).astype(np.float32)
         runs[name, _BATCH] = lambda embedder=embedder, image=image: embedder.infer([image] * _BATCH)
         runs[name, 1] = lambda embedder=embedder, image=image: embedder.infer([image])

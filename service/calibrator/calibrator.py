@@ -14,6 +14,7 @@ from vicinal.calibration import Target, choose_threshold
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.hygiene import are_same_pictures
+from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.calibrator.curves import CalibrationCurves, gather_curves
 from vicinal.service.calibrator.evidence import (
@@ -388,9 +389,8 @@ def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Position
     """
 
     def compare(first: Positions, second: Positions) -> Bools:
-        column = gallery.table.columns(snapshot.manifest.version, ["signature"])["signature"]
-        pixels = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        signatures = pixels.reshape(len(snapshot), -1)
+        kept = gallery.table.columns(snapshot.manifest.version, ["signature"])
+        signatures = as_matrix(kept["signature"])
         return are_same_pictures(signatures[first], signatures[second])
 
     return compare

@@ -1,4 +1,4 @@
-"""`vicinal index`: embed a folder or manifest into a gallery."""
+"""`vicinal index`: embed a folder or manifest into a gallery, or index embeddings that are ready."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from vicinal.service.words import search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_plan import IndexResult
+    from vicinal.indexer.sources import SourceItem
 
 __all__ = ["index", "print_build"]
 
@@ -33,7 +34,8 @@ def index(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of images, or a .csv or .parquet manifest. Default: the gallery's own images."
+            help="Folder of images, a .csv or .parquet manifest, or ready embeddings (.parquet, .npz, .npy "
+            "beside a .csv). Default: what the gallery holds."
         ),
     ] = None,
     data_dir: DataDirOption = None,
@@ -47,12 +49,26 @@ def index(
         int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@VERSION]",
+            help="What made the ready embeddings, such as clip-vit-b32; needed the first time.",
+        ),
+    ] = None,
+    embedding_column: Annotated[
+        str | None, typer.Option(help="Column of the ready embeddings; embedding by default.")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of the ids of ready embeddings; id by default.")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Embed images into a gallery, which is searched and changed meanwhile.
+    """Embed images into a gallery, or index embeddings, while it is searched and changed.
 
     A run that was stopped goes on where it was when it is started again over the same files.
     """
+    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items, index_items
     from vicinal.indexer.sources import read_source
@@ -60,18 +76,29 @@ def index(
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    items = gallery_items(open_gallery(settings, gallery)) if source is None else read_source(source)
-    served = ServedBundles(settings).own
+    bundles, target = ServedBundles(settings), Gallery(settings.gallery_path(gallery))
+    names = (embedding_column, id_column)
+    items: EmbeddingSource | list[SourceItem] | None
+    if source is None:
+        served = bundles.to_index(open_gallery(settings, gallery))
+        items = None if served.bundle.manifest.space else gallery_items(target)
+    elif space is not None or any(names) or holds_embeddings(source):
+        items = EmbeddingSource.open(source, embedding_column=embedding_column, id_column=id_column)
+        served = bundles.space(target, space, items.dim)
+    else:
+        items, served = read_source(source), bundles.own
+    target.refinement = served.refinement
+    stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
     with progress_bar() as update:
         result = index_items(
-            Gallery(settings.gallery_path(gallery), refinement=served.refinement),
+            target,
             items,
             served.embedder,
             index=index_kind,
             activate=activate,
             max_failures=max_failures,
             workers=workers,
-            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
+            on_progress=lambda stage, done, total: update(stages[stage], done, total),
         )
     if json_output:
         print_json(asdict(result))
@@ -80,8 +107,7 @@ def index(
     if not activate:
         say(f"Not searched yet: `vicinal compare {result.version} --gallery {gallery}`, then `vicinal use`")
         return
-    calibrations = Gallery(settings.gallery_path(gallery)).calibrations_path
-    pipeline = ActivePipelineFile(calibrations).resolve(served.pipeline, served.bundle).pipeline
+    pipeline = ActivePipelineFile(target.calibrations_path).resolve(served.pipeline, served.bundle).pipeline
     say(f"Searches: {search_words(pipeline, served.bundle)}")
 
 
@@ -90,13 +116,17 @@ def print_build(gallery: str, result: IndexResult) -> None:
     rate = result.n_items / max(1e-9, result.seconds["embed"])
     console.print(
         f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
-        f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} images/s on {result.provider}"
+        f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} {_source_of(result)}"
     )
     if result.remark:
         say(f"  {result.remark}")
     print_failures(result.failures, "--json and the report")
     for line in _hygiene_lines(result):
         say(f"  {line}")
+
+
+def _source_of(result: IndexResult) -> str:
+    return "rows/s" if result.provider == "none" else f"images/s on {result.provider}"
 
 
 def _hygiene_lines(result: IndexResult) -> list[str]:

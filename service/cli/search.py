@@ -21,6 +21,9 @@ from vicinal.service.cli.options import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from vicinal.service.matcher.answers import Answer, FoundGroup
     from vicinal.service.matcher.explanation import Explanation
 
@@ -28,8 +31,13 @@ __all__ = ["explain", "search"]
 
 
 def search(
-    image: Annotated[Path, typer.Argument(help="The image to search for.")],
     gallery: GalleryOption,
+    query: Annotated[
+        Path | None, typer.Argument(help="The image to search for, or an .npy file of embeddings.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Option(help="Search for this item of the gallery, as if it were not in it.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most matches to show.")] = 10,
     threshold: Annotated[float | None, typer.Option(help="Decide by this score instead.")] = None,
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto is the setting.")] = "auto",
@@ -47,10 +55,13 @@ def search(
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Find the matches of an image, or learn that there is none."""
+    """Find the matches of an image, an embedding or an item, or learn that there is none."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    answer = matcher.search(
-        images=[image],
+    is_array = query is not None and query.suffix.lower() == ".npy"
+    answers = matcher.search(
+        images=[query] if query is not None and not is_array else None,
+        embeddings=_read_embeddings(query) if query is not None and is_array else None,
+        item_ids=None if item is None else [item],
         limit=limit,
         threshold=threshold,
         refine=refine,
@@ -59,12 +70,27 @@ def search(
         group_by=group_by,
         filter=filter,
         include_candidates=candidates,
-    )[0]
+    )
     if json_output:
-        print_json(asdict(answer))
-    else:
-        group = matcher.pipeline.group if group_by == "auto" else None
+        found = [asdict(answer) for answer in answers]
+        print_json(found[0] if len(found) == 1 else found)
+        return
+    group = matcher.pipeline.group if group_by == "auto" else None
+    for number, answer in enumerate(answers, start=1):
+        if len(answers) > 1:
+            console.print(f"Embedding {number} of {len(answers)}", highlight=False)
         _print_answer(answer, group.by if group else None if group_by in ("auto", "off") else group_by)
+
+
+def _read_embeddings(path: Path) -> npt.NDArray[np.generic]:
+    import numpy as np
+
+    from vicinal.service.errors import RequestError
+
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (EOFError, ValueError) as error:
+        raise RequestError(f"'{path}' is no .npy file of embeddings: {error}") from error
 
 
 def _print_answer(answer: Answer, group_by: str | None) -> None:

@@ -1,6 +1,7 @@
 """Served bundles: the bundle of the settings, and those of `bundles_dir` that galleries were embedded with.
 
-Each gallery is searched with the bundle of its own version. Other bundles are opened when a gallery first
+Each gallery is searched with the bundle of its own version; one of ready embeddings with its space, which
+lies in its own folder. Other bundles are opened when a gallery first
 needs them, and stay open: their memory is the price of a version that can be searched at once.
 """
 
@@ -16,8 +17,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.bundle import ModelBundle, read_fingerprint
-from vicinal.models.embedder import Embedder
+from vicinal.models.bundle import ModelBundle, read_fingerprint, space_manifest
+from vicinal.models.embedder import Embedder, SpaceEmbedder
 from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.errors import RefineError
@@ -89,6 +90,8 @@ class ServedBundles:
         self._link = link
         self._opening = threading.Lock()
         self._own = None if embedder is None else ServedBundle.of(embedder, settings)
+        # By the name of the gallery: a refiner of one of them is none of another.
+        self._spaces: dict[str, ServedBundle] = {}
         self._opened = {} if self._own is None else {self._own.bundle.fingerprint: self._own}
 
     @property
@@ -130,8 +133,12 @@ class ServedBundles:
             fingerprint: Fingerprint of the version's bundle.
 
         Raises:
-            BundleMismatchError: It is neither that of the settings nor in `bundles_dir`, or cannot be used.
+            BundleMismatchError: It is neither the gallery's space, nor that of the settings, nor in
+                `bundles_dir`, or cannot be used.
         """
+        space = self._space_of(gallery, fingerprint)
+        if space is not None:
+            return space
         if fingerprint in self._opened:
             return self._opened[fingerprint]
         if self._own is None and read_fingerprint(self.settings.bundle) == fingerprint:
@@ -160,6 +167,64 @@ class ServedBundles:
         served = self.of(gallery.name, view.snapshot.manifest.bundle)
         gallery.refinement = served.refinement
         return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
+
+    def space(self, gallery: Gallery, name: str | None, dim: int) -> ServedBundle:
+        """The space that ready embeddings are of which are indexed into a gallery.
+
+        Args:
+            gallery: The gallery, new or existing.
+            name: `NAME` or `NAME@VERSION`; the gallery's own when None.
+            dim: Length of the embeddings.
+
+        Raises:
+            RequestError: There is no name, and the gallery is of none.
+            BundleError: It is no such name.
+        """
+        held = gallery.space
+        if name is None and held is None:
+            raise RequestError(
+                "say what made these embeddings by --space, such as --space clip-vit-b32: only those of one "
+                "space are compared"
+            )
+        own = "" if held is None else f"{held.space}@{held.version}"
+        given = space_manifest(own if name is None else name, dim)
+        if held is not None and held.fingerprint == given.fingerprint:
+            return self.of(gallery.name, held.fingerprint)
+        return self._served_space(gallery.name, ModelBundle(gallery.space_path, given))
+
+    def to_index(self, gallery: Gallery, name: str | None = None) -> ServedBundle:
+        """The bundle that a gallery's own items are indexed anew with.
+
+        Args:
+            gallery: The gallery, new or existing.
+            name: As for `named`; the gallery's space when None, if it has one.
+
+        Raises:
+            RequestError: There are no others here.
+            BundleError: It is missing or damaged.
+            RefineError: The settings ask for a refinement that it does not have.
+        """
+        space = gallery.space if name is None else None
+        return self.named(name) if space is None else self.of(gallery.name, space.fingerprint)
+
+    def _space_of(self, gallery: str, fingerprint: str) -> ServedBundle | None:
+        """The space of a gallery of ready embeddings; None when its fingerprint is another."""
+        known = self._spaces.get(gallery)
+        if known is not None and known.bundle.fingerprint == fingerprint:
+            return known
+        path = Gallery(self.settings.gallery_path(gallery)).space_path
+        if read_fingerprint(path) != fingerprint:
+            return None
+        try:
+            served = self._served_space(gallery, ModelBundle.open(path))
+        except (BundleError, RefineError) as error:
+            reason = f"its space cannot be used: {error}"
+            raise BundleMismatchError(gallery, "none of it", fingerprint, reason) from error
+        self._spaces[gallery] = served
+        return served
+
+    def _served_space(self, gallery: str, bundle: ModelBundle) -> ServedBundle:
+        return ServedBundle.of(SpaceEmbedder(bundle, gallery), self.settings)
 
     def _find(self, fingerprint: str) -> Path | None:
         """Folder of a bundle in `bundles_dir`; what is no bundle is passed over."""

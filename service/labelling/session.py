@@ -23,6 +23,7 @@ from vicinal.calibration import CalibrationError, RateInterval, Target, TopScore
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import file_lock, make_folder, write_atomically
+from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.calibrator.options import TargetText
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, new_calibration_id
@@ -226,8 +227,14 @@ class LabelSession:
 
         Raises:
             CalibrationError: As `start`.
+            ReadyEmbeddingsError: The gallery has no photos.
             CalibrationRecordError: The files of the session under way are damaged.
         """
+        space = matcher.embedder.bundle.manifest.space
+        if space:
+            raise ReadyEmbeddingsError(
+                matcher.gallery.name, space, "there are no photos to look at; calibrate it with labels"
+            )
         found = None if restart else cls.current(matcher)
         if found is not None and found.head.target == Target.parse(options.target):
             return found

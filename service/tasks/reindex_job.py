@@ -22,7 +22,7 @@ from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
 from vicinal.service.comparisons.record import ActivationConditions, ComparisonOptions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
-from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
@@ -115,7 +115,8 @@ class ReindexJob:
             self.sources.check(request.source)
         check_sources(self.sources, request.comparison)
         try:
-            check_factory(request.index, self.bundles.named(request.bundle).bundle.dim)
+            own = Gallery(self.settings.gallery_path(gallery))
+            check_factory(request.index, self._bundle(own, request).bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
             raise RequestError(str(error)) from error
 
@@ -153,9 +154,15 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
+    def _bundle(self, gallery: Gallery, request: ReindexRequest) -> ServedBundle:
+        """The bundle to index with; the own items of a gallery of ready embeddings keep its space."""
+        bundles, name = self.bundles, request.bundle
+        return bundles.to_index(gallery, name) if request.source is None else bundles.named(name)
+
     def _index_job(self, context: JobContext, request: ReindexRequest) -> IndexJob:
-        served = self.bundles.named(request.bundle)
-        gallery = Gallery(self.settings.gallery_path(context.job.gallery), refinement=served.refinement)
+        gallery = Gallery(self.settings.gallery_path(context.job.gallery))
+        served = self._bundle(gallery, request)
+        gallery.refinement = served.refinement
         plan = IndexPlan(
             items=None if request.source is None else read_source(self.sources.path(request.source)),
             index=request.index,

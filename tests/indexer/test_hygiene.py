@@ -130,6 +130,20 @@ def test_counts_are_whole_where_examples_are_cut() -> None:
     assert (found.n_single_image_labels, len(found.single_image_labels)) == (30, 20)
 
 
+def test_items_without_images_have_exact_duplicates_alone() -> None:
+    neighbors = np.array([[1, 2], [0, 2], [0, 1]], np.int32)
+    found = examine(
+        ids=["a", "b", "c"],
+        labels=["x", "y", "x"],
+        contents=[b"1", b"1", b"2"],
+        signatures=None,
+        neighbor_ids=neighbors,
+        neighbor_similarities=np.ones((3, 2), np.float32),
+    )
+    assert (found.exact_duplicates, found.near_duplicates) == ([("a", "b")], [])
+    assert found.conflicting_labels == [("a", "b")]
+
+
 @given(
     picture=st.lists(st.integers(0, 3), min_size=1, max_size=10),
     saved_as=st.lists(st.sampled_from(["PNG", "BMP"]), min_size=10, max_size=10),

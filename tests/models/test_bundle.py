@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal.models import bundle as bundle_module
-from vicinal.models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of
+from vicinal.models.bundle import BACKBONE_FILE, BundleManifest, ModelBundle, sha256_of, space_manifest
 from vicinal.models.errors import BundleError
 
 MANIFEST = "bundle.json"
@@ -203,3 +203,70 @@ def test_fingerprint_does_not_change_with_words_about_the_bundle(changes: dict[s
 def test_fingerprint_is_16_hexadecimal_digits(tiny_bundle: ModelBundle) -> None:
     assert len(tiny_bundle.fingerprint) == 16
     assert int(tiny_bundle.fingerprint, 16) >= 0
+
+
+def write_space(path: Path, text: str = "clip-vit-b32", dim: int = 4) -> ModelBundle:
+    path.mkdir()
+    (path / MANIFEST).write_text(space_manifest(text, dim).model_dump_json())
+    return ModelBundle.open(path)
+
+
+@pytest.mark.parametrize("changes", [{}, {"version": "7", "precision": "int8"}])
+def test_the_fingerprint_of_a_bundle_is_what_it_was_before_there_were_spaces(changes: dict[str, Any]) -> None:
+    """Galleries name it: another one would have all of them indexed anew."""
+    assert _manifest(**changes).fingerprint == "e4345912a7801935"
+
+
+@pytest.mark.parametrize(
+    ("text", "space", "version", "name"),
+    [
+        ("clip-vit-b32", "clip-vit-b32", "1", "clip-vit-b32"),
+        ("openai/CLIP-ViT-B32@2", "openai/CLIP-ViT-B32", "2", "openai-clip-vit-b32"),
+        ("x@2026-11.rc_1", "x", "2026-11.rc_1", "x"),
+    ],
+)
+def test_a_space_is_a_bundle_without_a_backbone(
+    tmp_path: Path, text: str, space: str, version: str, name: str
+) -> None:
+    opened = write_space(tmp_path / "space", text).manifest
+    assert (opened.space, opened.version, opened.name, opened.dim) == (space, version, name, 4)
+    assert opened.files == {}
+
+
+@pytest.mark.parametrize("text", ["", "@1", "clip@", "CLIP B32", "clip@1@2", "/clip", "ключ", "x" * 65])
+def test_what_is_no_name_of_a_space_is_refused(text: str) -> None:
+    with pytest.raises(BundleError, match="is no name of a space: use up to 64 letters"):
+        space_manifest(text, 4)
+
+
+def test_the_fingerprint_of_a_space_changes_with_name_version_and_dim() -> None:
+    spaces = [("clip", 4), ("clip", 5), ("clip@2", 4), ("siglip", 4), ("CLIP", 4)]
+    assert len({space_manifest(text, dim).fingerprint for text, dim in spaces}) == len(spaces)
+    assert space_manifest("clip", 4).fingerprint == space_manifest("clip@1", 4).fingerprint
+
+
+def test_a_space_keeps_its_fingerprint_with_a_refiner(
+    tmp_path: Path, with_refiner: Callable[..., ModelBundle]
+) -> None:
+    space = write_space(tmp_path / "space", dim=24)
+    donor = with_refiner()
+    for name in donor.manifest.refiner.files:
+        shutil.copy(donor.path / name, space.path / name)
+    section = donor.manifest.refiner
+    refined = space.with_refiner({"architecture": section.architecture, "sides": "both", "rerank": "off"})
+    assert refined.manifest.refiner is not None
+    assert refined.fingerprint == space.fingerprint
+
+
+def test_a_space_has_no_preprocessing(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is a space of ready embeddings: it embeds no images"):
+        _ = write_space(tmp_path / "space").preprocessing
+
+
+@pytest.mark.parametrize("changes", [{"space": "clip"}, {"preprocessing": None}], ids=["both", "neither"])
+def test_a_manifest_names_embeddings_or_says_how_they_are_made(
+    copied: Path, edit: Callable[..., None], changes: dict[str, Any]
+) -> None:
+    edit(**changes)
+    with pytest.raises(BundleError, match="a bundle says how images are prepared, and a space does not"):
+        ModelBundle.open(copied)

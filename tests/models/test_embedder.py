@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.decoding import DecodeLimits
-from vicinal.models.embedder import Embedder
-from vicinal.models.errors import BundleError, EmbeddingError, ImageError, ImageTooLargeError
+from vicinal.models.embedder import Embedder, SpaceEmbedder
+from vicinal.models.errors import (
+    BundleError,
+    EmbeddingError,
+    ImageError,
+    ImageTooLargeError,
+    ReadyEmbeddingsError,
+)
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +158,29 @@ def test_large_photo_is_decoded_at_reduced_size(embedder: Embedder, tmp_path: Pa
 def test_network_that_gives_zeros_is_refused(embedder: Embedder) -> None:
     with pytest.raises(EmbeddingError, match="is zero"):
         embedder.finish(np.zeros((1, 24), np.float32))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda space, photos: space.decode(photos[0]),
+        lambda space, photos: space.prepare(photos[0]),
+        lambda space, _: space.infer([np.zeros((3, 32, 32), np.float32)]),
+        lambda space, photos: space.embed(photos[:1]),
+        lambda space, photos: space.embed(photos),
+        lambda space, photos: space.embed_queries(photos, {}),
+    ],
+    ids=["decode", "prepare", "infer", "embed one", "embed several", "embed_queries"],
+)
+def test_whatever_takes_an_image_is_refused_in_a_space(
+    tmp_path: Path, photos: list[Image.Image], take: Callable[[Embedder, list[Image.Image]], object]
+) -> None:
+    space = SpaceEmbedder(ModelBundle(tmp_path, space_manifest("clip", 24)), "shop")
+    expected = "gallery 'shop' holds ready embeddings of 'clip': search with an embedding or an item id"
+    with pytest.raises(ReadyEmbeddingsError, match=f"^{expected}$"):
+        take(space, photos)
+
+
+def test_a_space_names_no_provider(tmp_path: Path) -> None:
+    space = SpaceEmbedder(ModelBundle(tmp_path, space_manifest("clip", 24)), "shop")
+    assert (space.provider, space.bundle.dim) == ("none", 24)

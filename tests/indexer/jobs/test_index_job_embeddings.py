@@ -1,0 +1,277 @@
+"""Index job over ready embeddings: rows without images, attempts that go on, and one space a gallery."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, gallery_items, index_items
+from vicinal.indexer.errors import NoImageError, SourceError, SpaceMismatchError
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.embedding_run import RunOptions
+from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult
+from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.reader import GalleryReader
+from vicinal.models.bundle import ModelBundle, space_manifest
+from vicinal.models.embedder import Embedder, SpaceEmbedder
+from vicinal.models.errors import ReadyEmbeddingsError
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.similarity import normalize
+
+N, DIM = 30, 8
+
+
+class DiedError(Exception):
+    """The process died here."""
+
+
+@pytest.fixture
+def gallery(tmp_path: Path) -> Gallery:
+    return Gallery(tmp_path / "galleries" / "shop")
+
+
+def space(gallery: Gallery, text: str = "clip", dim: int = DIM) -> SpaceEmbedder:
+    return SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest(text, dim)), gallery.name)
+
+
+def write(path: Path, n: int = N, dim: int = DIM, *, seed: int = 0, bad_row: int | None = None) -> Path:
+    vectors = np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+    if bad_row is not None:
+        vectors[bad_row] = 0
+    labels = [None if i % 10 == 9 else f"label {i % 5}" for i in range(n)]
+    columns = {"id": [f"it's {i}" for i in range(n)], "label": labels, "price": range(n)}
+    parquet.write_table(pa.table({**columns, "embedding": list(vectors)}), path)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "clip.parquet")
+
+
+@pytest.fixture
+def indexed(gallery: Gallery, path: Path) -> Gallery:
+    index_items(gallery, EmbeddingSource.open(path), space(gallery))
+    return gallery
+
+
+def attempt(gallery: Gallery, path: Path, on_progress: OnProgress = no_progress) -> IndexResult:
+    """One attempt at job `job`, four rows a commit."""
+    plan = IndexPlan(EmbeddingSource.open(path), options=RunOptions(rows_per_commit=4), job="job")
+    return IndexJob(gallery, space(gallery), plan, Staging(gallery, "job"), on_progress).run()
+
+
+def contents(gallery: Gallery) -> dict[str, str | None]:
+    view = GalleryReader(gallery).view()
+    positions = np.arange(view.n_positions)
+    return {item["id"]: item["label"] for item in view.items(positions[~view.is_dead(positions)])}
+
+
+def test_items_are_the_rows_of_the_file_in_order(indexed: Gallery, path: Path) -> None:
+    rows, snapshot = parquet.read_table(path), indexed.snapshot()
+    assert list(contents(indexed).items()) == list(
+        zip(rows["id"].to_pylist(), rows["label"].to_pylist(), strict=True)
+    )
+    expected = normalize(np.stack(rows["embedding"].to_pylist()))
+    np.testing.assert_array_equal(np.asarray(snapshot.embeddings), expected)
+    assert snapshot.items(np.array([3]))[0]["metadata"] == {"price": 3}
+
+
+def test_items_have_no_image_and_the_digest_of_their_embedding(indexed: Gallery) -> None:
+    version = indexed.active_version
+    names = ["thumbnail", "signature", "camera", "taken_at", "content_sha256"]
+    columns = indexed.columns(version, names)
+    assert [columns[name].null_count for name in names] == [N, N, N, N, 0]
+    digests = [hashlib.sha256(one.tobytes()).digest() for one in np.asarray(indexed.snapshot().embeddings)]
+    assert columns["content_sha256"].to_pylist() == digests
+    with pytest.raises(NoImageError, match="item 'it's 3' of gallery 'shop' came as an embedding: it has no"):
+        indexed.thumbnail(version, "it's 3")
+
+
+def test_the_same_embedding_twice_is_an_exact_duplicate_and_no_near_one(
+    gallery: Gallery, tmp_path: Path
+) -> None:
+    vectors = np.ones((4, DIM)) + 1e-3 * np.eye(4, DIM)
+    vectors[3] = 2 * vectors[0]
+    columns = {"id": list("abcd"), "label": list("xxxy"), "embedding": list(vectors)}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    found = index_items(gallery, EmbeddingSource.open(tmp_path / "a.parquet"), space(gallery)).hygiene
+    assert (found.exact_duplicates, found.n_near_duplicates) == ([("a", "d")], 0)
+    assert found.n_conflicting_labels == 1
+
+
+def test_the_gallery_knows_its_space(indexed: Gallery) -> None:
+    assert indexed.space == space_manifest("clip", DIM)
+    assert ModelBundle.open(indexed.space_path).fingerprint == indexed.snapshot().manifest.bundle
+    with pytest.raises(ReadyEmbeddingsError, match="holds ready embeddings of 'clip': there are no images"):
+        gallery_items(indexed)
+
+
+def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery, path: Path) -> None:
+    def die(_stage: str, done: int, _total: int) -> None:
+        if done >= 10:
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        attempt(gallery, path, die)
+    assert gallery.activation is None
+    assert len(Staging(gallery, "job").ids()) == 12
+    reports: list[tuple[str, int, int]] = []
+    plan = IndexPlan(EmbeddingSource.open(path), options=RunOptions(rows_per_commit=4), job="job")
+    job = IndexJob(gallery, space(gallery), plan, Staging(gallery, "job"), lambda *all: reports.append(all))
+    job.run()
+    assert (job.n_items, job.n_skipped, job.n_done) == (N, 12, N - 12)
+    assert reports[0] == ("embed", 12, N)
+    rows = parquet.read_table(path)
+    assert list(contents(gallery)) == rows["id"].to_pylist()
+    expected = normalize(np.stack(rows["embedding"].to_pylist()))
+    np.testing.assert_array_equal(np.asarray(gallery.snapshot().embeddings), expected)
+
+
+def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
+    gallery: Gallery, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job._READY_ROWS_PER_COMMIT", 4)
+    first: list[int] = []
+
+    def die(stage: str, done: int, _total: int) -> None:
+        if done >= 8:
+            raise DiedError
+
+    def watch(stage: str, done: int, _total: int) -> None:
+        if stage == "embed":
+            first.append(done)
+
+    with pytest.raises(DiedError):
+        index_items(gallery, EmbeddingSource.open(path), space(gallery), on_progress=die)
+    write(path, seed=1)
+    index_items(gallery, EmbeddingSource.open(path), space(gallery), on_progress=watch)
+    assert first[0] == 4, "rows of the other file were taken"
+    expected = normalize(np.stack(parquet.read_table(path)["embedding"].to_pylist()))
+    np.testing.assert_array_equal(np.asarray(gallery.snapshot().embeddings), expected)
+
+
+@pytest.mark.parametrize("bad_row", [0, 17, N - 1])
+def test_an_embedding_that_cannot_be_used_leaves_nothing_behind(
+    gallery: Gallery, tmp_path: Path, bad_row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job._READY_ROWS_PER_COMMIT", 4)
+    source = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=bad_row))
+    with pytest.raises(SourceError, match=f"^row {bad_row + 1} of 'bad.parquet' has an embedding that is"):
+        index_items(gallery, source, space(gallery))
+    assert (gallery.activation, gallery.space_path.exists()) == (None, False)
+    assert list((gallery.path / "staging").iterdir()) == []
+
+
+def test_a_refusal_leaves_the_gallery_as_it_was(indexed: Gallery, tmp_path: Path) -> None:
+    before, known = indexed.activation, contents(indexed)
+    bad = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=20, seed=1))
+    with pytest.raises(SourceError):
+        index_items(indexed, bad, space(indexed))
+    assert (indexed.activation, contents(indexed)) == (before, known)
+
+
+@pytest.mark.parametrize(
+    ("text", "dim", "given"),
+    [
+        ("siglip", DIM, "ready 8-d embeddings of 'siglip@1'"),
+        ("clip@2", DIM, "ready 8-d embeddings of 'clip@2'"),
+        ("clip", 4, "ready 4-d embeddings of 'clip@1'"),
+    ],
+)
+def test_another_space_or_length_is_refused(
+    indexed: Gallery, tmp_path: Path, text: str, dim: int, given: str
+) -> None:
+    before = indexed.activation
+    source = EmbeddingSource.open(write(tmp_path / "other.parquet", dim=dim))
+    expected = f"gallery 'shop' holds ready 8-d embeddings of 'clip@1', not {given}: index these into "
+    with pytest.raises(SpaceMismatchError, match=expected):
+        index_items(indexed, source, space(indexed, text, dim))
+    assert (indexed.activation, indexed.space) == (before, space_manifest("clip", DIM))
+
+
+def test_images_and_ready_embeddings_are_not_mixed(
+    indexed: Gallery, tmp_path: Path, tiny_bundle: ModelBundle, path: Path
+) -> None:
+    Image.new("RGB", (40, 40), "teal").save(tmp_path / "a.png")
+    items, embedder = [SourceItem("a", tmp_path / "a.png")], Embedder(tiny_bundle, device="cpu", threads=1)
+    with pytest.raises(SpaceMismatchError, match="of 'clip@1', not images embedded by bundle 'tiny': index"):
+        index_items(indexed, items, embedder)
+    pictures = Gallery(tmp_path / "galleries" / "pictures")
+    index_items(pictures, items, embedder)
+    with pytest.raises(SpaceMismatchError, match="images embedded by bundle 'tiny', not ready 8-d"):
+        index_items(pictures, EmbeddingSource.open(path), space(pictures))
+    assert pictures.space is None
+
+
+def test_a_space_that_a_stopped_run_left_binds_nobody(gallery: Gallery, path: Path) -> None:
+    gallery.keep_space(space_manifest("siglip", 4))
+    assert gallery.space is None
+    index_items(gallery, EmbeddingSource.open(path), space(gallery))
+    assert gallery.space == space_manifest("clip", DIM)
+
+
+def test_a_lost_space_is_written_again_by_the_next_index(indexed: Gallery, path: Path) -> None:
+    (indexed.space_path / "bundle.json").unlink()
+    index_items(indexed, EmbeddingSource.open(path), space(indexed))
+    assert indexed.space == space_manifest("clip", DIM)
+
+
+def test_versions_are_made_again_and_rolled_back(indexed: Gallery, tmp_path: Path) -> None:
+    before, known = indexed.active_version, contents(indexed)
+    more = write(tmp_path / "more.parquet", N + 10, seed=1)
+    index_items(indexed, EmbeddingSource.open(more), space(indexed))
+    assert len(contents(indexed)) == N + 10
+    indexed.pointer.activate(before)
+    assert contents(indexed) == known
+    assert indexed.space is not None
+
+
+def test_the_gallery_s_own_embeddings_are_kept_with_another_index(indexed: Gallery) -> None:
+    before = np.asarray(indexed.snapshot().embeddings).copy()
+    patch_items(GalleryReader(indexed), {"it's 2": Patch("patched", None)})
+    result = index_items(indexed, None, space(indexed), index="IVF2,Flat")
+    assert (result.n_items, result.index) == (N, "IVF2,Flat")
+    assert contents(indexed)["it's 2"] == "patched"
+    np.testing.assert_array_equal(np.asarray(indexed.snapshot().embeddings), before)
+
+
+@pytest.mark.parametrize("stage", ["embed", "neighbors", "publish"])
+def test_live_changes_are_kept_through_a_new_version(indexed: Gallery, path: Path, stage: str) -> None:
+    done: list[str] = []
+
+    def change(at: str, _done: int, _total: int) -> None:
+        if at == stage and not done:
+            done.append(at)
+            patch_items(GalleryReader(indexed), {"it's 3": Patch("patched", None)})
+            remove_items(GalleryReader(indexed), ["it's 4"])
+
+    before = contents(indexed)
+    index_items(indexed, EmbeddingSource.open(path), space(indexed), on_progress=change)
+    assert contents(indexed) == {
+        name: "patched" if name == "it's 3" else label for name, label in before.items() if name != "it's 4"
+    }
+    assert indexed.snapshot().manifest.n_items == N - 1
+
+
+def test_live_changes_are_compacted(indexed: Gallery) -> None:
+    reader = GalleryReader(indexed)
+    remove_items(reader, ["it's 4"])
+    made = compact(reader)
+    assert made is not None
+    assert (made.n_items, len(contents(indexed))) == (N - 1, N - 1)
+
+
+def test_damaged_files_of_a_version_are_made_again(indexed: Gallery) -> None:
+    version = indexed.active_version
+    before = np.asarray(indexed.snapshot().embeddings).copy()
+    (indexed.snapshot_path(version) / "embeddings.npy").write_bytes(b"")
+    np.testing.assert_array_equal(np.asarray(indexed.snapshot().embeddings), before)

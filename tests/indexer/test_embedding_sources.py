@@ -1,0 +1,349 @@
+"""Sources of ready embeddings: what is written is read, and what cannot be used is named by its row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from vicinal.indexer import EmbeddingSource
+from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
+from vicinal.indexer.errors import SourceError
+from vicinal.models.similarity import FloatArray, normalize
+
+DIM = 4
+# Whatever JSON, Arrow and file names can hold: quotes, commas, line ends, letters of all scripts.
+TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
+LABELS = st.lists(st.none() | TEXTS.filter(bool), min_size=40, max_size=40)
+
+
+def embeddings(n: int, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).normal(size=(n, DIM)).astype(np.float32)
+
+
+def ids(n: int) -> list[str]:
+    return [f"sku {i}" for i in range(n)]
+
+
+def table(file: Path, vectors: Any, kind: pa.DataType | None = None, **columns: Any) -> Path:
+    """A Parquet file of embeddings, with the ids `sku 0`, `sku 1` and so on unless others are given."""
+    lists = pa.array(list(vectors), kind or pa.list_(pa.float32()))
+    parquet.write_table(pa.table({"id": ids(len(vectors)), **columns, "embedding": lists}), file)
+    return file
+
+
+def read(source: EmbeddingSource, n_rows: int = 7) -> ReadyRows:
+    """All rows at once."""
+    parts = list(source.batches(n_rows))
+    assert all(len(one.ids) <= n_rows for one in parts)
+    names = ("ids", "labels", "uris", "metadata")
+    texts = (pa.concat_arrays([getattr(one, name) for one in parts]) for name in names)
+    return ReadyRows(*texts, np.concatenate([one.embeddings for one in parts]))
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(SourceError) as refused:
+        read(EmbeddingSource.open(path, **options))
+    return str(refused.value)
+
+
+@settings(max_examples=40)
+@given(
+    names=st.lists(TEXTS.filter(bool), unique=True, min_size=1, max_size=40),
+    labels=LABELS,
+    n_rows=st.integers(1, 50),
+    seed=st.integers(0, 5),
+)
+def test_what_is_read_from_parquet_is_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    names: list[str],
+    labels: list[str | None],
+    n_rows: int,
+    seed: int,
+) -> None:
+    vectors, labels = embeddings(len(names), seed), labels[: len(names)]
+    path = table(tmp_path_factory.mktemp("source") / "a.parquet", vectors, id=names, label=labels)
+    source = EmbeddingSource.open(path)
+    found = read(source, n_rows)
+    assert (len(source), source.dim) == (len(names), DIM)
+    assert (found.ids.to_pylist(), found.labels.to_pylist()) == (names, labels)
+    np.testing.assert_array_equal(found.embeddings, normalize(vectors))
+
+
+@settings(max_examples=20)
+@given(names=st.lists(TEXTS.filter(bool), unique=True, min_size=1, max_size=20), labels=LABELS)
+def test_what_is_read_from_arrays_is_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], labels: list[str | None]
+) -> None:
+    """Numpy drops zeros at the end of a text and knows no None: an empty label is none."""
+    vectors, labels = embeddings(len(names)), labels[: len(names)]
+    path = tmp_path_factory.mktemp("source") / "a.npz"
+    np.savez(path, embeddings=vectors, ids=names, labels=[label or "" for label in labels])
+    found = read(EmbeddingSource.open(path))
+    assert (found.ids.to_pylist(), found.labels.to_pylist()) == (names, labels)
+    np.testing.assert_array_equal(found.embeddings, normalize(vectors))
+
+
+def test_an_array_is_read_with_the_lines_of_the_csv_beside_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", embeddings(3))
+    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as stream:
+        rows = [("id", "label", "price"), ("007", "größe 42", 3), ("a, b", "", 4), ('the "x"', "鞋", 5)]
+        csv.writer(stream).writerows(rows)
+    found = read(EmbeddingSource.open(tmp_path / "a.npy"), 2)
+    assert found.ids.to_pylist() == ["007", "a, b", 'the "x"']
+    assert found.labels.to_pylist() == ["größe 42", None, "鞋"]
+    assert [json.loads(one) for one in found.metadata.to_pylist()] == [{"price": i} for i in (3, 4, 5)]
+    np.testing.assert_array_equal(found.embeddings, normalize(embeddings(3)))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float32()),
+        pa.list_(pa.float64()),
+        pa.large_list(pa.float32()),
+        pa.list_(pa.float32(), DIM),
+        pa.list_(pa.int64()),
+    ],
+    ids=str,
+)
+def test_all_kinds_of_lists_are_read(tmp_path: Path, kind: pa.DataType) -> None:
+    vectors = np.random.default_rng(0).integers(-9, 9, (20, DIM)) + 10
+    path = table(tmp_path / "a.parquet", vectors.tolist(), kind)
+    np.testing.assert_array_equal(read(EmbeddingSource.open(path)).embeddings, normalize(vectors))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8"])
+def test_all_kinds_of_numbers_are_read(tmp_path: Path, dtype: str) -> None:
+    vectors = (10 * embeddings(20) + 1).astype(dtype)
+    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=np.arange(20))
+    found = read(EmbeddingSource.open(tmp_path / "a.npz"))
+    assert found.ids.to_pylist() == [str(i) for i in range(20)]
+    np.testing.assert_array_equal(found.embeddings, normalize(vectors))
+
+
+def test_other_columns_become_metadata_and_the_path_a_uri(tmp_path: Path) -> None:
+    columns = {"price": [1.5, math.nan], "color": ["red", None], "path": ["a.jpg", None]}
+    path = table(tmp_path / "a.parquet", embeddings(2), **columns)
+    found = read(EmbeddingSource.open(path))
+    assert [json.loads(one) for one in found.metadata.to_pylist()] == [
+        {"price": 1.5, "color": "red"},
+        {"price": None},
+    ]
+    assert found.uris.to_pylist() == ["a.jpg", ""]
+
+
+def test_a_label_may_be_a_category_or_a_number(tmp_path: Path) -> None:
+    categories = pa.array(["b", "a", None]).dictionary_encode()
+    path = table(tmp_path / "a.parquet", embeddings(3), label=categories)
+    assert read(EmbeddingSource.open(path)).labels.to_pylist() == ["b", "a", None]
+    path = table(tmp_path / "b.parquet", embeddings(3), label=[3, 4, None])
+    assert read(EmbeddingSource.open(path)).labels.to_pylist() == ["3", "4", None]
+
+
+def test_columns_can_have_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"sku": [7, 8], "id": ["x", "x"], "vec": embeddings(2).tolist()}), path)
+    found = read(EmbeddingSource.open(path, embedding_column="vec", id_column="sku"))
+    assert found.ids.to_pylist() == ["7", "8"]
+    assert json.loads(found.metadata[0].as_py()) == {"id": "x"}
+
+
+def test_some_rows_keep_what_belongs_to_them(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(5), label=list("abcde"))
+    taken = read(EmbeddingSource.open(path)).take(np.array([1, 4]))
+    assert (taken.ids.to_pylist(), taken.labels.to_pylist()) == (["sku 1", "sku 4"], ["b", "e"])
+    np.testing.assert_array_equal(taken.embeddings, normalize(embeddings(5))[[1, 4]])
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ([0.0] * DIM, "that is zero: embed it again, or leave the row out"),
+        ([1.0, math.nan, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
+        ([1.0, math.inf, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
+        ([1.0, None, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
+        ([1.0, 2.0], "of 2 numbers, row 1 one of 4: all must have the same length"),
+        (None, "of 0 numbers, row 1 one of 4: all must have the same length"),
+    ],
+)
+def test_an_embedding_that_cannot_be_used_is_named_by_its_row(
+    tmp_path: Path, row: list[float] | None, what: str
+) -> None:
+    vectors: list[Any] = embeddings(20).tolist()
+    vectors[16] = row
+    path = table(tmp_path / "a.parquet", vectors)
+    assert refusal(path) == f"row 17 of 'a.parquet' has an embedding {what}"
+
+
+def test_rows_of_arrays_are_named_too(tmp_path: Path) -> None:
+    vectors = embeddings(20)
+    vectors[16, 2] = np.nan
+    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=ids(20))
+    assert refusal(tmp_path / "a.npz").startswith("row 17 of 'a.npz' has an embedding that holds NaN")
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["a", "b", "c", "b", "c"], "row 4 of 'a.parquet' has the id 'b' of row 2: leave one of them out"),
+        (["a", "b", "", "b", "c"], "row 3 of 'a.parquet' has no id: give every row one, each another"),
+        ([None, "b", "x", "b", "c"], "row 1 of 'a.parquet' has no id: give every row one, each another"),
+    ],
+)
+def test_an_id_that_cannot_be_used_is_named_by_its_row(
+    tmp_path: Path, names: list[str | None], reason: str
+) -> None:
+    assert refusal(table(tmp_path / "a.parquet", embeddings(5), id=names)) == reason
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
+def test_the_first_repeated_id_is_the_one_that_a_plain_loop_finds(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[int]
+) -> None:
+    names = [f"id {number}" for number in numbers]
+    again = next((i for i, name in enumerate(names) if name in names[:i]), None)
+    path = table(tmp_path_factory.mktemp("source") / "a.parquet", embeddings(len(names)), id=names)
+    if again is None:
+        assert EmbeddingSource.open(path).ids.to_pylist() == names
+    else:
+        earlier = names.index(names[again])
+        assert refusal(path).startswith(
+            f"row {again + 1} of 'a.parquet' has the id '{names[again]}' of row {earlier + 1}"
+        )
+
+
+def without_ids(folder: Path) -> Path:
+    parquet.write_table(pa.table({"sku": ["x"], "embedding": [[1.0, 2.0]]}), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def of_texts(folder: Path) -> Path:
+    parquet.write_table(pa.table({"id": ["x"], "embedding": ["1 2"]}), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def of_other_names(folder: Path) -> Path:
+    parquet.write_table(pa.table({"id": ["x"], "vec": [[1.0, 2.0]]}), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def without_rows(folder: Path) -> Path:
+    return table(folder / "a.parquet", [])
+
+
+def with_pairs_as_ids(folder: Path) -> Path:
+    return table(folder / "a.parquet", embeddings(2), id=[[1, 2], [3, 4]])
+
+
+def damaged(folder: Path) -> Path:
+    (folder / "a.parquet").write_bytes(b"PAR1 and then nothing")
+    return folder / "a.parquet"
+
+
+def alone(folder: Path) -> Path:
+    np.save(folder / "a.npy", embeddings(3))
+    return folder / "a.npy"
+
+
+def with_a_line_too_few(folder: Path) -> Path:
+    (folder / "a.csv").write_text("id\nx\ny\n", encoding="utf-8")
+    return alone(folder)
+
+
+def of_one_dimension(folder: Path) -> Path:
+    np.savez(folder / "a.npz", embeddings=np.ones(3), ids=ids(3))
+    return folder / "a.npz"
+
+
+def arrays_without_ids(folder: Path) -> Path:
+    np.savez(folder / "a.npz", embeddings=embeddings(3))
+    return folder / "a.npz"
+
+
+def arrays_of_other_names(folder: Path) -> Path:
+    np.savez(folder / "a.npz", vectors=embeddings(3), ids=ids(3))
+    return folder / "a.npz"
+
+
+def arrays_of_other_lengths(folder: Path) -> Path:
+    np.savez(folder / "a.npz", embeddings=embeddings(3), ids=ids(3), labels=["a", "b"])
+    return folder / "a.npz"
+
+
+def arrays_of_objects(folder: Path) -> Path:
+    np.savez(folder / "a.npz", embeddings=embeddings(3), ids=np.array(["a", None, 3], dtype=object))
+    return folder / "a.npz"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda folder: folder / "a.parquet", "there is no source '"),
+        (lambda folder: folder, "holds no ready embeddings: give a .parquet file with a column of lists"),
+        (
+            without_ids,
+            "'a.parquet' has no ids: it has no 'id', only sku; name what holds them by ",
+        ),
+        (of_texts, "column 'embedding' of 'a.parquet' holds string, expected lists of numbers"),
+        (of_other_names, "'a.parquet' has no column 'embedding', only id, vec: name the one with the embedd"),
+        (without_rows, "'a.parquet' holds no rows"),
+        (with_pairs_as_ids, "'id' of 'a.parquet' holds list<"),
+        (damaged, "'a.parquet' cannot be read: "),
+        (alone, "'a.npy' holds no ids: lay 'a.csv' beside it, with a column 'id' and a line for each row"),
+        (with_a_line_too_few, "'a.csv' has 2 lines for the 3 rows of 'a.npy': give one each"),
+        (of_one_dimension, "the embeddings of 'a.npz' are float64 of shape (3,), expected numbers in rows"),
+        (arrays_without_ids, "'a.npz' has no ids: it has no 'ids', only embeddings; name what holds them"),
+        (
+            arrays_of_other_names,
+            "'a.npz' has no array 'embeddings', only vectors, ids: name the one",
+        ),
+        (
+            arrays_of_other_lengths,
+            "array 'labels' of 'a.npz' has the shape (2,) beside 3 embeddings: ",
+        ),
+        (arrays_of_objects, "'a.npz' cannot be read: Object arrays cannot be loaded"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(
+    tmp_path: Path, make: Callable[[Path], Path], reason: str
+) -> None:
+    assert reason in refusal(make(tmp_path))
+
+
+def test_row_numbers_are_never_taken_for_ids(tmp_path: Path) -> None:
+    """An index that pandas kept is a column like any other: it has to be named."""
+    path = tmp_path / "a.parquet"
+    columns = {"__index_level_0__": [5, 6], "embedding": embeddings(2).tolist()}
+    parquet.write_table(pa.table(columns), path)
+    assert "has no ids" in refusal(path)
+    assert EmbeddingSource.open(path, id_column="__index_level_0__").ids.to_pylist() == ["5", "6"]
+
+
+def test_whether_a_file_holds_embeddings_is_seen_by_its_columns(tmp_path: Path) -> None:
+    plain = table(tmp_path / "plain.parquet", embeddings(2))
+    assert holds_embeddings(plain)
+    assert not holds_embeddings(plain, "vec")
+    assert not holds_embeddings(table(tmp_path / "both.parquet", embeddings(2), path=["a.jpg", "b.jpg"]))
+    assert holds_embeddings(alone(tmp_path))
+    (tmp_path / "a.csv").write_text("id,embedding\n", encoding="utf-8")
+    assert not any(map(holds_embeddings, [tmp_path, tmp_path / "a.csv", tmp_path / "missing.npy"]))
+
+
+def test_the_identity_changes_with_the_file_and_with_what_is_read(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(3), sku=["x", "y", "z"])
+    first = EmbeddingSource.open(path).identity()
+    assert EmbeddingSource.open(path).identity() == first
+    assert EmbeddingSource.open(path, id_column="sku").identity() != first
+    table(path, embeddings(4), sku=["x", "y", "z", "0"])
+    assert EmbeddingSource.open(path).identity() != first

@@ -1,0 +1,198 @@
+"""Ready embeddings on the command line: indexed, searched, calibrated and rolled back without a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.service.types import Fail, Run
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.similarity import FloatArray
+
+N_LABELS, PER_LABEL, DIM = 40, 6, 16
+CENTERS = np.random.default_rng(0).normal(size=(N_LABELS, DIM))
+
+
+def near(label: int, seed: int) -> FloatArray:
+    """An embedding of a label; those of one label are alike."""
+    noise = np.random.default_rng([label, seed]).normal(size=DIM)
+    return (CENTERS[label] + 0.3 * noise).astype(np.float32)
+
+
+def write(file: Path, views: range = range(PER_LABEL), **columns: Any) -> Path:
+    places = [(label, view) for view in views for label in range(N_LABELS)]
+    rows = {
+        "id": [f"item {label}/{view}" for label, view in places],
+        "label": [f"label {label}" for label, _ in places],
+        "embedding": [near(*place) for place in places],
+    }
+    parquet.write_table(pa.table({**rows, **columns}), file)
+    return file
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "clip.parquet")
+
+
+@pytest.fixture
+def indexed(run: Run, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gallery:
+    """A gallery that is searched although the bundle of the settings is not there."""
+    monkeypatch.setenv("VICINAL_BUNDLE", str(tmp_path / "no bundle"))
+    run("index", path, "-g", "shop", "--space", "clip-vit-b32")
+    return Gallery(tmp_path / "data" / "galleries" / "shop")
+
+
+def answers(run: Run, *query: object) -> Any:
+    return json.loads(run("search", "-g", "shop", "--json", *query).stdout)
+
+
+def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path: Path) -> None:
+    query, stranger = tmp_path / "query.npy", tmp_path / "stranger.npy"
+    np.save(query, near(7, 100))
+    np.save(stranger, np.random.default_rng(99).normal(size=DIM))
+    assert "No threshold to decide by" in run("search", query, "-g", "shop").stdout
+    assert "This rests on 240 photos of 40 labels" in run("calibrate", "-g", "shop").stdout
+    found = answers(run, query)
+    assert (found["no_match"], {one["label"] for one in found["matches"]}) == (False, {"label 7"})
+    assert answers(run, stranger)["no_match"]
+    run("calibrate", "-g", "shop", "--group-by", "label")
+    (group,) = answers(run, query, "--group-by", "label")["groups"]
+    assert group["group"] == "label 7"
+    before = indexed.active_version
+    run("index", write(tmp_path / "clip.parquet", range(PER_LABEL + 1)), "-g", "shop")
+    assert answers(run, query)["n_searched"] == N_LABELS * (PER_LABEL + 1)
+    run("gallery", "activate", "shop", before)
+    back = answers(run, query)
+    assert (back["n_searched"], back["matches"]) == (N_LABELS * PER_LABEL, found["matches"])
+    assert back["threshold"]["calibration"] == found["threshold"]["calibration"]
+
+
+def test_it_says_what_it_made(run: Run, path: Path) -> None:
+    output = run("index", path, "-g", "shop", "--space", "openai/clip@2").stdout
+    assert "240 items with 40 labels" in output
+    assert "rows/s" in output
+    assert "images/s" not in output
+
+
+def test_several_embeddings_are_searched_for_at_once(run: Run, indexed: Gallery, tmp_path: Path) -> None:
+    np.save(tmp_path / "both.npy", np.stack([near(7, 100), near(8, 100)]))
+    found = answers(run, tmp_path / "both.npy", "--limit", 1)
+    assert [one["candidates"][0]["label"] for one in found] == ["label 7", "label 8"]
+    output = run("search", tmp_path / "both.npy", "-g", "shop", "--limit", 1).stdout
+    assert [line for line in output.splitlines() if line.startswith("Embedding")] == [
+        "Embedding 1 of 2",
+        "Embedding 2 of 2",
+    ]
+
+
+def test_an_item_is_searched_for_as_if_it_were_not_there(run: Run, indexed: Gallery) -> None:
+    found = answers(run, "--item", "item 7/2", "--limit", PER_LABEL - 1)
+    assert {one["label"] for one in found["candidates"]} == {"label 7"}
+    assert "item 7/2" not in {one["id"] for one in found["candidates"]}
+
+
+def test_arrays_are_indexed_and_searched_alike(run: Run, indexed: Gallery, tmp_path: Path) -> None:
+    rows = parquet.read_table(tmp_path / "clip.parquet")
+    vectors, query = np.stack(rows["embedding"].to_pylist()), tmp_path / "query.npy"
+    np.save(query, near(7, 100))
+    expected = answers(run, query)["candidates"]
+    names = {"ids": rows["id"].to_pylist(), "labels": rows["label"].to_pylist()}
+    np.savez(tmp_path / "a.npz", embeddings=vectors, **names)
+    run("index", tmp_path / "a.npz", "-g", "shop")
+    assert answers(run, query)["candidates"] == expected
+
+
+def test_a_file_of_photos_and_embeddings_is_one_of_photos_without_a_space(
+    run: Run, fail: Fail, tmp_path: Path
+) -> None:
+    n = N_LABELS * PER_LABEL
+    both = write(tmp_path / "both.parquet", path=[f"{i}.jpg" for i in range(n)])
+    assert "none of 240 images could be used" in fail("index", both, "-g", "shop")
+    run("index", both, "-g", "shop", "--space", "clip")
+    assert answers(run, "--item", "item 0/0")["candidates"][0]["uri"].endswith(".jpg")
+
+
+def test_columns_are_named_by_options(run: Run, tmp_path: Path) -> None:
+    columns = {"sku": ["x", "y"], "vec": [near(0, 0), near(1, 0)]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    names = ("--embedding-column", "vec", "--id-column", "sku")
+    run("index", tmp_path / "a.parquet", "-g", "shop", "--space", "clip", *names)
+    assert [one["id"] for one in answers(run, "--item", "x")["candidates"]] == ["y"]
+
+
+def test_the_own_embeddings_are_indexed_again(run: Run, indexed: Gallery, path: Path) -> None:
+    path.unlink()
+    output = run("index", "-g", "shop", "--index", "IVF4,Flat").stdout
+    assert "240 items with 40 labels, index IVF4,Flat" in output
+
+
+def test_the_first_time_needs_a_name_and_the_next_does_not(run: Run, fail: Fail, path: Path) -> None:
+    assert fail("index", path, "-g", "shop") == (
+        "vicinal: say what made these embeddings by --space, such as --space clip-vit-b32: only those of one "
+        "space are compared"
+    )
+    assert "is no name of a space" in fail("index", path, "-g", "shop", "--space", "CLIP B32")
+    run("index", path, "-g", "shop", "--space", "clip@2")
+    run("index", path, "-g", "shop")
+    run("index", path, "-g", "shop", "--space", "clip@2")
+    refused = fail("index", path, "-g", "shop", "--space", "clip")
+    assert "holds ready 16-d embeddings of 'clip@2', not ready 16-d embeddings of 'clip@1'" in refused
+
+
+def test_whatever_needs_a_picture_is_refused_in_one_sentence(
+    indexed: Gallery, fail: Fail, catalog: Path, tmp_path: Path
+) -> None:
+    holds = "vicinal: gallery 'shop' holds ready embeddings of 'clip-vit-b32': "
+    (picture, *_) = catalog.glob("*/*.png")
+    searched = f"{holds}search with an embedding or an item id"
+    assert fail("search", picture, "-g", "shop") == searched
+    assert fail("calibrate", "-g", "shop", "--queries", catalog) == searched
+
+
+def test_there_is_nothing_to_label(run: Run, fail: Fail, path: Path) -> None:
+    run("index", path, "-g", "shop", "--space", "clip")
+    assert fail("label", "-g", "shop", "--no-browser") == (
+        "vicinal: gallery 'shop' holds ready embeddings of 'clip': there are no photos to look at; calibrate "
+        "it with labels"
+    )
+
+
+def test_images_are_refused(fail: Fail, run: Run, path: Path, catalog: Path) -> None:
+    run("index", path, "-g", "shop", "--space", "clip")
+    expected = "of 'clip@1', not images embedded by bundle 'tiny': index these into a gallery of their own"
+    assert expected in fail("index", catalog, "-g", "shop")
+
+
+def test_a_gallery_of_images_takes_none_and_is_searched_by_its_own(
+    data_dir: Path, fail: Fail, run: Run, path: Path, tmp_path: Path
+) -> None:
+    refused = fail("index", path, "-g", "shoes", "--space", "clip")
+    assert "gallery 'shoes' holds images embedded by bundle 'tiny', not ready 16-d embeddings" in refused
+    first = Gallery(data_dir / "galleries" / "shoes").snapshot().embeddings[0]
+    np.save(tmp_path / "query.npy", first)
+    found = json.loads(run("search", tmp_path / "query.npy", "-g", "shoes", "--json").stdout)
+    assert found["candidates"][0]["similarity"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("content", [b"", b"words", b"\x93NUMPY\x01\x00"])
+def test_a_file_that_is_no_array_is_refused(
+    indexed: Gallery, fail: Fail, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "query.npy").write_bytes(content)
+    assert "query.npy' is no .npy file of embeddings" in fail("search", tmp_path / "query.npy", "-g", "shop")
+
+
+def test_a_query_of_another_length_or_kind_is_refused(indexed: Gallery, fail: Fail, tmp_path: Path) -> None:
+    np.save(tmp_path / "short.npy", np.ones(3))
+    assert "expected 16 numbers an embedding, got 3" in fail("search", tmp_path / "short.npy", "-g", "shop")
+    np.save(tmp_path / "zero.npy", np.zeros(DIM))
+    assert "embedding 0 is zero" in fail("search", tmp_path / "zero.npy", "-g", "shop")
+    assert "give exactly one of image, embedding and item_id" in fail("search", "-g", "shop")
+    assert "has no item 'nobody'" in fail("search", "-g", "shop", "--item", "nobody")
