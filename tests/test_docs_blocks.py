@@ -6,8 +6,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from tests.docs_blocks import PageFolder, run_page
 from vicinal.models.bundle import ModelBundle
@@ -39,10 +42,21 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(queries / "shoe", folder / "yesterday")
     for name, picture in zip(("photo", "new", "a", "b"), sorted(queries.glob("*/*.jpg"))[::7], strict=False):
         shutil.copy(picture, folder / f"{name}.jpg")
+    write_embeddings(folder)
     # Nearly the picture that the gallery has, so that it is found whatever the threshold.
     with Image.open(photos / "shoe" / "1.jpg") as found:
         found.save(folder / "query.jpg", quality=70)
     return folder
+
+
+def write_embeddings(folder: Path) -> None:
+    """`clip.parquet`, embeddings of 40 labels, and `query.npy`, one that is like some of them."""
+    rng = np.random.default_rng(0)
+    vectors = np.repeat(rng.normal(size=(40, 16)), 6, axis=0) + 0.3 * rng.normal(size=(240, 16))
+    labels = [f"label {i // 6}" for i in range(240)]
+    columns = {"id": [f"item {i}" for i in range(240)], "label": labels, "embedding": list(vectors)}
+    parquet.write_table(pa.table(columns), folder / "clip.parquet")
+    np.save(folder / "query.npy", vectors[7] + 0.1)
 
 
 @pytest.fixture
