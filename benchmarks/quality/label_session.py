@@ -3,7 +3,7 @@
 A gallery of one part of an image set is searched as `vicinal label` does, labels hidden. Its questions are
 answered by the labels, by a person who never errs, or one who errs in 5 % of the answers. Every run goes on
 until the answers are enough, and at most to 400. Of each the stated interval of the target's rate is kept
-beside the truth, which is counted on all pairs. Constants were chosen on the calibration part.
+beside the truth, which is counted on all pairs. Constants were chosen on other galleries (docs/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[dict]:
 
 
 def main() -> None:
+    """Run the sessions that were asked for, and keep every one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--split", choices=("calibration", "test"), default="test")

@@ -4,10 +4,10 @@ The pairs are divided into strata by score, best first, of N_h pairs each; a per
 were drawn at random from chosen strata whether both show the same thing. Which stratum is asked about next
 depends on the answers alone, so that it can be left out of the likelihood.
 
-The share p_h of same pairs falls from stratum to stratum. Its log odds are a Markov chain with exponential
-steps: they are almost level for a while, then fall by steps of one mean length, which is unknown, and may be
-level again. A person errs with probability e, unknown and the same for all answers; a pair that was asked
-about k times and called the same k_same times has the likelihood
+The share p_h of same pairs falls from stratum to stratum. Its log odds are a Markov chain: mostly they begin
+high and are level for a while, then fall by steps of much the same length, whose mean is unknown (Erlang's
+distribution), and may be level again. A person errs with probability e, unknown and the same for all answers;
+a pair that was asked about k times and called the same k_same times has the likelihood
 
     p (1 - e)^k_same e^(k - k_same) + (1 - p) e^k_same (1 - e)^(k - k_same)
 
@@ -40,16 +40,25 @@ Counts = npt.NDArray[np.int64]
 # The grid: log odds of a share, falling.
 _LOG_ODDS = np.linspace(7.0, -7.0, 57)
 _SHARES = 1.0 / (1.0 + np.exp(-_LOG_ODDS))
-# Mean fall of the log odds from stratum to stratum where they are almost level, and where they fall; and how
-# often one changes into the other.
-_LEVEL, _FALLS = 0.03, np.array([0.15, 0.4, 1.0])
-_CHANGES = 0.08
+# Prior of the first stratum: the most alike pairs are almost surely the same, unless the model tells badly.
+_FIRST = np.select(
+    [_LOG_ODDS >= 6.0, _LOG_ODDS >= 0.0],
+    [0.7 / (_LOG_ODDS >= 6.0).sum(), 0.2 / ((_LOG_ODDS >= 0.0) & (_LOG_ODDS < 6.0)).sum()],
+    0.1 / (_LOG_ODDS < 0.0).sum(),
+)
+# Mean fall of the log odds from stratum to stratum where they fall; how even the steps are (Erlang's shape);
+# and how often a fall begins and ends.
+_FALLS, _SHAPE = np.array([0.2, 0.45, 1.0, 2.5]), 3
+_BEGINS, _ENDS = 0.05, 0.02
 _ERRORS = np.array([0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22, 0.3])
 # Prior of the error: Beta(1, 25), some 4 %.
 _CAREFUL = 25.0
 _N_DRAWS = 1000
 _LEAST_VARIANCE = 1e-4
 _CONFIDENCE = 0.95
+# Share of the draws within an interval. With it 95 % of sessions hold the truth on galleries whose labels are
+# known; 95 % of the draws hold it in 97 %, since shares begin and fall more alike than the model believes.
+_INSIDE = 0.935
 
 
 @dataclass(frozen=True)
@@ -134,9 +143,9 @@ class AnsweredPairs:
         return np.asarray(self._same.cumsum(axis=1) / self.strata.sizes.cumsum())
 
     def far(self) -> Floats:
-        """(D, H) draws of the share of different pairs that are accepted, at each border."""
+        """(D, H) draws of the share of different pairs that are accepted, at each border; 0 without any."""
         different = (self.strata.sizes - self._same).cumsum(axis=1)
-        return np.asarray(different / (different[:, -1:] + self.strata.n_others))
+        return np.asarray(different / np.maximum(different[:, -1:] + self.strata.n_others, 1))
 
     def rate(self, target: Target) -> Floats:
         """(D, H) draws of the rate that a target is about, at each border.
@@ -160,7 +169,7 @@ class AnsweredPairs:
         return int(holds[-1]) if len(holds) else None
 
     def interval(self, target: Target, border: int) -> RateInterval:
-        """The rate that a target is about, at a border: its mean and its shortest 95 % interval."""
+        """The rate that a target is about, at a border: its mean and its 95 % interval."""
         return _interval(self.rate(target)[:, border])
 
     def _borders(self, target: Target) -> Counts:
@@ -170,7 +179,7 @@ class AnsweredPairs:
         return np.where(holds.any(axis=1), holds.shape[1] - 1 - from_the_end, 0)
 
     def error_interval(self) -> RateInterval:
-        """How often the person errs: the mean and the shortest 95 % interval."""
+        """How often the person errs: the mean and its 95 % interval."""
         return _interval(self.errors)
 
     def spread(self, target: Target) -> float:
@@ -214,7 +223,7 @@ def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:
 def _interval(draws: Floats) -> RateInterval:
     """The shortest that holds so much of the draws: a precision is often near 1, and may well be 1."""
     ordered = np.sort(draws)
-    n_inside = int(np.ceil(_CONFIDENCE * len(ordered)))
+    n_inside = int(np.ceil(_INSIDE * len(ordered)))
     lengths = ordered[n_inside - 1 :] - ordered[: len(ordered) - n_inside + 1]
     start = int(np.argmin(lengths))
     return RateInterval(
@@ -236,23 +245,23 @@ def _likelihood(answers: PairAnswers, n_strata: int) -> Floats:
 
 
 def _falls(mean: float) -> Floats:
-    """(G, G) probability of the share in the next stratum."""
+    """(G, G) probability of the share in the next stratum: its log odds fall by an Erlang step."""
     steps = np.arange(len(_LOG_ODDS))
-    probability = np.exp(-steps * (_LOG_ODDS[0] - _LOG_ODDS[1]) / mean)
-    probability /= probability.sum()
+    edges = np.append(0.0, steps + 0.5) * (_LOG_ODDS[0] - _LOG_ODDS[1]) * _SHAPE / mean
+    terms = np.cumprod(np.stack([np.ones_like(edges), *(edges / k for k in range(1, _SHAPE))]), axis=0)
+    probability = np.diff(1.0 - np.exp(-edges) * terms.sum(axis=0))
     rows = np.zeros((len(steps), len(steps)))
     for start in range(len(steps)):
         rows[start, start:] = probability[: len(steps) - start]
         # What would fall lower stays at the end.
-        rows[start, -1] += probability[len(steps) - start :].sum()
+        rows[start, -1] += 1.0 - rows[start].sum()
     return rows
 
 
 def _transitions(fall: float) -> Floats:
     """(2 G, 2 G) the same of a chain that is level in its first half, and falls in its second."""
-    level, falling = _falls(_LEVEL), _falls(fall)
-    stays, changes = 1.0 - _CHANGES, _CHANGES
-    return np.block([[stays * level, changes * falling], [changes * level, stays * falling]])
+    level, falling = np.eye(len(_LOG_ODDS)), _falls(fall)
+    return np.block([[(1.0 - _BEGINS) * level, _BEGINS * falling], [_ENDS * level, (1.0 - _ENDS) * falling]])
 
 
 def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -268,9 +277,7 @@ def _draw(likelihood: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]
     transitions = np.stack([_transitions(fall) for fall in _FALLS])
     forward = np.empty((len(_FALLS), n_errors, n_strata, 2 * n_shares))
     totals = np.tile(peaks[:, :, 0].sum(axis=1), (len(_FALLS), 1))
-    # The most alike pairs are the same rather than not.
-    first = np.tile(np.where(_LOG_ODDS >= 0.0, 1.0, 0.1), 2)
-    before = np.tile(first / first.sum(), (len(_FALLS), n_errors, 1))
+    before = np.tile(np.tile(_FIRST, 2) / (2.0 * _FIRST.sum()), (len(_FALLS), n_errors, 1))
     for h in range(n_strata):
         reached = (before if h == 0 else before @ transitions) * weights[:, h]
         sums = reached.sum(axis=2)

@@ -32,14 +32,16 @@ Answer = bool | None
 
 # Questions that are drawn from the same answers.
 BLOCK = 4
+# The first questions are about all strata alike: a model that is wrong about the best pairs would never ask.
+_LOOK = 8
 # Of so many questions one is asked a second time, to learn how often answers are slips.
 _AGAIN = 8
 # Nothing is estimated from fewer answers. An estimate is good enough with an interval of this length for a
 # precision, and for a FAR of this share of the target.
 FEWEST = 40
-_SHORT, _SHORT_FAR = 0.09, 1.0
+_SHORT, _SHORT_FAR = 0.08, 1.0
 # Accepted pairs at the far end of where the threshold could lie, by those at the near end.
-_PLACES = 2.5
+_PLACES = 4.0
 # Items that are searched for.
 _MOST_QUERIES = 1000
 
@@ -190,7 +192,10 @@ def next_block(
             # The other way round, so that nobody recognizes it by its place.
             block.append(Question(doubtful, question.items[::-1]))
         elif drawing.n_left.any():
-            stratum = found.next_stratum(target, drawing.n_asked, drawing.n_left, rng)
+            n_strata = len(drawing.n_left)
+            stratum = number * (n_strata - 1) // (_LOOK - 1) if number < _LOOK else n_strata
+            if stratum == n_strata or not drawing.n_left[stratum]:
+                stratum = found.next_stratum(target, drawing.n_asked, drawing.n_left, rng)
             block.append(pairs.question(drawing.draw(stratum)))
     return block
 

@@ -135,6 +135,23 @@ def test_no_border_holds_where_even_the_best_pairs_differ() -> None:
     assert found.border(PRECISION) is None
 
 
+def test_far_is_zero_where_no_pair_differs() -> None:
+    strata = PairStrata.of(np.linspace(1.0, 0.9, 5), first=5)
+    found = AnsweredPairs(strata, PairAnswers(np.zeros(5, int), np.full(5, 9), np.zeros(5, int)))
+    assert (found.precision() == 1.0).mean() > 0.9
+    assert found.far().min() == 0.0
+    assert np.isfinite(found.far()).all()
+
+
+def test_high_scores_are_trusted_more_than_answers_alone_would_allow() -> None:
+    """Ten answers alone, all the same, leave 1 in 12 different: that the best pairs begin high tells more."""
+    strata = PairStrata.of(SCORES, growth=2.0)
+    found = AnsweredPairs(strata, PairAnswers(np.repeat([0, 1], 5), np.ones(10, int), np.zeros(10, int)))
+    assert found.precision()[:, 0].mean() > 0.97
+    mixed = AnsweredPairs(strata, PairAnswers(np.repeat([0, 1], 5), np.arange(10) % 2, 1 - np.arange(10) % 2))
+    assert mixed.precision()[:, 0].mean() < 0.8
+
+
 @pytest.mark.parametrize("rate", ["fnir", "fpir", "frr"])
 def test_rates_that_pairs_say_nothing_of_are_refused(rate: str) -> None:
     strata = PairStrata.of(SCORES)

@@ -123,6 +123,15 @@ def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: Score
     assert repeated == 120 // 8 - 1
 
 
+def test_the_first_questions_are_about_all_strata_alike(pairs: ScoredPairs) -> None:
+    asked, _ = answer_all(pairs, 8)
+    strata, last = pairs.own_strata[asked[:7]], len(pairs.strata.sizes) - 1
+    np.testing.assert_allclose(strata, np.arange(7) * last / 7, atol=1)
+    # After them only where the threshold could lie.
+    later, _ = answer_all(pairs, 80)
+    assert (pairs.own_strata[later[40:]] > 0.8 * last).mean() < 0.2
+
+
 def test_every_pair_of_a_stratum_is_as_probable(pairs: ScoredPairs) -> None:
     strata = pairs.own_strata
     stratum = int(np.argmax(np.bincount(strata)))
