@@ -56,9 +56,6 @@ _CAREFUL = 25.0
 _N_DRAWS = 1000
 _LEAST_VARIANCE = 1e-4
 _CONFIDENCE = 0.95
-# Share of the draws within an interval. With it 95 % of sessions hold the truth on galleries whose labels are
-# known; 95 % of the draws hold it in 97 %, since shares begin and fall more alike than the model believes.
-_INSIDE = 0.935
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ class AnsweredPairs:
         return int(holds[-1]) if len(holds) else None
 
     def interval(self, target: Target, border: int) -> RateInterval:
-        """The rate that a target is about, at a border: its mean and its 95 % interval."""
+        """The rate that a target is about, at a border: its mean and its shortest 95 % interval."""
         return _interval(self.rate(target)[:, border])
 
     def _borders(self, target: Target) -> Counts:
@@ -179,7 +176,7 @@ class AnsweredPairs:
         return np.where(holds.any(axis=1), holds.shape[1] - 1 - from_the_end, 0)
 
     def error_interval(self) -> RateInterval:
-        """How often the person errs: the mean and its 95 % interval."""
+        """How often the person errs: the mean and the shortest 95 % interval."""
         return _interval(self.errors)
 
     def spread(self, target: Target) -> float:
@@ -223,7 +220,7 @@ def _holds(rates: Floats, target: Target) -> npt.NDArray[np.bool_]:
 def _interval(draws: Floats) -> RateInterval:
     """The shortest that holds so much of the draws: a precision is often near 1, and may well be 1."""
     ordered = np.sort(draws)
-    n_inside = int(np.ceil(_INSIDE * len(ordered)))
+    n_inside = int(np.ceil(_CONFIDENCE * len(ordered)))
     lengths = ordered[n_inside - 1 :] - ordered[: len(ordered) - n_inside + 1]
     start = int(np.argmin(lengths))
     return RateInterval(
