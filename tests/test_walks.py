@@ -18,7 +18,7 @@ MOST_FILES = {
     "an image query over HTTP": 24,
     "a calibration": 32,
     "a calibration job": 57,
-    "a calibration command": 52,
+    "a calibration command": 53,
 }
 
 
