@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from vicinal.indexer.hygiene import Hygiene
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.calibrator.promise import PromiseCheck
@@ -20,8 +21,10 @@ __all__ = [
     "counted",
     "drift_words",
     "visit_words",
+    "hygiene_lines",
     "labels_behind",
     "measured_rates",
+    "mebibytes",
     "percent",
     "promise_lines",
     "rate_name",
@@ -163,3 +166,25 @@ def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
         stages.append(_RERANKED[pipeline.rerank.method])
     on = "" if pipeline.group is None else f" on each {pipeline.group.by}"
     return ", ".join([*stages, f"one threshold{on}"])
+
+
+def mebibytes(n_bytes: int) -> str:
+    """A size on the disk for people."""
+    return f"{n_bytes / 2**20:,.1f} MiB"
+
+
+def hygiene_lines(found: Hygiene) -> Iterator[str]:
+    """What stands out among the photos of a gallery, with an example of each; nothing where nothing does."""
+    counts: list[tuple[int, str, Sequence[str | tuple[str, str]]]] = [
+        (found.n_exact_duplicates, "exact duplicates", found.exact_duplicates),
+        (found.n_near_duplicates, "pairs of near duplicates", found.near_duplicates),
+        (found.n_conflicting_labels, "duplicates with different labels", found.conflicting_labels),
+        (found.n_single_image_labels, "labels with one image", found.single_image_labels),
+    ]
+    yield from (f"{n:,} {what}, such as {_example(examples[0])}" for n, what, examples in counts if n)
+    if found.n_unlabelled:
+        yield f"{found.n_unlabelled:,} items without a label"
+
+
+def _example(example: str | Sequence[str]) -> str:
+    return f"'{example}'" if isinstance(example, str) else f"'{example[0]}' and '{example[1]}'"

@@ -70,12 +70,23 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
 
 
 @app.command("show")
-def show(name: NameArgument, data_dir: DataDirOption = None) -> None:
-    """Everything about one gallery, as JSON: counts, how it is searched, versions, hygiene, calibrations."""
+def show(
+    name: NameArgument,
+    data_dir: DataDirOption = None,
+    bundle: BundleOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """What a gallery holds, how it is searched, and what its threshold promises; all of it with --json."""
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.reports.gallery import gallery_lines
     from vicinal.service.thresholds.store import CalibrationStore
 
-    settings = load_settings(data_dir=data_dir)
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
+    if not json_output:
+        for line in gallery_lines(gallery, ServedBundles(settings)):
+            say(line)
+        return
     summary = _summary(name, data_dir)
     calibrations = CalibrationStore(gallery.calibrations_path).history()
     print_json(

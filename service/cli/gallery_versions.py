@@ -18,6 +18,7 @@ from vicinal.service.cli.options import (
     open_gallery,
     open_matcher,
 )
+from vicinal.service.words import mebibytes
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.compaction import Compaction
@@ -60,7 +61,7 @@ def compact_gallery(
         else f"Gallery {name} version {done.version}: {done.n_items:,} items, index {done.index}"
     )
     if pruned.versions:
-        console.print(f"Removed versions {pruned.versions}, {_size(pruned.bytes_freed)} freed")
+        console.print(f"Removed versions {pruned.versions}, {mebibytes(pruned.bytes_freed)} freed")
 
 
 def refine(
@@ -108,8 +109,8 @@ def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: Js
             one.kind,
             "damaged" if one.n_items is None else f"{one.n_items:,}",
             one.index or "",
-            _size(one.derived_bytes),
-            _size(one.own_table_bytes),
+            mebibytes(one.derived_bytes),
+            mebibytes(one.own_table_bytes),
             summaries.get(one.version, ""),
         )
     print_table(table)
@@ -146,7 +147,3 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
             markup=False,
             soft_wrap=True,
         )
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:,.1f} MiB"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ from vicinal.service.cli.options import (
     load_settings,
     open_gallery,
 )
-from vicinal.service.words import search_words
+from vicinal.service.words import hygiene_lines, search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.index_plan import IndexResult
@@ -121,27 +120,9 @@ def print_build(gallery: str, result: IndexResult) -> None:
     if result.remark:
         say(f"  {result.remark}")
     print_failures(result.failures, "--json and the report")
-    for line in _hygiene_lines(result):
+    for line in hygiene_lines(result.hygiene):
         say(f"  {line}")
 
 
 def _source_of(result: IndexResult) -> str:
     return "rows/s" if result.provider == "none" else f"images/s on {result.provider}"
-
-
-def _hygiene_lines(result: IndexResult) -> list[str]:
-    hygiene = result.hygiene
-    counted: list[tuple[int, str, Sequence[str | tuple[str, str]]]] = [
-        (hygiene.n_exact_duplicates, "exact duplicates", hygiene.exact_duplicates),
-        (hygiene.n_near_duplicates, "pairs of near duplicates", hygiene.near_duplicates),
-        (hygiene.n_conflicting_labels, "duplicates with different labels", hygiene.conflicting_labels),
-        (hygiene.n_single_image_labels, "labels with one image", hygiene.single_image_labels),
-    ]
-    lines = [f"{n:,} {what}, such as {_example(examples[0])}" for n, what, examples in counted if n]
-    if hygiene.n_unlabelled:
-        lines.append(f"{hygiene.n_unlabelled:,} items without a label")
-    return lines
-
-
-def _example(example: str | tuple[str, str]) -> str:
-    return f"'{example}'" if isinstance(example, str) else f"'{example[0]}' and '{example[1]}'"

@@ -146,7 +146,7 @@ def test_gallery_list_of_nothing_says_how_to_begin(run: Run) -> None:
 
 def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir: Path) -> None:
     run("calibrate", "-g", "shoes")
-    shown = json.loads(run("gallery", "show", "shoes").stdout)
+    shown = json.loads(run("gallery", "show", "shoes", "--json").stdout)
     assert (shown["n_items"], len(shown["versions"]), len(shown["calibrations"])) == (60, 1, 1)
     assert shown["report"]["n_items"] == 60
     assert shown["searches"] == "nearest neighbors, re-ranked by shared neighbors, one threshold"
@@ -157,7 +157,7 @@ def test_gallery_show_works_without_the_bundle(
 ) -> None:
     write_bundle(data_dir / "other", 1)
     monkeypatch.setenv("VICINAL_BUNDLE", str(data_dir / "other"))
-    assert json.loads(run("gallery", "show", "shoes").stdout)["searches"] is None
+    assert json.loads(run("gallery", "show", "shoes", "--json").stdout)["searches"] is None
 
 
 def test_index_ends_with_how_the_gallery_is_searched(run: Run, catalog: Path) -> None:

@@ -57,7 +57,7 @@ def folder(tmp_path: Path, view: View) -> Path:
 
 
 def shown() -> dict[str, Any]:
-    return dict(json.loads(run("show", "shoes")))
+    return dict(json.loads(run("show", "shoes", "--json")))
 
 
 def added_items() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -99,17 +100,20 @@ def loaded_after(lines: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()} & HEAVY
 
 
-def paths_of(group: object, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command, groups among them."""
-    yield before
-    for name, command in getattr(group, "commands", {}).items():
-        yield from paths_of(command, (*before, name))
+def commands_of(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with its words; a group is none."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, (*before, name))
+        else:
+            yield (*before, name), command
 
 
 def test_help_loads_nothing_that_a_run_needs() -> None:
     """Of the page of every command: what it needs to run is imported when it runs."""
-    commands = list(paths_of(get_command(app)))
+    commands = [words for words, _ in commands_of(get_command(app))]
     assert {("search",), ("gallery", "versions"), ("train",)} < set(commands)
+    commands += [(), ("gallery",), ("calibration",)]
     calls = "".join(f"run({[*words, '--help']})\n" for words in commands)
     assert loaded_after(calls + "run(['--version'])\n") == set()
 
@@ -117,6 +121,18 @@ def test_help_loads_nothing_that_a_run_needs() -> None:
 def test_a_command_that_runs_loads_what_it_needs() -> None:
     """Negative control."""
     assert {"numpy", "lance"} <= loaded_after("run(['gallery', 'list'])\n")
+
+
+def test_a_gallery_is_named_in_one_way() -> None:
+    """By `-g`, but where the command's subject is a gallery: there by its first argument."""
+    for words, command in commands_of(get_command(app)):
+        first = [one.name for one in command.params if one.param_type_name == "argument"][:1]
+        options = [one.opts for one in command.params if "gallery" in one.name or "-g" in one.opts]
+        if words[0] == "gallery":
+            assert (first, options) == ([] if words[1] == "list" else ["name"], []), words
+        else:
+            assert "name" not in first, words
+            assert options in ([], [["--gallery", "-g"]]), words
 
 
 def test_completion_can_be_installed(run: Run) -> None:

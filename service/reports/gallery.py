@@ -1,0 +1,77 @@
+"""A gallery in a few lines: what it holds, how it is searched, what its threshold promises, what to mind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vicinal.indexer.errors import BundleMismatchError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.hygiene import Hygiene
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.view import GalleryView
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.reports.promise import promise
+from vicinal.service.words import hygiene_lines, mebibytes, percent, search_words
+
+__all__ = ["gallery_lines"]
+
+
+def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
+    """A gallery for people, line by line.
+
+    Args:
+        gallery: The gallery.
+        bundles: Those that are here; without the gallery's own it cannot be searched, which is said.
+
+    Raises:
+        GalleryError: The gallery is damaged.
+        CalibrationRecordError: The calibration in force is missing or damaged.
+    """
+    view = GalleryReader(gallery).view()
+    built = view.snapshot.manifest
+    held = f"{len(view):,} photos with {view.n_labels:,} labels"
+    yield f"Gallery {gallery.name}: {held}, version {built.version}"
+    try:
+        matcher = bundles.matcher(gallery, view)
+    except BundleMismatchError as error:
+        yield f"It cannot be searched here: {error}"
+    else:
+        yield f"Searches: {search_words(matcher.pipeline, matcher.embedder.bundle)}"
+        yield from _threshold_lines(matcher)
+    n_versions = len(gallery.versions())
+    size = sum(file.stat().st_size for file in gallery.path.rglob("*") if file.is_file())
+    yield (
+        f"Model {built.bundle_name} ({built.bundle}), index {built.index}, {mebibytes(size)} on the disk in "
+        f"{n_versions:,} version" + ("s" if n_versions != 1 else "")
+    )
+    yield from (f"note: {line}" for line in _notes(gallery, view))
+
+
+def _threshold_lines(matcher: Matcher) -> Iterator[str]:
+    found = matcher.threshold()
+    if found.value is None:
+        yield f"No threshold: {found.reason}"
+    else:
+        known = [found.target, found.calibration and f"calibration {found.calibration}", found.reason]
+        yield f"Threshold {found.value:.4f}: {', '.join(one for one in known if one)}"
+    record = matcher.calibrations.active(matcher.pipeline)
+    if record is None and found.value is None:
+        yield f"To measure one: vicinal calibrate -g {matcher.gallery.name}"
+    elif record is not None:
+        yield from (f"  {sentence}" for sentence in promise(record))
+    if found.note:
+        yield f"note: {found.note}"
+
+
+def _notes(gallery: Gallery, view: GalleryView) -> Iterator[str]:
+    report = gallery.reports.of(view.snapshot.manifest.version)
+    n_unread = len(report.get("failures", []))
+    if n_unread:
+        yield f"{n_unread:,} photo{'s' if n_unread != 1 else ''} could not be read, see --json"
+    yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
+    if view.graph_staleness:
+        yield (
+            f"{percent(view.graph_staleness)} of the photos have changed since the version was made, which "
+            f"re-ranking does not know: vicinal gallery compact {gallery.name}"
+        )
