@@ -31,6 +31,8 @@ from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings"]
 
+# Bytes that are read of a column at a time.
+_PIECE = 2**20
 _ARRAYS = (".npy", ".npz")
 _KINDS = ".parquet file with a column of lists, .npz file, or .npy file with a .csv file of the same name"
 # What the other arrays of an .npz file are called in a table.
@@ -273,8 +275,8 @@ class _ParquetRows:
             first += len(table)
 
     def _file(self) -> pa.parquet.ParquetFile:
-        # Without reading ahead, which would hold a whole group of rows.
-        return pa.parquet.ParquetFile(self._path, memory_map=True, pre_buffer=False)
+        # Piece by piece: otherwise a whole group of rows, which may be the whole file, is read ahead.
+        return pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_PIECE)
 
     def _first_length(self) -> int:
         for batch in self._file().iter_batches(batch_size=1, columns=[self._column]):

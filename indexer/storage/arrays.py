@@ -21,7 +21,8 @@ def as_matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     array = column.combine_chunks()
     width: int = array.type.list_size
     if array.null_count:
-        matrix = np.zeros((len(array), width), array.type.value_type.to_pandas_dtype())
-        matrix[array.is_valid().to_numpy(zero_copy_only=False)] = as_matrix(column.drop_null())
+        known = as_matrix(column.drop_null())
+        matrix = np.zeros((len(array), width), known.dtype)
+        matrix[array.is_valid().to_numpy(zero_copy_only=False)] = known
         return matrix
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)

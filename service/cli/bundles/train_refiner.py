@@ -165,10 +165,14 @@ def _read_gallery(
 ) -> tuple[ModelBundle, LabelledItems]:
     """The bundle of a gallery, and what it gives to learn from."""
     from vicinal.indexer.reader import GalleryReader
+    from vicinal.models.errors import ReadyEmbeddingsError
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.labelled_items import LabelledItems
 
-    view = GalleryReader(open_gallery(settings, name)).view()
+    gallery = open_gallery(settings, name)
+    if gallery.space is not None:
+        raise ReadyEmbeddingsError(name, gallery.space.space, "refiners are trained for bundles alone")
+    view = GalleryReader(gallery).view()
     bundle = ServedBundles(settings).of(name, view.snapshot.manifest.bundle).bundle
     return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
 

@@ -278,6 +278,18 @@ def test_what_does_not_go_with_a_gallery_is_refused(
     assert named in fail("train-refiner", "--gallery", shop, *filled)
 
 
+def test_a_gallery_of_ready_embeddings_is_refused(run: Run, fail: Fail, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(40, 8))
+    ids = [f"item {i}" for i in range(40)]
+    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=ids, labels=[f"{i % 20}" for i in range(40)])
+    run("index", tmp_path / "a.npz", "--gallery", "clips", "--space", "clip")
+    holds = "vicinal: gallery 'clips' holds ready embeddings of 'clip': "
+    refused = fail("train-refiner", "--gallery", "clips", *QUICK)
+    assert refused == f"{holds}refiners are trained for bundles alone"
+    refused = fail("fit", "--gallery", "clips", "--output", tmp_path / "mine")
+    assert refused == f"{holds}there are no images to learn from or to embed"
+
+
 @pytest.mark.usefixtures("no_graph")
 def test_embeddings_are_cross_fitted_as_well(run: Run, copied: Path, embeddings: Path) -> None:
     output = run("train-refiner", "--bundle", copied, "--embeddings", embeddings, "--folds", 2, *QUICK).stdout
