@@ -63,7 +63,8 @@ class VersionNotFoundError(GalleryNotFoundError):
     """The gallery has no version of that number."""
 
     def __init__(self, gallery: str, version: int, known: list[int]) -> None:
-        super().__init__(f"gallery '{gallery}' has no version {version}, only {known}")
+        only = f", only {', '.join(map(str, known))}" if known else ""
+        super().__init__(f"gallery '{gallery}' has no version {version}{only}")
         self.gallery = gallery
         self.version = version
         self.known = known

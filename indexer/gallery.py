@@ -172,30 +172,30 @@ class Gallery:
         # The report remembers the kind of index, also one that was chosen by hand.
         return self._derive(version, index=self.reports.of(version).get("index", "auto"))
 
-    def thumbnail(self, version: int, item_id: str, *, sequence: int | None = None) -> bytes:
+    def thumbnail(self, revision: int, item_id: str, *, sequence: int | None = None) -> bytes:
         """JPEG thumbnail of an item.
 
         Args:
-            version: A published version, or the revision that is searched.
+            revision: Revision of the item table, such as that of what is searched.
             item_id: Id of the item.
             sequence: Its sequence, where that is known: it is found faster than an id.
 
         Raises:
-            ItemNotFoundError: There is no such item in this version.
+            ItemNotFoundError: There is no such item in it.
             NoImageError: It came as an embedding.
         """
         by_id = "id = '" + item_id.replace("'", "''") + "'"
         condition = by_id if sequence is None else f"sequence = {sequence}"
-        found = self._readable(version).find(version, "thumbnail", condition)
+        found = self.table.find(revision, "thumbnail", condition)
         if not found:
             raise ItemNotFoundError(self.name, item_id)
         if found[0] is None:
             raise NoImageError(self.name, item_id)
         return bytes(found[0])
 
-    def columns(self, version: int, names: list[str]) -> pa.Table:
-        """Whole columns of a version, one row an item in gallery order."""
-        return self._readable(version).columns(version, names)
+    def columns(self, revision: int, names: list[str]) -> pa.Table:
+        """Whole columns of a revision of the item table, one row an item in gallery order."""
+        return self.table.columns(revision, names)
 
     def n_common(self, before: int, after: int) -> tuple[int, int] | None:
         """Items that two versions share, with the same content, and the size of the earlier one.
@@ -203,7 +203,8 @@ class Gallery:
         None when the earlier version is gone.
         """
         try:
-            old, new = (self.columns(version, ["id", "content_sha256"]) for version in (before, after))
+            revisions = [self.pointer.revision_of(version) for version in (before, after)]
+            old, new = (self.columns(revision, ["id", "content_sha256"]) for revision in revisions)
         except GalleryError:
             return None
         together = pa.concat_tables([old, new])
@@ -275,8 +276,7 @@ class Gallery:
             index: Factory string of the vector index, or `auto`.
             activate: Let searches use it, from their next request on.
         """
-        version = self.table.add_neighbors(graph.ids, graph.similarities)
-        self.pointer.keep_version(version)
+        version = self.pointer.number(self.table.add_neighbors(graph.ids, graph.similarities))
         snapshot = self._derive(version, index=index, graph=graph)
         if activate:
             self.pointer.activate(version)
@@ -296,11 +296,12 @@ class Gallery:
         return self.path / "versions" / str(version)
 
     def _derive(self, version: int, *, index: str, graph: NeighborGraph | None = None) -> Snapshot:
-        table, refined = self._readable(version), self._refinements()
+        table, refined = self.table, self._refinements()
+        revision = self.pointer.revision_of(version)
         if graph is None:
             # They were not written just now.
-            table.check(version)
-        rows = table.columns(version, [*ITEM_COLUMNS, "sequence", "embedding"])
+            table.check(revision)
+        rows = table.columns(revision, [*ITEM_COLUMNS, "sequence", "embedding"])
         embeddings = as_matrix(rows["embedding"])
         sequences = rows["sequence"].to_numpy()
         known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
@@ -312,8 +313,9 @@ class Gallery:
             index=index,
             fields={
                 "version": version,
-                "next_number": table.next_number(version),
-                **table.identity(version),
+                "revision": revision,
+                "next_number": table.next_number(revision),
+                **table.identity(revision),
             },
             # They follow from the same rows, whatever became of the other files.
             kept=whole_refined_folders(self.snapshot_path(version)),
@@ -337,27 +339,11 @@ class Gallery:
         intact = intact_graph(self.snapshot_path(version))
         if intact is not None or self.reports.of(version).get("kind") != "index":
             return intact
-        rows = self.table.columns(version, ["neighbor_ids", "neighbor_similarities"])
+        revision = self.pointer.revision_of(version)
+        rows = self.table.columns(revision, ["neighbor_ids", "neighbor_similarities"])
         ids = as_matrix(rows["neighbor_ids"])
         positions = np.where(ids < 0, -1, np.searchsorted(sequences, ids)).astype(np.int32)
         return NeighborGraph(positions, as_matrix(rows["neighbor_similarities"]))
-
-    def _readable(self, version: int) -> ItemTable:
-        """The table, when it has a version that belongs to the gallery.
-
-        Raises:
-            VersionNotFoundError: There is no such version.
-            GalleryError: It is damaged.
-        """
-        try:
-            names = self.table.at(version).schema.names
-        except GalleryError as error:
-            if version not in self.pointer.known_versions():
-                raise self.pointer.no_version(version) from error
-            raise
-        if "neighbor_ids" not in names:
-            raise self.pointer.no_version(version)
-        return self.table
 
 
 def list_galleries(root: Path) -> list[Gallery]:

@@ -109,7 +109,13 @@ def snapshot_of(folder: Path, rows: np.ndarray, labels: np.ndarray) -> Snapshot:
         folder,
         SnapshotRows(table, np.arange(len(ids)), rows, build_neighbor_graph(rows)),
         index="auto",
-        fields={"version": 1, "bundle": "drawn", "bundle_name": "drawn", "next_number": len(ids)},
+        fields={
+            "version": 1,
+            "revision": 1,
+            "bundle": "drawn",
+            "bundle_name": "drawn",
+            "next_number": len(ids),
+        },
     )
 
 

@@ -177,7 +177,13 @@ def _snapshot(path: Path, bundle: ModelBundle, embeddings: FloatArray, graph: An
             "metadata": ["{}"] * n,
         }
     )
-    fields = {"version": 1, "bundle": bundle.fingerprint, "bundle_name": bundle.name, "next_number": n}
+    fields = {
+        "version": 1,
+        "revision": 1,
+        "bundle": bundle.fingerprint,
+        "bundle_name": bundle.name,
+        "next_number": n,
+    }
     rows = SnapshotRows(items, np.arange(n, dtype=np.int64), embeddings, graph)
     return write_snapshot(path, rows, index="auto", fields=fields)
 

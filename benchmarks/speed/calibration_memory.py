@@ -70,7 +70,13 @@ def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
         path,
         SnapshotRows(items, np.arange(n_items), embeddings, approximate_graph(embeddings)),
         index="auto",
-        fields={"version": 1, "bundle": "synthetic", "bundle_name": "synthetic", "next_number": n_items},
+        fields={
+            "version": 1,
+            "revision": 1,
+            "bundle": "synthetic",
+            "bundle_name": "synthetic",
+            "next_number": n_items,
+        },
     )
 
 

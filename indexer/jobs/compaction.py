@@ -90,10 +90,9 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
     """
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():
-        activation, view = _kept(reader)
-        if not view.n_changes:
+        activation, view, version = _numbered(reader)
+        if version is None:
             return None
-        version = view.revision
         with (
             storing(f"a compacted version of gallery '{gallery.name}'"),
             tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder,
@@ -102,6 +101,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
             manifest = view.snapshot.manifest
             fields = {
                 "version": version,
+                "revision": view.revision,
                 "bundle": manifest.bundle,
                 "bundle_name": manifest.bundle_name,
                 "next_number": view.next_number,
@@ -123,12 +123,15 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
     return done
 
 
-def _kept(reader: GalleryReader) -> tuple[Activation, GalleryView]:
-    """What is searched; its rows stay whatever comes."""
+def _numbered(reader: GalleryReader) -> tuple[Activation, GalleryView, int | None]:
+    """What is searched, whose rows stay whatever comes, and its version number; None without changes."""
     while True:
         activation, view = reader.active()
-        if not view.n_changes or reader.gallery.pointer.keep_rows(activation):
-            return activation, view
+        if not view.n_changes:
+            return activation, view, None
+        version = reader.gallery.pointer.number_searched(activation)
+        if version is not None:
+            return activation, view, version
 
 
 def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> SnapshotRows:

@@ -488,7 +488,7 @@ def _embedded_by(bundle: str) -> str:
 
 def _examined(gallery: Gallery, snapshot: Snapshot, *, has_images: bool) -> Hygiene:
     names = ["id", "label", "content_sha256", *(["signature"] if has_images else [])]
-    columns = gallery.columns(snapshot.manifest.version, names)
+    columns = gallery.columns(snapshot.manifest.revision, names)
     return examine(
         ids=columns["id"].to_pylist(),
         labels=columns["label"].to_pylist(),

@@ -83,8 +83,9 @@ def describe_versions(gallery: Gallery) -> list[VersionSummary]:
     active = gallery.activation
     versions = gallery.versions()
     known = {} if active is None else active.known_revisions
-    revisions = {version: known.get(version, version) for version in versions}
-    files = {version: _table_files(gallery, {version, revisions[version]}) for version in versions}
+    built = {version: gallery.pointer.revision_of(version) for version in versions}
+    revisions = {version: known.get(version, built[version]) for version in versions}
+    files = {version: _table_files(gallery, {built[version], revisions[version]}) for version in versions}
     return [_describe(gallery, version, revisions[version], files) for version in reversed(versions)]
 
 
@@ -168,10 +169,10 @@ def _created_at(gallery: Gallery, version: int) -> datetime:
     return datetime.fromtimestamp(gallery.snapshot_path(version).stat().st_mtime, UTC)
 
 
-def _table_files(gallery: Gallery, versions: set[int]) -> dict[str, int]:
+def _table_files(gallery: Gallery, revisions: set[int]) -> dict[str, int]:
     files: dict[str, int] = {}
-    for version in versions:
-        files.update(gallery.table.files(version))
+    for revision in revisions:
+        files.update(gallery.table.files(revision))
     return files
 
 

@@ -20,6 +20,7 @@ __all__ = ["Activation", "ActivePointer", "version_tag"]
 
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
 _PATIENCE = 30.0
+_VERSION = "version-"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Activation:
     """What is searched; every change of a gallery replaces it in one step.
 
     Attributes:
-        version: Version whose built files are searched.
+        version: Number of the version whose built files are searched.
         revision: Version of the item table that is searched: the built version with its live changes.
         next_number: Counter of the table's sequences and patches; it only goes up, also when an earlier
             version is activated, so that no number ever stands for two things.
@@ -37,6 +38,7 @@ class Activation:
         calibrated_as: Version whose own calibrations belong to what is searched; 0 for those of the gallery.
             It is replaced together with the version, so that no search sees one without the other.
         calibrated: The same of every version that was active before, by version.
+        last_version: Highest number of a version that was activated or removed; it is never given again.
     """
 
     version: int
@@ -46,6 +48,8 @@ class Activation:
     revisions: dict[int, int] = field(default_factory=dict)
     calibrated_as: int = 0
     calibrated: dict[int, int] = field(default_factory=dict)
+    # It says nothing about what is searched.
+    last_version: int = field(default=0, compare=False)
 
     @property
     def known_revisions(self) -> dict[int, int]:
@@ -66,6 +70,7 @@ class Activation:
             next_number=max(self.next_number, before.next_number),
             revisions=before.known_revisions,
             calibrated=calibrated,
+            last_version=max(self.version, before.last_version),
         )
         return followed.without({self.version})
 
@@ -87,20 +92,21 @@ class Activation:
             "revisions": self.revisions,
             "calibrated_as": self.calibrated_as,
             "calibrated": self.calibrated,
+            "last_version": self.last_version,
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """An activation of the fields of a file, also of one from an earlier release."""
+        """An activation of the fields of a file."""
         return cls(
             version=int(fields["version"]),
             revision=int(fields["revision"]),
             next_number=int(fields["next_number"]),
             token=str(fields["token"]),
             revisions=_numbers(fields["revisions"]),
-            # Earlier releases knew the gallery's calibrations alone.
-            calibrated_as=int(fields.get("calibrated_as", 0)),
-            calibrated=_numbers(fields.get("calibrated", {})),
+            calibrated_as=int(fields["calibrated_as"]),
+            calibrated=_numbers(fields["calibrated"]),
+            last_version=int(fields["last_version"]),
         )
 
 
@@ -163,7 +169,8 @@ class ActivePointer:
             if version not in self.known_versions():
                 raise self.no_version(version)
             known = {} if active is None or as_built else active.known_revisions
-            self._put_in_force(version, known.get(version, version), calibrated_as, active)
+            revision = known.get(version) or self.revision_of(version)
+            self._put_in_force(version, revision, calibrated_as, active)
 
     def activate_if_unchanged(
         self, before: Activation | None, version: int, *, calibrated_as: int | None = None
@@ -180,7 +187,7 @@ class ActivePointer:
         """
         with self._changing() as active:
             if active == before:
-                self._put_in_force(version, version, calibrated_as, active)
+                self._put_in_force(version, self.revision_of(version), calibrated_as, active)
             return active == before
 
     def swap_compacted(self, before: Activation, version: int) -> bool:
@@ -223,7 +230,8 @@ class ActivePointer:
         with self._changing() as active:
             if active is not None:
                 versions = versions - {active.version}
-                self._write(active.without(versions))
+                last = max([active.last_version, *self.versions()])
+                self._write(replace(active.without(versions), last_version=last))
             gone = versions & {*self.versions()}
             folders = [self.folder / "versions" / str(version) for version in gone]
             # Out of the way in one step, so that none of them can be activated any more.
@@ -232,22 +240,37 @@ class ActivePointer:
             shutil.rmtree(folder, ignore_errors=True)
         return gone
 
-    def keep_version(self, version: int) -> None:
-        """Keep the rows of a version that is being made, so that there is never one without them."""
-        with self._changing():
-            self.table.keep(version_tag(version), version)
+    def number(self, revision: int) -> int:
+        """The next version number, for rows that a version is made of; they are kept from now on.
 
-    def keep_rows(self, activation: Activation) -> bool:
-        """Keep the rows of what is searched, before a version is made of them.
+        Args:
+            revision: Revision of the table that holds them.
+        """
+        with self._changing() as active:
+            return self._number(revision, active)
+
+    def number_searched(self, activation: Activation) -> int | None:
+        """The next version number, for the rows of what is searched; they are kept from now on.
 
         Returns:
-            Whether it is still searched; otherwise nothing was done.
+            The number; None when something else is searched by now, and nothing was done.
         """
         with self._changing() as active:
             # Rows of what is searched are never cleaned up, and others cannot be any more after this.
-            if active == activation:
-                self.table.keep(version_tag(activation.revision), activation.revision)
-            return active == activation
+            return self._number(activation.revision, active) if active == activation else None
+
+    def revision_of(self, version: int) -> int:
+        """Revision of the table with the rows of a version as it was built, also when its files are gone.
+
+        Raises:
+            VersionNotFoundError: There is no such version, and its rows are not kept either.
+        """
+        revision = self.table.kept_as(version_tag(version))
+        if revision is None:
+            # A table that is missing or damaged has no names either, and says so.
+            self.table.latest()
+            raise self.no_version(version)
+        return revision
 
     def keep_for(self, job: str) -> Activation | None:
         """Keep the rows of what is searched for a job with staged rows, however long it reads them.
@@ -294,20 +317,28 @@ class ActivePointer:
         with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
             yield self.read()
 
+    def _number(self, revision: int, active: Activation | None) -> int:
+        named = [int(name.removeprefix(_VERSION)) for name in self.table.kept() if name.startswith(_VERSION)]
+        last = 0 if active is None else active.last_version
+        number = max([last, *self.versions(), *named]) + 1
+        self.table.keep(version_tag(number), revision)
+        return number
+
     def _put_in_force(
         self, version: int, revision: int, calibrated_as: int | None, active: Activation | None
     ) -> None:
         if calibrated_as is None:
             calibrated_as = 0 if active is None else active.calibration_of(version)
         next_number, token = self.table.next_number(revision), secrets.token_hex(8)
-        chosen = Activation(version, revision, next_number, token, calibrated_as=calibrated_as)
+        chosen = Activation(
+            version, revision, next_number, token, calibrated_as=calibrated_as, last_version=version
+        )
         self._replace(chosen, active)
 
     def _replace(self, chosen: Activation, before: Activation | None) -> None:
         """Replace the activation; both keep the rows they are made of, so that it can be rolled back."""
         for activation in (before, chosen):
             if activation is not None:
-                self.table.keep(version_tag(activation.version), activation.version)
                 self.table.keep(_changes_tag(activation.version), activation.revision)
         self._write(chosen if before is None else chosen.succeeding(before))
 
@@ -317,7 +348,7 @@ class ActivePointer:
 
 def version_tag(version: int) -> str:
     """Name under which the table keeps the rows that a version was built of."""
-    return f"version-{version}"
+    return f"{_VERSION}{version}"
 
 
 def _changes_tag(version: int) -> str:

@@ -1,6 +1,7 @@
 """Item table: the truth of a gallery, one Lance data set with one row an item.
 
-Every commit is one Lance version and atomic. Three columns carry the order and the history of the rows:
+Every commit is atomic and one Lance version, which is called a revision here: versions of a gallery are
+numbered 1, 2, 3, and each is built of one revision. Three columns carry the order and the history of the rows:
 
     sequence                number of the row in the order of addition; kept when the item is patched
     patch                   number of the last patch of label or metadata, -1 for none
@@ -47,7 +48,7 @@ _PENDING = "pending"
 
 @dataclass(frozen=True)
 class Difference:
-    """What happened between two versions of the table.
+    """What happened between two revisions of the table.
 
     Attributes:
         removed: Sequences that are gone, ascending.
@@ -72,7 +73,7 @@ class ItemTable(SealedTable):
         super().__init__(path, f"gallery '{gallery}'")
 
     def start(self, rows: pa.Table, identity: dict[str, str]) -> None:
-        """Commit the first rows of a new generation, which earlier versions outlive.
+        """Commit the first rows of a new generation, which earlier revisions outlive.
 
         Args:
             rows: One row an item, without the columns of this module.
@@ -87,7 +88,7 @@ class ItemTable(SealedTable):
         self.write(_numbered(_stored(rows), first=self.latest().count_rows()), mode="append")
 
     def add_neighbors(self, ids: npt.NDArray[np.int32], similarities: FloatArray) -> int:
-        """Commit the neighbor lists of all rows of a generation, and give the version that holds them.
+        """Commit the neighbor lists of all rows of a generation, and give the revision that holds them.
 
         Args:
             ids: (n, K) positions, which are sequences in a new generation; -1 for padding.
@@ -104,23 +105,23 @@ class ItemTable(SealedTable):
         self.seal(table)
         return int(table.version)
 
-    def change(self, version: int, rows: pa.Table | None, removed: Sequences) -> int:
-        """Remove rows and add others in one commit on top of a version.
+    def change(self, revision: int, rows: pa.Table | None, removed: Sequences) -> int:
+        """Remove rows and add others in one commit on top of a revision.
 
-        Whatever was committed after that version and never became part of the gallery is left behind.
+        Whatever was committed after that revision and never became part of the gallery is left behind.
 
         Args:
-            version: The version to change.
+            revision: The revision to change.
             rows: Complete rows to add, or None.
             removed: Sequences of the rows to remove; a row that is added may carry one of them.
 
         Returns:
-            The new version.
+            The new revision.
 
         Raises:
             StorageError: The disk refuses.
         """
-        table = self._made_latest(version)
+        table = self._made_latest(revision)
         with self._committing():
             updated, emptied = _without(table, removed)
             added = [] if rows is None else write_fragments(_stored(rows), table, mode="append")
@@ -131,26 +132,26 @@ class ItemTable(SealedTable):
         self.seal(changed)
         return int(changed.version)
 
-    def merge_small_files(self, version: int) -> int:
+    def merge_small_files(self, revision: int) -> int:
         """Merge the small files of many small commits; the rows stay as they are.
 
         Returns:
-            The new version; the given one when there was nothing to merge.
+            The new revision; the given one when there was nothing to merge.
         """
         # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
         return self._rewrite(
-            version,
+            revision,
             CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
         )
 
-    def drop_removed_rows(self, version: int) -> int:
+    def drop_removed_rows(self, revision: int) -> int:
         """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
 
         Returns:
-            The new version; the given one when there was nothing to rewrite.
+            The new revision; the given one when there was nothing to rewrite.
         """
         return self._rewrite(
-            version,
+            revision,
             CompactionOptions(
                 target_rows_per_fragment=_SMALL_FILE_ROWS,
                 materialize_deletions=True,
@@ -158,33 +159,33 @@ class ItemTable(SealedTable):
             ),
         )
 
-    def _rewrite(self, version: int, options: CompactionOptions) -> int:
-        table = self._made_latest(version)
+    def _rewrite(self, revision: int, options: CompactionOptions) -> int:
+        table = self._made_latest(revision)
         before = table.version
         with self._committing():
             Compaction.execute(table, options)
         rewritten = self.latest()
         if rewritten.version == before:
-            return version
+            return revision
         self.seal(rewritten)
         return int(rewritten.version)
 
-    def keep(self, name: str, version: int) -> None:
-        """Keep a version from being cleaned up, under a name that stands for one version at a time.
+    def keep(self, name: str, revision: int) -> None:
+        """Keep a revision from being cleaned up, under a name that stands for one revision at a time.
 
         Names are changed, listed and heeded by one process at a time, which the caller sees to.
         """
-        if self.kept().get(name) == version:
+        if self.kept().get(name) == revision:
             return
         with self._committing():
             # Lance writes names in place: one that a crash cut short would make all of them unreadable.
-            self.latest().tags.create(_PENDING, version)
+            self.latest().tags.create(_PENDING, revision)
             sync_path(self._tag_path(_PENDING))
             self._tag_path(_PENDING).replace(self._tag_path(name))
             sync_path(self._tag_path(name).parent)
 
     def release(self, names: Iterable[str]) -> None:
-        """Give up versions that were kept under some names."""
+        """Give up revisions that were kept under some names."""
         given_up = sorted(set(names) & set(self.kept()))
         tags = self.latest().tags
         with self._committing():
@@ -192,16 +193,24 @@ class ItemTable(SealedTable):
                 tags.delete(name)
 
     def kept(self) -> dict[str, int]:
-        """Versions that are kept, by name."""
+        """Revisions that are kept, by name."""
         with self._committing():
             self._tag_path(_PENDING).unlink(missing_ok=True)
             return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
+
+    def kept_as(self, name: str) -> int | None:
+        """Revision that is kept under a name, or None; any number of processes may ask at any time."""
+        try:
+            tag = json.loads(self._tag_path(name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return int(tag["version"])
 
     def _tag_path(self, name: str) -> Path:
         return self.path / "_refs" / "tags" / f"{name}.json"
 
     def clean_up(self, older_than: timedelta) -> int:
-        """Remove all versions but the newest, the kept and the young ones; only a writer may do it.
+        """Remove all revisions but the newest, the kept and the young ones; only a writer may do it.
 
         Returns:
             Bytes freed.
@@ -214,28 +223,28 @@ class ItemTable(SealedTable):
         self._seals.forget_removed()
         return int(removed.bytes_removed)
 
-    def files(self, version: int) -> dict[str, int]:
-        """Bytes of the files that hold a version's rows, by path inside of the table."""
-        fragments = self.at(version).get_fragments()
+    def files(self, revision: int) -> dict[str, int]:
+        """Bytes of the files that hold a revision's rows, by path inside of the table."""
+        fragments = self.at(revision).get_fragments()
         paths = [f"data/{file.path}" for one in fragments for file in one.metadata.files]
         paths += [path for one in fragments if (path := one.deletion_file())]
         return {path: (self.path / path).stat().st_size for path in paths}
 
-    def n_small_files(self, version: int) -> int:
+    def n_small_files(self, revision: int) -> int:
         """Files with fewer rows than `merge_small_files` leaves."""
-        fragments = self.at(version).get_fragments()
+        fragments = self.at(revision).get_fragments()
         return sum(one.metadata.physical_rows < _SMALL_FILE_ROWS for one in fragments)
 
     def difference(self, before: int, after: int, next_number: int) -> Difference:
-        """What happened between two versions of one generation; only files that differ are read.
+        """What happened between two revisions of one generation; only files that differ are read.
 
         Args:
-            before: The earlier version.
-            after: The later version.
-            next_number: Counter of sequences and patches at the earlier version.
+            before: The earlier revision.
+            after: The later revision.
+            next_number: Counter of sequences and patches at the earlier revision.
 
         Raises:
-            GalleryError: A version is gone, or a file that differs is damaged.
+            GalleryError: A revision is gone, or a file that differs is damaged.
         """
         old, new = self.at(before), self.at(after)
         old_files, new_files = _fragments_by_file(old), _fragments_by_file(new)
@@ -248,33 +257,33 @@ class ItemTable(SealedTable):
         is_new = pc.greater_equal(rows["sequence"], next_number)
         return Difference(left, rows.filter(is_new), rows.filter(pc.invert(is_new)))
 
-    def columns(self, version: int, names: list[str]) -> pa.Table:
-        """Whole columns of a version, one row an item in gallery order."""
-        rows = self.readable(version).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
+    def columns(self, revision: int, names: list[str]) -> pa.Table:
+        """Whole columns of a revision, one row an item in gallery order."""
+        rows = self.readable(revision).to_table(columns=[*dict.fromkeys([*names, "sequence"])])
         sequences = rows["sequence"].to_numpy()
         if (np.diff(sequences) < 0).any():
             rows = rows.take(np.argsort(sequences))
         return rows.select(names)
 
-    def rows(self, version: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
+    def rows(self, revision: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
         """Rows by sequence, complete or with some columns."""
-        table = self.readable(version)
+        table = self.readable(revision)
         columns = list(names) or table.schema.names
         wanted = list(dict.fromkeys([*columns, "sequence"]))
         return _read(table, wanted, _one_of(sequences)).sort_by("sequence").select(columns)
 
-    def find(self, version: int, column: str, condition: str) -> list[Any]:
+    def find(self, revision: int, column: str, condition: str) -> list[Any]:
         """Values of a column where a condition holds, in no order."""
-        rows = self.readable(version).to_table(columns=[column], filter=condition)
+        rows = self.readable(revision).to_table(columns=[column], filter=condition)
         return list(rows[column].to_pylist())
 
-    def matching(self, version: int, filter_expression: str) -> Sequences:
+    def matching(self, revision: int, filter_expression: str) -> Sequences:
         """Sequences of the rows that a Lance SQL expression holds for, ascending.
 
         Raises:
             FilterError: It is no expression, names unknown columns, or cannot be computed for a row.
         """
-        table = self.readable(version)
+        table = self.readable(revision)
         try:
             # In parentheses, so that nothing can follow the expression unnoticed.
             rows = table.to_table(columns=["sequence"], filter=f"({filter_expression})")
@@ -282,24 +291,24 @@ class ItemTable(SealedTable):
             raise FilterError(filter_expression, reason_of(error)) from error
         return np.sort(rows["sequence"].to_numpy())
 
-    def next_number(self, version: int) -> int:
-        """Smallest number above all sequences and patches of a version."""
-        rows = self.readable(version).to_table(columns=["sequence", "patch"])
+    def next_number(self, revision: int) -> int:
+        """Smallest number above all sequences and patches of a revision."""
+        rows = self.readable(revision).to_table(columns=["sequence", "patch"])
         return (
             max((pc.max(rows[name]).as_py() for name in ("sequence", "patch") if len(rows)), default=-1) + 1
         )
 
-    def identity(self, version: int) -> dict[str, str]:
-        """Bundle fingerprint and name of a version."""
-        return dict(json.loads(self.at(version).schema.metadata[_BUNDLE_KEY]))
+    def identity(self, revision: int) -> dict[str, str]:
+        """Bundle fingerprint and name of a revision."""
+        return dict(json.loads(self.at(revision).schema.metadata[_BUNDLE_KEY]))
 
-    def _made_latest(self, version: int) -> Any:
-        """The data set whose newest version is a given one, or a copy of it."""
+    def _made_latest(self, revision: int) -> Any:
+        """The data set whose newest revision is a given one, or a copy of it."""
         table = self.latest()
-        if table.version == version:
+        if table.version == revision:
             return table
         with self._committing():
-            self.at(version).restore()
+            self.at(revision).restore()
         return self.latest()
 
 

@@ -174,45 +174,45 @@ class SealedTable:
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything was committed; a first commit that was cut short leaves files, but no version."""
+        """Whether anything was committed; a first commit that was cut short leaves files, but no revision."""
         return self._newest() is not None
 
     def latest(self) -> Any:
-        """The data set at its newest version, to be written to.
+        """The data set at its newest revision, to be written to.
 
         Raises:
             GalleryError: There is none, or it is damaged.
         """
         return self._open(self._newest())
 
-    def at(self, version: int) -> Any:
-        """The data set at a version, for all but its rows.
+    def at(self, revision: int) -> Any:
+        """The data set at a revision, for all but its rows.
 
         Raises:
-            GalleryError: There is no such version, or it is damaged.
+            GalleryError: There is no such revision, or it is damaged.
         """
-        return self._open(version)
+        return self._open(revision)
 
-    def readable(self, version: int | None = None) -> Any:
-        """The data set at a version, its rows too.
+    def readable(self, revision: int | None = None) -> Any:
+        """The data set at a revision, its rows too.
 
         Args:
-            version: The version; the newest when None.
+            revision: The revision; the newest when None.
 
         Raises:
-            GalleryError: There is no such version, or a file of it is damaged.
+            GalleryError: There is no such revision, or a file of it is damaged.
         """
-        table = self._open(self._newest() if version is None else version)
+        table = self._open(self._newest() if revision is None else revision)
         self._compare(self._files_of(table.get_fragments()))
         return table
 
-    def check(self, version: int) -> None:
-        """Compare every byte of the files that hold a version's rows.
+    def check(self, revision: int) -> None:
+        """Compare every byte of the files that hold a revision's rows.
 
         Raises:
             GalleryError: One of them is damaged.
         """
-        self._compare(self._files_of(self.at(version).get_fragments()), whole=True)
+        self._compare(self._files_of(self.at(revision).get_fragments()), whole=True)
 
     def write(self, rows: pa.Table, mode: str) -> None:
         """Commit rows; not on the disk itself before `seal`.
@@ -244,22 +244,22 @@ class SealedTable:
         with self._committing():
             self._seals.add([self._manifest(table.version), *self._files_of(table.get_fragments())])
 
-    def _open(self, version: int | None) -> Any:
-        if version is not None:
-            self._compare([self._manifest(version)])
+    def _open(self, revision: int | None) -> Any:
+        if revision is not None:
+            self._compare([self._manifest(revision)])
         try:
-            return lance.dataset(str(self.path), version=version)
+            return lance.dataset(str(self.path), version=revision)
         except (OSError, ValueError) as error:
-            which = self.name if version is None else f"version {version} of {self.name}"
+            which = self.name if revision is None else f"revision {revision} of {self.name}"
             raise GalleryError(f"{which} cannot be read: {reason_of(error)}") from error
 
     def _newest(self) -> int | None:
-        """The newest version; None where nothing was committed."""
+        """The newest revision; None where nothing was committed."""
         stems = (file.stem for file in (self.path / "_versions").glob("*.manifest"))
         return max((_LAST - int(stem) for stem in stems if stem.isdigit()), default=None)
 
-    def _manifest(self, version: int) -> Path:
-        return self.path / "_versions" / f"{_LAST - version}.manifest"
+    def _manifest(self, revision: int) -> Path:
+        return self.path / "_versions" / f"{_LAST - revision}.manifest"
 
     def _files_of(self, fragments: Iterable[Any]) -> list[Path]:
         files = []

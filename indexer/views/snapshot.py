@@ -71,7 +71,8 @@ class SnapshotManifest(DerivedManifest):
     """Content of `snapshot.json`, beside what `DerivedManifest` says.
 
     Attributes:
-        version: Version of the gallery table.
+        version: Number of the version; higher is newer.
+        revision: Revision of the item table that holds its rows.
         bundle: Fingerprint of the bundle that embedded the items.
         bundle_name: Its name, for people.
         next_number: Rows of the table with a sequence or patch from this number on came later.
@@ -79,6 +80,7 @@ class SnapshotManifest(DerivedManifest):
     """
 
     version: int
+    revision: int
     bundle: str
     bundle_name: str
     dim: int
@@ -207,7 +209,7 @@ def write_snapshot(
         path: Directory to create; an existing one is replaced.
         rows: What the version holds.
         index: Factory string of the vector index, or `auto`.
-        fields: `version`, `bundle`, `bundle_name` and `next_number` of the manifest.
+        fields: `version`, `revision`, `bundle`, `bundle_name` and `next_number` of the manifest.
         kept: Folders in an existing directory that stay as they are.
 
     Raises:

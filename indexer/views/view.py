@@ -170,7 +170,7 @@ class GalleryView:
             segment=SegmentBuilder(snapshot.manifest.dim).segment(),
             dead=_NOBODY,
             patches=Patches.none(),
-            revision=snapshot.manifest.version,
+            revision=snapshot.manifest.revision,
             next_number=snapshot.manifest.next_number,
         )
 

@@ -389,7 +389,7 @@ def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> Callable[[Position
     """
 
     def compare(first: Positions, second: Positions) -> Bools:
-        kept = gallery.table.columns(snapshot.manifest.version, ["signature"])
+        kept = gallery.table.columns(snapshot.manifest.revision, ["signature"])
         signatures = as_matrix(kept["signature"])
         return are_same_pictures(signatures[first], signatures[second])
 

@@ -164,7 +164,7 @@ def find_visits(by: str, gallery: Gallery, snapshot: Snapshot) -> Visits | None:
     if by == "none":
         return None
     if by == "auto":
-        return Visits.found(snapshot, gallery.table.columns(snapshot.manifest.version, _COLUMNS))
+        return Visits.found(snapshot, gallery.table.columns(snapshot.manifest.revision, _COLUMNS))
     return Visits.of(snapshot, by)
 
 

@@ -30,7 +30,7 @@ def common_items(versions: Sequence[OpenedVariant], visits: Sequence[Visits | No
         versions: The versions as they were built.
         visits: Visits of the items of each.
     """
-    tables = [_items(one.gallery, one.version) for one in versions]
+    tables = [_items(one.gallery, one.snapshot.manifest.revision) for one in versions]
     alike = reduce(lambda left, right: left.join(right, keys=_SCHEMA.names, join_type="inner"), tables)
     labelled = alike.filter(pc.is_valid(alike["label"])).sort_by("id")
     found = []
@@ -101,7 +101,10 @@ def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCount
     """What two versions share as they would be searched, and whether the present one has live changes."""
     activation = present.gallery.activation
     known = {} if activation is None else activation.known_revisions
-    revisions = [known.get(one.version, one.version) for one in (present, other)]
+    built = [one.snapshot.manifest.revision for one in (present, other)]
+    revisions = [
+        known.get(one.version, revision) for one, revision in zip((present, other), built, strict=True)
+    ]
     before, after = (_items(present.gallery, revision) for revision in revisions)
     rows = before.join(after, keys="id", join_type="inner", right_suffix="_other")
     counts = ItemCounts(
@@ -111,7 +114,7 @@ def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCount
         other_image=_n_different(rows, "content_sha256"),
         other_label=_n_different(rows, "label"),
     )
-    return counts, revisions[0] != present.version
+    return counts, revisions[0] != built[0]
 
 
 def _items(gallery: Gallery, revision: int) -> pa.Table:

@@ -61,7 +61,7 @@ def check_version(gallery: Gallery, version: int) -> str | None:
         GalleryError: They cannot be made again, or the table is damaged.
     """
     damage = _check_derived(gallery, version)
-    gallery.table.check(version)
+    gallery.table.check(gallery.pointer.revision_of(version))
     return damage
 
 

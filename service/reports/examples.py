@@ -81,7 +81,7 @@ def embed_thumbnails(
 
 def _uri(gallery: Gallery, version: int, item_id: str) -> str | None:
     try:
-        stored = gallery.thumbnail(version, item_id)
+        stored = gallery.thumbnail(gallery.pointer.revision_of(version), item_id)
     except IndexerError:
         return None
     stream = io.BytesIO()

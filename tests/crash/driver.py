@@ -486,7 +486,7 @@ class CrashDriver:
         for version in self.gallery.versions():
             snapshot = Snapshot.open(self.gallery.snapshot_path(version))
             snapshot.check()
-            rows = self.gallery.columns(version, ["id"])["id"].to_pylist()
+            rows = self.gallery.columns(snapshot.manifest.revision, ["id"])["id"].to_pylist()
             if rows != snapshot.item_table["id"].to_pylist():
                 raise LostError(f"version {version} and its rows in the table hold different items")
             self.report.n_versions_checked += 1

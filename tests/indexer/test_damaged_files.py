@@ -36,7 +36,7 @@ def _snapshot(folder: Path, vectors: FloatArray, index: str = "Flat") -> Snapsho
         }
     )
     rows = SnapshotRows(items, np.arange(n), vectors, build_neighbor_graph(vectors))
-    fields = {"version": 1, "bundle": "0" * 16, "bundle_name": "tiny", "next_number": n}
+    fields = {"version": 1, "revision": 1, "bundle": "0" * 16, "bundle_name": "tiny", "next_number": n}
     return write_snapshot(folder / "snapshot", rows, index=index, fields=fields)
 
 

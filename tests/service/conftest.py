@@ -216,7 +216,13 @@ def write_gallery(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sna
             tmp_path_factory.mktemp("snapshots") / "1",
             SnapshotRows(items, np.arange(n), embeddings, build_neighbor_graph(embeddings)),
             index=index,
-            fields={"version": 1, "bundle": bundle, "bundle_name": "synthetic", "next_number": n},
+            fields={
+                "version": 1,
+                "revision": 1,
+                "bundle": bundle,
+                "bundle_name": "synthetic",
+                "next_number": n,
+            },
         )
 
     return write

@@ -20,6 +20,7 @@ FIELDS = {
     "revisions": {"2": 3},
     "calibrated_as": 4,
     "calibrated": {"2": 0},
+    "last_version": 5,
 }
 
 
@@ -59,12 +60,6 @@ def _followed_by(remember: object) -> object:
         remember(self)  # type: ignore[operator]
 
     return init
-
-
-def test_the_file_of_an_earlier_release_is_read(live_gallery: Gallery) -> None:
-    known = {name: FIELDS[name] for name in ("version", "revision", "next_number", "token", "revisions")}
-    (live_gallery.path / "active.json").write_text(json.dumps(known))
-    assert live_gallery.activation == Activation(4, 9, 41, "0123456789abcdef", {2: 3})
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', '{"version": "two"}'])

@@ -214,7 +214,7 @@ def test_a_filter_that_is_none_is_refused_with_the_reason(
 
 
 def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:
-    with pytest.raises(GalleryError, match="version 99 of gallery 'shoes' cannot be read"):
+    with pytest.raises(GalleryError, match="revision 99 of gallery 'shoes' cannot be read"):
         table.columns(99, ["id"])
 
 

@@ -32,7 +32,7 @@ FILES = [
     "sequences.npy",
     "snapshot.json",
 ]
-FIELDS = {"version": 3, "bundle": "0123456789abcdef", "bundle_name": "tiny", "next_number": 80}
+FIELDS = {"version": 3, "revision": 9, "bundle": "0123456789abcdef", "bundle_name": "tiny", "next_number": 80}
 
 
 def _embeddings(n: int = N_ITEMS, seed: int = 0) -> FloatArray:

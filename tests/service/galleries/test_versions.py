@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -163,13 +162,3 @@ def test_what_is_prepared_for_a_version_that_is_gone_keeps_nothing(
     gallery.forget({waiting})
     prune_gallery(gallery, RetentionPolicy(versions=1, days=0))
     assert version_tag(waiting) not in gallery.table.kept()
-
-
-def test_a_pointer_of_an_earlier_release_uses_the_gallery_s_calibrations(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], old: CalibrationRecord
-) -> None:
-    path = gallery.path / "active.json"
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    del fields["calibrated_as"], fields["calibrated"]
-    path.write_text(json.dumps(fields), encoding="utf-8")
-    assert open_matcher().threshold().calibration == old.id

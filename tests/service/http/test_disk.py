@@ -41,7 +41,7 @@ def refused(client: TestClient, picture: bytes) -> None:
     for answer in (
         client.post(f"{SHOES}/items", files={"image": ("new.png", picture, "image/png")}),
         client.delete(f"{SHOES}/items/plain/view 1.png"),
-        client.post(f"{SHOES}/versions/2/activate"),
+        client.post(f"{SHOES}/versions/1/activate"),
     ):
         assert (answer.status_code, answer.json()["type"]) == (507, "urn:vicinal:problem:storage-failed")
         assert "\n" not in answer.json()["detail"]
