@@ -10,7 +10,7 @@ Embeddings are read some thousand rows at a time, except those of an `.npz` file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources import as_json
+from vicinal.indexer.sources import SourceLook, SourceOptions, as_json
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -35,8 +35,8 @@ __all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings"]
 _PIECE = 2**20
 _ARRAYS = (".npy", ".npz")
 _KINDS = ".parquet file with a column of lists, .npz file, or .npy file with a .csv file of the same name"
-# What the other arrays of an .npz file are called in a table.
-_SINGULAR = {"labels": "label", "paths": "path"}
+# What the arrays of an .npz file are called that are columns of other files.
+_PLURAL = {"id": "ids", "label": "labels", "path": "paths", "embedding": "embeddings"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class EmbeddingSource:
     Args:
         path: The file.
         rows: What is in it.
-        id_column: Column of the ids.
+        columns: Which of its columns are `id`, `label` and `path`; the last two may be missing.
+        prefix: Stands before every id.
 
     Attributes:
         ids: n ids, each there once.
@@ -95,43 +96,52 @@ class EmbeddingSource:
         SourceError: An id is missing, or there twice.
     """
 
-    def __init__(self, path: Path, rows: _Rows, id_column: str) -> None:
+    def __init__(self, path: Path, rows: _Rows, columns: Mapping[str, str], prefix: str = "") -> None:
         self.path = path
         self._rows = rows
-        self._id_column = id_column
+        self._columns = columns
+        self._prefix = prefix
+        id_column = columns["id"]
         if id_column not in rows.names:
             raise SourceError(
                 f"'{path.name}' has no ids: it has no '{id_column}', only "
                 f"{', '.join(rows.names) or 'embeddings'}; name what holds them by --id-column"
             )
-        self.ids = self._texts(rows.column(id_column), id_column)
-        self._check_ids()
+        ids = self._texts(rows.column(id_column), id_column)
+        self._check_ids(ids)
+        self.ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
 
     @classmethod
-    def open(cls, path: Path, *, embedding_column: str | None = None, id_column: str | None = None) -> Self:
+    def open(cls, path: Path, options: SourceOptions | None = None) -> Self:
         """Open a file; see the module for what it has to hold.
 
         Args:
             path: The file.
-            embedding_column: Column, or array of an `.npz` file, of the embeddings: `embedding`, or
-                `embeddings`, when None.
-            id_column: The same of the ids: `id`, or `ids`, when None.
+            options: Which columns, or arrays of an `.npz` file, hold what; the usual ones when None.
 
         Raises:
             SourceError: It is missing, empty, damaged or of another kind, or its ids cannot be used.
         """
-        kind = path.suffix.lower()
+        options, kind = options or SourceOptions(), path.suffix.lower()
         if not path.exists():
             raise SourceError(f"there is no source '{path}'")
         if path.is_dir() or kind not in (".parquet", *_ARRAYS):
             raise SourceError(f"'{path}' holds no ready embeddings: give a {_KINDS}")
-        chosen = id_column or ("ids" if kind == ".npz" else "id")
+        columns = {
+            name: getattr(options, f"{name}_column") or (_PLURAL[name] if kind == ".npz" else name)
+            for name in _PLURAL
+        }
         with _reading(path):
             if kind == ".parquet":
-                return cls(path, _ParquetRows(path, embedding_column or "embedding"), chosen)
-            if kind == ".npz":
-                return cls(path, _read_npz(path, embedding_column or "embeddings"), chosen)
-            return cls(path, _read_npy(path, chosen), chosen)
+                rows: _Rows = _ParquetRows(path, columns["embedding"])
+            elif kind == ".npz":
+                rows = _read_npz(path, columns["embedding"])
+            else:
+                rows = _read_npy(path, columns)
+            _check_columns(path, rows, options)
+            if options.label_rule.kind == "none":
+                del columns["label"]
+            return cls(path, rows, columns, options.prefix_of(""))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -145,7 +155,7 @@ class EmbeddingSource:
         """What changes with the file, and with what is read of it."""
         files = [one for one in (self.path, self.path.with_suffix(".csv")) if one.is_file()]
         written = [(str(one.absolute()), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
-        return [written, self.dim, self._rows.names, self._id_column]
+        return [written, self.dim, self._rows.names, self._columns, self._prefix]
 
     def batches(self, n_rows: int) -> Iterator[ReadyRows]:
         """All rows in order.
@@ -164,15 +174,22 @@ class EmbeddingSource:
                 yield self._ready(table, ids, self._normalized(vectors, first))
                 first += len(table)
 
+    def look(self) -> SourceLook:
+        """Count the labels."""
+        name = self._columns.get("label")
+        if name is None or name not in self._rows.names:
+            return SourceLook.at([None] * len(self))
+        with _reading(self.path):
+            labels = self._texts(self._rows.column(name), name).to_pylist()
+        return SourceLook.at(label or None for label in labels)
+
     def _ready(self, table: pa.Table, ids: pa.Array, embeddings: FloatArray) -> ReadyRows:
         empty = pa.array([""] * len(table), pa.string())
-        texts = {
-            name: self._texts(table[name], name) if name in table.column_names else None
-            for name in ("label", "path")
-        }
-        labels = empty if texts["label"] is None else texts["label"]
-        uris = empty if texts["path"] is None else pc.fill_null(texts["path"], "")
-        others = [name for name in table.column_names if name not in {self._id_column, "label", "path"}]
+        labels, uris = (
+            pc.fill_null(self._texts(table[column], column), "") if column in table.column_names else empty
+            for column in (self._columns.get("label", ""), self._columns["path"])
+        )
+        others = [name for name in table.column_names if name not in self._columns.values()]
         # Without other columns a table of Arrow gives no rows at all.
         rows = table.select(others).to_pylist() if others else [{}] * len(table)
         metadata = [
@@ -197,20 +214,20 @@ class EmbeddingSource:
             ) from error
         return pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
 
-    def _check_ids(self) -> None:
-        if not len(self.ids):
+    def _check_ids(self, ids: pa.Array) -> None:
+        if not len(ids):
             raise SourceError(f"'{self.path.name}' holds no rows")
-        missing = pc.fill_null(pc.equal(self.ids, ""), True).to_numpy(zero_copy_only=False)
+        missing = pc.fill_null(pc.equal(ids, ""), True).to_numpy(zero_copy_only=False)
         if missing.any():
             raise self._row_error(int(missing.argmax()), "has no id: give every row one, each another")
         # Numbered in the order of their first appearance, so that a repeated one is below what came before.
-        numbers = self.ids.dictionary_encode().indices.to_numpy()
+        numbers = ids.dictionary_encode().indices.to_numpy()
         repeated = numbers[1:] <= np.maximum.accumulate(numbers)[:-1]
         if repeated.any():
             later = int(repeated.argmax()) + 1
             earlier = int((numbers == numbers[later]).argmax())
             raise self._row_error(
-                later, f"has the id '{self.ids[later]}' of row {earlier + 1}: leave one of them out"
+                later, f"has the id '{ids[later]}' of row {earlier + 1}: leave one of them out"
             )
 
     def _normalized(self, vectors: npt.NDArray[Any], first: int) -> FloatArray:
@@ -225,20 +242,39 @@ class EmbeddingSource:
         return SourceError(f"row {row + 1} of '{self.path.name}' {what}")
 
 
-def holds_embeddings(path: Path, embedding_column: str | None = None) -> bool:
+def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
     """Whether a source can only be one of ready embeddings: it has some, and names no images.
 
     Args:
         path: Any source.
-        embedding_column: Column of the embeddings, `embedding` when None.
+        options: Which columns hold what; with a column of embeddings it is one of them.
     """
+    options = options or SourceOptions()
+    if options.embedding_column:
+        return True
     if path.suffix.lower() in _ARRAYS:
         return path.is_file()
     if path.suffix.lower() != ".parquet" or not path.is_file():
         return False
     with _reading(path):
         names = pa.parquet.read_schema(path).names
-    return (embedding_column or "embedding") in names and "path" not in names
+    return "embedding" in names and (options.path_column or "path") not in names
+
+
+def _check_columns(path: Path, rows: _Rows, options: SourceOptions) -> None:
+    """Refuse to take labels or paths from where there are none.
+
+    Raises:
+        SourceError: A column is missing that was named, or labels are to be found in paths.
+    """
+    if options.label_rule.kind in ("folder", "regex"):
+        raise SourceError(f"labels of the ready embeddings in '{path.name}' come from column or none")
+    for name, column in (("label", options.label_column), ("path", options.path_column)):
+        if column and column not in rows.names:
+            raise SourceError(
+                f"'{path.name}' has no '{column}', only {', '.join(rows.names)}: name what holds the "
+                f"{name}s by --{name}-column"
+            )
 
 
 class _ParquetRows:
@@ -336,18 +372,17 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
                 f"array '{name}' of '{path.name}' has the shape {array.shape} beside {len(embeddings)} "
                 "embeddings: give one value each"
             )
-    columns = {_SINGULAR.get(name, name): pa.array(array) for name, array in others.items()}
-    return _ArrayRows(path, embeddings, pa.table(columns))
+    return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
 
 
-def _read_npy(path: Path, id_column: str) -> _ArrayRows:
+def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
     beside = path.with_suffix(".csv")
     if not beside.is_file():
         raise SourceError(
-            f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{id_column}' and a "
-            "line for each row"
+            f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{columns['id']}' and "
+            "a line for each row"
         )
-    texts = dict.fromkeys((id_column, "label", "path"), pa.string())
+    texts = dict.fromkeys(columns.values(), pa.string())
     with _reading(beside):
         table = pa.csv.read_csv(beside, convert_options=pa.csv.ConvertOptions(column_types=texts))
     array = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vicinal.indexer.hygiene import Hygiene
+    from vicinal.indexer.sources import SourceLook
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.calibrator.promise import PromiseCheck
@@ -23,6 +24,7 @@ __all__ = [
     "visit_words",
     "hygiene_lines",
     "labels_behind",
+    "look_lines",
     "measured_rates",
     "mebibytes",
     "percent",
@@ -59,6 +61,7 @@ _EVIDENCE = {"copies": "equal or nearly equal pictures", "times": "capture time"
 _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
 _REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
 _RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
+_SHOWN = 10
 # Labels of about one size are worth as many.
 _EVEN = 0.9
 
@@ -184,6 +187,34 @@ def hygiene_lines(found: Hygiene) -> Iterator[str]:
     yield from (f"{n:,} {what}, such as {_example(examples[0])}" for n, what, examples in counts if n)
     if found.n_unlabelled:
         yield f"{found.n_unlabelled:,} items without a label"
+
+
+def look_lines(found: SourceLook) -> Iterator[str]:
+    """What a source holds, what is left out, and what looks wrong about its labels."""
+    parts = [_number(found.n_items, "item")]
+    if sizes := found.label_sizes:
+        parts[0] += f" with {_number(found.n_labels, 'label')}"
+        parts.append(f"{sizes.min:,} to {sizes.max:,} items a label, median {sizes.median:,}")
+    if found.n_single_image_labels:
+        parts.append(f"{_number(found.n_single_image_labels, 'label')} with one item")
+    if found.n_unlabelled:
+        parts.append(f"{_number(found.n_unlabelled, 'item')} without a label")
+    yield "; ".join(parts)
+    yield from (f"  {remark}" for remark in found.remarks)
+    if found.n_missing:
+        yield f"  {_number(found.n_missing, 'file')} cannot be found, such as {found.missing}"
+    if found.other_files:
+        counts = [f"{n:,} {suffix or 'without a suffix'}" for suffix, n in found.other_files.items()]
+        more = f" and {len(counts) - _SHOWN:,} other kinds" if len(counts) > _SHOWN else ""
+        yield f"  files that are not read: {', '.join(counts[:_SHOWN])}{more}"
+    for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
+        yield f"  folder that is not read: {folder} ({reason})"
+    if len(found.unread_folders) > _SHOWN:
+        yield f"  and {len(found.unread_folders) - _SHOWN:,} more folders that are not read"
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("s" if n != 1 else "")
 
 
 def _example(example: str | Sequence[str]) -> str:

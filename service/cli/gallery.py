@@ -22,20 +22,24 @@ from vicinal.service.cli.console import (
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    IdColumnOption,
     JsonOption,
+    LabelColumnOption,
+    LabelFromOption,
     NameArgument,
+    PathColumnOption,
+    PrefixOption,
     load_settings,
     open_gallery,
     open_matcher,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import search_words
+from vicinal.service.words import look_lines, search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.source_addition import LiveAddition
-    from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import SourceItem
+    from vicinal.indexer.sources import Source, SourceOptions
     from vicinal.service.settings import Settings
 
 __all__ = ["app"]
@@ -111,10 +115,11 @@ def add(
     skips: Annotated[
         bool, typer.Option("--skip", help="Leave out those whose ids belong to other images.")
     ] = False,
-    prefix: Annotated[
-        str | None,
-        typer.Option(help="Stands before every id; of a folder its own name, '' for none."),
-    ] = None,
+    prefix: PrefixOption = None,
+    label_from: LabelFromOption = "auto",
+    path_column: PathColumnOption = None,
+    label_column: LabelColumnOption = None,
+    id_column: IdColumnOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
@@ -123,18 +128,18 @@ def add(
     from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
     from vicinal.indexer.jobs.source_addition import add_source
     from vicinal.indexer.reader import GalleryReader
+    from vicinal.indexer.sources import SourceOptions
 
     if replaces and skips:
         raise RequestError("--replace and --skip exclude each other")
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader = GalleryReader(matcher.gallery)
-    items = _items_of(source, label)
-    if prefix is None:
-        prefix = _own_name(source)
-        _check_for_plain_ids(reader, items, prefix)
-    if prefix:
-        items = [replace(item, id=f"{prefix}/{item.id}") for item in items]
+    options = SourceOptions(prefix, label_from, path_column, label_column, id_column)
+    added = _open(source, options if label is None else replace(options, label_from="none"))
+    for line in look_lines(added.look()):
+        say(line, to=errors if json_output else console)
+    items = added.items if label is None else [replace(item, label=label) for item in added.items]
     try:
         with progress_bar() as update:
             done = add_source(
@@ -188,38 +193,14 @@ def delete(
     console.print(f"Gallery {name} is gone")
 
 
-def _items_of(source: Path, label: str | None) -> list[SourceItem]:
-    from vicinal.indexer.sources import SourceItem, read_source
+def _open(source: Path, options: SourceOptions) -> Source:
+    """A source, or one image."""
+    from vicinal.indexer.sources import Source, SourceItem
     from vicinal.models.decoding import IMAGE_SUFFIXES
 
-    is_image = source.suffix.lower() in IMAGE_SUFFIXES and source.is_file()
-    items = [SourceItem(source.name, source)] if is_image else read_source(source)
-    return items if label is None else [replace(item, label=label) for item in items]
-
-
-def _own_name(source: Path) -> str:
-    """Name of a folder, '' of anything else: cameras give the same file names in every folder."""
-    return source.resolve().name if source.is_dir() else ""
-
-
-def _check_for_plain_ids(reader: GalleryReader, items: list[SourceItem], prefix: str) -> None:
-    """Refuse a folder that is in the gallery under ids without its name, as `vicinal index` gives them.
-
-    Raises:
-        RequestError: Files of it are items already.
-    """
-    from vicinal.indexer.jobs.embedding_run import displayable
-
-    view = reader.view()
-    paths = {item.id: str(item.path) for item in items if displayable(item.id) == item.id}
-    positions = view.positions(list(paths))
-    there = [one for one in view.items(positions[positions >= 0]) if one["uri"] == paths[one["id"]]]
-    if prefix and there:
-        raise RequestError(
-            f"{len(there):,} of these files are in gallery '{reader.gallery.name}' already under ids without "
-            f"'{prefix}/', the first as '{there[0]['id']}'; nothing was added: take --prefix '' to keep to "
-            f"these ids, or --prefix '{prefix}' to add them a second time"
-        )
+    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+        return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source)])
+    return Source.open(source, options)
 
 
 def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:

@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.service.cli.console import console, print_failures, print_json, progress_bar, say
+from vicinal.service.cli.console import console, errors, print_failures, print_json, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     GalleryOption,
+    IdColumnOption,
     JsonOption,
+    LabelColumnOption,
+    LabelFromOption,
+    PathColumnOption,
+    PrefixOption,
     load_settings,
     open_gallery,
 )
-from vicinal.service.words import hygiene_lines, search_words
+from vicinal.service.errors import RequestError
+from vicinal.service.words import hygiene_lines, look_lines, search_words
 
 if TYPE_CHECKING:
+    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.jobs.index_plan import IndexResult
-    from vicinal.indexer.sources import SourceItem
+    from vicinal.indexer.sources import Source, SourceItem, SourceOptions
 
 __all__ = ["index", "print_build"]
 
@@ -55,43 +62,58 @@ def index(
             help="What made the ready embeddings, such as clip-vit-b32; needed the first time.",
         ),
     ] = None,
+    prefix: PrefixOption = None,
+    label_from: LabelFromOption = "auto",
+    path_column: PathColumnOption = None,
+    label_column: LabelColumnOption = None,
+    id_column: IdColumnOption = None,
     embedding_column: Annotated[
-        str | None, typer.Option(help="Column of the ready embeddings; embedding by default.")
+        str | None, typer.Option(metavar="NAME", help="Column of ready embeddings; embedding by default.")
     ] = None,
-    id_column: Annotated[
-        str | None, typer.Option(help="Column of the ids of ready embeddings; id by default.")
-    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Embed images into a gallery, or index embeddings, while it is searched and changed.
 
     A run that was stopped goes on where it was when it is started again over the same files.
     """
-    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items, index_items
-    from vicinal.indexer.sources import read_source
+    from vicinal.indexer.sources import Source, SourceOptions
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
+    options = SourceOptions(prefix, label_from, path_column, label_column, id_column, embedding_column)
+    if source is None and (dry_run or options != SourceOptions(None, "auto")):
+        raise RequestError("name a source: without one the items that the gallery holds are indexed")
+    items = None if source is None else _open(source, options, space)
+    if items is not None:
+        look = items.look()
+        if dry_run and json_output:
+            print_json(asdict(look))
+            return
+        for line in look_lines(look):
+            say(line, to=errors if json_output else console)
+        if dry_run:
+            return
     bundles, target = ServedBundles(settings), Gallery(settings.gallery_path(gallery))
-    names = (embedding_column, id_column)
-    items: EmbeddingSource | list[SourceItem] | None
-    if source is None:
+    indexed: EmbeddingSource | list[SourceItem] | None
+    if items is None:
         served = bundles.to_index(open_gallery(settings, gallery))
-        items = None if served.bundle.manifest.space else gallery_items(target)
-    elif space is not None or any(names) or holds_embeddings(source):
-        items = EmbeddingSource.open(source, embedding_column=embedding_column, id_column=id_column)
-        served = bundles.space(target, space, items.dim)
+        indexed = None if served.bundle.manifest.space else gallery_items(target)
+    elif isinstance(items, Source):
+        indexed, served = items.items, bundles.own
     else:
-        items, served = read_source(source), bundles.own
+        indexed, served = items, bundles.space(target, space, items.dim)
     target.refinement = served.refinement
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
     with progress_bar() as update:
         result = index_items(
             target,
-            items,
+            indexed,
             served.embedder,
             index=index_kind,
             activate=activate,
@@ -108,6 +130,15 @@ def index(
         return
     pipeline = ActivePipelineFile(target.calibrations_path).resolve(served.pipeline, served.bundle).pipeline
     say(f"Searches: {search_words(pipeline, served.bundle)}")
+
+
+def _open(source: Path, options: SourceOptions, space: str | None) -> EmbeddingSource | Source:
+    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings
+    from vicinal.indexer.sources import Source
+
+    if space is not None or holds_embeddings(source, options):
+        return EmbeddingSource.open(source, options)
+    return Source.open(source, options)
 
 
 def print_build(gallery: str, result: IndexResult) -> None:

@@ -19,8 +19,13 @@ __all__ = [
     "BundleOption",
     "DataDirOption",
     "GalleryOption",
+    "IdColumnOption",
     "JsonOption",
+    "LabelColumnOption",
+    "LabelFromOption",
     "NameArgument",
+    "PathColumnOption",
+    "PrefixOption",
     "load_settings",
     "open_gallery",
     "open_matcher",
@@ -35,6 +40,25 @@ BundleOption = Annotated[
     Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Stands before every id; of a folder its own name, '' for none."),
+]
+LabelFromOption = Annotated[
+    str,
+    typer.Option(
+        metavar="RULE",
+        help="Where labels come from: folder (the topmost), column, none, regex:PATTERN (its group, in the "
+        "path), or auto: the column of a manifest, the folder unless folders look like albums.",
+    ),
+]
+PathColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of the paths; path by default.")
+]
+LabelColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of the labels; label by default.")
+]
+IdColumnOption = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids; id by default.")]
 
 
 def load_settings(**given: Any) -> Settings:

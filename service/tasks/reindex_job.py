@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -16,7 +16,7 @@ from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import Source, SourceOptions
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
@@ -41,6 +41,7 @@ class ReindexRequest(BaseModel):
 
     Attributes:
         source: Folder or manifest below `sources_dir`.
+        prefix: See `SourceOptions`; it and the following say how the source is read.
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
         max_failures: Give up when more images than this cannot be used.
@@ -53,6 +54,18 @@ class ReindexRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str | None = Field(None, description="Folder or manifest below `sources_dir`.")
+    prefix: str | None = Field(
+        None, description="Stands before every id; the own name of a folder when null, none when empty."
+    )
+    label_from: str = Field(
+        "auto",
+        description="Where labels come from: `folder` (the topmost), `column`, `none`, `regex:PATTERN` (its "
+        "one group, in the path), or `auto`: the column of a manifest, the folder unless folders look like "
+        "albums.",
+    )
+    path_column: str | None = Field(None, description="Column of the paths, `path` when null.")
+    label_column: str | None = Field(None, description="Column of the labels, `label` when null.")
+    id_column: str | None = Field(None, description="Column of the ids, `id` when null.")
     bundle: str | None = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
@@ -69,6 +82,17 @@ class ReindexRequest(BaseModel):
     comparison: ComparisonOptions = Field(
         ComparisonOptions(), description="How the new version is compared with the active one."
     )
+
+    @property
+    def source_options(self) -> SourceOptions:
+        """How the source is read.
+
+        Raises:
+            SourceError: Labels cannot be taken from where it says.
+        """
+        return SourceOptions(
+            self.prefix, self.label_from, self.path_column, self.label_column, self.id_column
+        )
 
     @model_validator(mode="after")
     def _conditions_are_of_use(self) -> ReindexRequest:
@@ -115,6 +139,8 @@ class ReindexJob:
             self.sources.check(request.source)
         check_sources(self.sources, request.comparison)
         try:
+            if request.source_options != SourceOptions(None, "auto") and request.source is None:
+                raise RequestError("name a source: without one there is nothing to read ids and labels from")
             own = Gallery(self.settings.gallery_path(gallery))
             check_factory(request.index, self._bundle(own, request).bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
@@ -123,7 +149,10 @@ class ReindexJob:
     def run(self, context: JobContext) -> dict[str, Any]:
         """Make the new version, compare it with the active one, and activate it when that was asked for."""
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        index_job = self._index_job(context, request)
+        source = None
+        if request.source is not None:
+            source = Source.open(self.sources.path(request.source), request.source_options)
+        index_job = self._index_job(context, request, source)
         gallery = index_job.gallery
         try:
             result, compared = index_job.run(), {}
@@ -141,7 +170,8 @@ class ReindexJob:
             raise JobStoppedError("overtaken") from error
         self._on_change(job.gallery)
         self._prune(gallery)
-        return {**result.summary(), **compared}
+        look = {} if source is None else {"source": asdict(source.look(self.sources.refusal))}
+        return {**result.summary(), **look, **compared}
 
     def clean(self, job: Job) -> None:
         """Remove the staged rows."""
@@ -159,12 +189,12 @@ class ReindexJob:
         bundles, name = self.bundles, request.bundle
         return bundles.to_index(gallery, name) if request.source is None else bundles.named(name)
 
-    def _index_job(self, context: JobContext, request: ReindexRequest) -> IndexJob:
+    def _index_job(self, context: JobContext, request: ReindexRequest, source: Source | None) -> IndexJob:
         gallery = Gallery(self.settings.gallery_path(context.job.gallery))
         served = self._bundle(gallery, request)
         gallery.refinement = served.refinement
         plan = IndexPlan(
-            items=None if request.source is None else read_source(self.sources.path(request.source)),
+            items=None if source is None else source.items,
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
             options=replace(self.options, max_failures=request.max_failures),

@@ -19,6 +19,7 @@ from pyarrow import parquet
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import SourceOptions
 from vicinal.models.similarity import FloatArray, normalize
 
 DIM = 4
@@ -154,7 +155,7 @@ def test_a_label_may_be_a_category_or_a_number(tmp_path: Path) -> None:
 def test_columns_can_have_other_names(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"sku": [7, 8], "id": ["x", "x"], "vec": embeddings(2).tolist()}), path)
-    found = read(EmbeddingSource.open(path, embedding_column="vec", id_column="sku"))
+    found = read(EmbeddingSource.open(path, SourceOptions(embedding_column="vec", id_column="sku")))
     assert found.ids.to_pylist() == ["7", "8"]
     assert json.loads(found.metadata[0].as_py()) == {"id": "x"}
 
@@ -327,14 +328,19 @@ def test_row_numbers_are_never_taken_for_ids(tmp_path: Path) -> None:
     columns = {"__index_level_0__": [5, 6], "embedding": embeddings(2).tolist()}
     parquet.write_table(pa.table(columns), path)
     assert "has no ids" in refusal(path)
-    assert EmbeddingSource.open(path, id_column="__index_level_0__").ids.to_pylist() == ["5", "6"]
+    assert EmbeddingSource.open(path, SourceOptions(id_column="__index_level_0__")).ids.to_pylist() == [
+        "5",
+        "6",
+    ]
 
 
 def test_whether_a_file_holds_embeddings_is_seen_by_its_columns(tmp_path: Path) -> None:
     plain = table(tmp_path / "plain.parquet", embeddings(2))
+    both = table(tmp_path / "both.parquet", embeddings(2), path=["a.jpg", "b.jpg"])
     assert holds_embeddings(plain)
-    assert not holds_embeddings(plain, "vec")
-    assert not holds_embeddings(table(tmp_path / "both.parquet", embeddings(2), path=["a.jpg", "b.jpg"]))
+    assert holds_embeddings(both, SourceOptions(embedding_column="embedding"))
+    assert not holds_embeddings(plain, SourceOptions(path_column="id"))
+    assert not holds_embeddings(both)
     assert holds_embeddings(alone(tmp_path))
     (tmp_path / "a.csv").write_text("id,embedding\n", encoding="utf-8")
     assert not any(map(holds_embeddings, [tmp_path, tmp_path / "a.csv", tmp_path / "missing.npy"]))
@@ -344,6 +350,45 @@ def test_the_identity_changes_with_the_file_and_with_what_is_read(tmp_path: Path
     path = table(tmp_path / "a.parquet", embeddings(3), sku=["x", "y", "z"])
     first = EmbeddingSource.open(path).identity()
     assert EmbeddingSource.open(path).identity() == first
-    assert EmbeddingSource.open(path, id_column="sku").identity() != first
+    assert EmbeddingSource.open(path, SourceOptions(id_column="sku")).identity() != first
     table(path, embeddings(4), sku=["x", "y", "z", "0"])
     assert EmbeddingSource.open(path).identity() != first
+
+
+def test_labels_and_paths_of_other_columns_and_a_prefix(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(2), brand=["x", "y"], photo=["1.jpg", "2.jpg"])
+    options = SourceOptions("june", path_column="photo", label_column="brand")
+    (found,) = EmbeddingSource.open(path, options).batches(9)
+    assert [one.split("/")[0] for one in found.ids.to_pylist()] == ["june", "june"]
+    assert (found.labels.to_pylist(), found.uris.to_pylist()) == (["x", "y"], ["1.jpg", "2.jpg"])
+    assert found.metadata.to_pylist() == ["{}", "{}"]
+
+
+def test_labels_that_are_not_asked_for_stay_as_metadata(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(2), label=["x", "y"])
+    source = EmbeddingSource.open(path, SourceOptions(label_from="none"))
+    (found,) = source.batches(9)
+    assert (found.labels.to_pylist(), found.metadata.to_pylist()[0]) == ([None, None], '{"label": "x"}')
+    assert source.look().n_labels == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (SourceOptions(label_column="lost"), "has no 'lost', only id: name what holds the labels"),
+        (SourceOptions(path_column="lost"), "has no 'lost', only id: name what holds the paths"),
+        (SourceOptions(label_from="folder"), "come from column or none"),
+        (SourceOptions(label_from="regex:(x)"), "come from column or none"),
+    ],
+)
+def test_columns_that_are_missing_are_refused(tmp_path: Path, options: SourceOptions, sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        EmbeddingSource.open(table(tmp_path / "a.parquet", embeddings(2)), options)
+
+
+def test_a_look_counts_the_labels_of_every_kind_of_file(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(3), label=["x", None, "x"])
+    np.savez(tmp_path / "a.npz", embeddings=embeddings(3), ids=[1, 2, 3], labels=["x", "", "x"])
+    for one in (path, tmp_path / "a.npz"):
+        look = EmbeddingSource.open(one).look()
+        assert (look.n_items, look.n_labels, look.n_unlabelled) == (3, 1, 1)

@@ -44,7 +44,7 @@ def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path
     (tmp_path / "broken.jpg").write_bytes(b"words")
     result = json.loads(run("index", tmp_path, "-g", "shoes", "--json").stdout)
     assert result["n_items"] == 1
-    assert [failure["id"] for failure in result["failures"]] == ["broken.jpg"]
+    assert [failure["id"] for failure in result["failures"]] == [f"{tmp_path.name}/broken.jpg"]
     assert result["hygiene"]["n_unlabelled"] == 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -124,19 +123,6 @@ def test_two_folders_with_equal_file_names_lose_nothing(tmp_path: Path, view: Vi
         view(70 + number, 0).save(tmp_path / trip / "IMG_0001.png")
         run("add", "shoes", tmp_path / trip)
     assert {one["id"] for one in added_items()} == {"trip1/IMG_0001.png", "trip2/IMG_0001.png"}
-
-
-def test_a_folder_that_was_indexed_is_not_added_a_second_time(
-    catalog: Path, fail: Fail, tmp_path: Path
-) -> None:
-    line = fail("add", "shoes", catalog)
-    assert f"60 of these files are in gallery 'shoes' already under ids without '{catalog.name}/'" in line
-    assert shown()["n_items"] == 60
-    assert "Added 0 items, replaced 0, skipped 0, unchanged 60" in run(
-        "add", "shoes", catalog, "--prefix", ""
-    )
-    copied = shutil.copytree(catalog, tmp_path / "copied")
-    assert "Added 60 items" in run("add", "shoes", copied)
 
 
 def test_without_a_prefix_equal_file_names_are_a_conflict(tmp_path: Path, view: View, fail: Fail) -> None:

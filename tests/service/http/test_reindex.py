@@ -78,6 +78,39 @@ def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: N
     }
 
 
+def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestClient, worker: None) -> None:
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos"}))
+    look = job["result"]["source"]
+    assert (look["n_items"], look["n_labels"], look["label_sizes"]) == (
+        18,
+        3,
+        {"min": 6, "median": 6, "max": 6},
+    )
+    first = client.get("/v1/galleries/shoes/items").json()["items"][0]
+    assert first["id"].startswith(f"photos/{first['label']}/")
+    body = {"source": "photos", "prefix": "", "label_from": "regex:(view [01])"}
+    assert wait_for_job(client, client.post(REINDEX, json=body))["result"]["source"]["n_unlabelled"] == 12
+    items = client.get("/v1/galleries/shoes/items").json()["items"]
+    assert {item["label"] for item in items} == {"view 0", "view 1", None}
+    assert not any(item["id"].startswith("photos/") for item in items)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"source": "photos", "label_from": "regex:x"}, "'regex:x' has 0 groups, expected one"),
+        ({"source": "photos", "label_from": "colour"}, "labels cannot be taken from 'colour'"),
+        ({"prefix": ""}, "name a source"),
+        ({"label_column": "sku"}, "name a source"),
+    ],
+)
+def test_labels_that_cannot_be_taken_are_refused_at_once(
+    client: TestClient, body: dict[str, Any], sentence: str
+) -> None:
+    answer = client.post(REINDEX, json=body)
+    assert (answer.status_code, sentence in answer.json()["detail"]) == (422, True)
+
+
 def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:
     job = wait_for_job(client, client.post(REINDEX, json={"index": "HNSW8"}))
     assert (job["state"], client.get("/v1/galleries/shoes").json()["index"]) == ("succeeded", "HNSW8")
@@ -128,7 +161,7 @@ def test_files_that_cannot_be_read_are_named(client: TestClient, worker: None, s
     job = wait_for_job(client, client.post(REINDEX, json={"source": "photos"}))
     assert (job["progress"]["done"], job["progress"]["failed"]) == (18, 25)
     failures = job["progress"]["failures"]
-    assert (len(failures), failures[0]["id"]) == (20, "broken 00.png")
+    assert (len(failures), failures[0]["id"]) == (20, "photos/broken 00.png")
     assert "PNG" in failures[0]["reason"] or "image" in failures[0]["reason"]
 
 

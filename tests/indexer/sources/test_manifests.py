@@ -1,4 +1,4 @@
-"""Sources: folders and manifests become the same list of items every time."""
+"""Manifests become the same list of items every time, and what they lack is said in one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
-from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.indexer.sources import SourceOptions
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 
@@ -38,62 +38,6 @@ def _manifest(path: Path, columns: dict[str, list[object]]) -> Path:
 def _only(items: list[SourceItem]) -> SourceItem:
     (item,) = items
     return item
-
-
-def test_class_folders_give_labels_and_paths_inside_the_folder_as_ids(tmp_path: Path) -> None:
-    boot, sandal = _image(tmp_path / "boots/1.jpg"), _image(tmp_path / "sandals/1.png")
-    expected = [
-        SourceItem("boots/1.jpg", boot, "boots"),
-        SourceItem("sandals/1.png", sandal, "sandals"),
-    ]
-    assert read_source(tmp_path) == expected
-
-
-def test_flat_folder_gives_no_labels(tmp_path: Path) -> None:
-    for name in ("b.png", "a.png"):
-        _image(tmp_path / name)
-    assert [(item.id, item.label) for item in read_source(tmp_path)] == [("a.png", None), ("b.png", None)]
-
-
-def test_nested_image_carries_the_topmost_folder_as_label(tmp_path: Path) -> None:
-    _image(tmp_path / "boots/winter/2024/1.png")
-    item = _only(read_source(tmp_path))
-    assert (item.id, item.label) == ("boots/winter/2024/1.png", "boots")
-
-
-def test_labelled_and_unlabelled_images_may_share_a_folder(tmp_path: Path) -> None:
-    _image(tmp_path / "loose.png")
-    _image(tmp_path / "boots/1.png")
-    assert {item.id: item.label for item in read_source(tmp_path)} == {
-        "loose.png": None,
-        "boots/1.png": "boots",
-    }
-
-
-@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
-def test_suffix_counts_in_both_cases(tmp_path: Path, suffix: str) -> None:
-    _image(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
-    assert _only(read_source(tmp_path)).id == f"b{suffix.upper()}"
-
-
-def test_files_that_are_no_images_and_folders_named_like_one_are_passed_over(tmp_path: Path) -> None:
-    _image(tmp_path / "a.png")
-    (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
-    (tmp_path / "album.jpg").mkdir()
-    assert [item.id for item in read_source(tmp_path)] == ["a.png"]
-
-
-@given(names=st.sets(st.tuples(NAMES.map(str.lower), NAMES.map(str.lower)), min_size=1, max_size=8))
-@settings(max_examples=20, deadline=None)
-def test_order_of_a_folder_does_not_depend_on_when_files_were_made(
-    tmp_path_factory: pytest.TempPathFactory, names: set[tuple[str, str]]
-) -> None:
-    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    for root, ordered in ((first, sorted(names)), (second, sorted(names, reverse=True))):
-        for folder, name in ordered:
-            (root / folder).mkdir(exist_ok=True)
-            (root / folder / f"{name}.png").touch()
-    assert [item.id for item in read_source(first)] == [item.id for item in read_source(second)]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -186,7 +130,12 @@ def test_metadata_of_a_parquet_file_is_json(tmp_path: Path) -> None:
 
 
 @given(
-    rows=st.lists(st.tuples(NAMES, st.none() | NAMES, st.integers(-5, 5)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(NAMES, st.none() | NAMES, st.integers(-5, 5)),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda row: row[0],
+    ),
     suffix=st.sampled_from([".csv", ".parquet"]),
 )
 @settings(max_examples=30, deadline=None)
@@ -214,12 +163,6 @@ def test_empty_path_is_refused_with_its_row(tmp_path: Path) -> None:
     manifest = _manifest(tmp_path / "items.parquet", {"path": ["1.jpg", None]})
     with pytest.raises(SourceError, match="row 2"):
         read_source(manifest)
-
-
-def test_folder_without_images_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(SourceError, match="holds no images"):
-        read_source(tmp_path)
 
 
 def test_manifest_without_rows_is_refused(tmp_path: Path) -> None:
@@ -251,3 +194,75 @@ def test_damaged_manifest_is_refused_by_name(tmp_path: Path, name: str, content:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=rf"{name}' cannot be read"):
         read_source(tmp_path / name)
+
+
+def test_columns_of_other_names_are_taken_when_they_are_named(tmp_path: Path) -> None:
+    columns = {"sku": ["007"], "file": ["1.jpg"], "category": ["dairy"], "price": [0.99], "id": ["x"]}
+    options = SourceOptions(path_column="file", label_column="category", id_column="sku")
+    expected = SourceItem("007", tmp_path / "1.jpg", "dairy", {"price": 0.99, "id": "x"})
+    assert _only(read_source(_manifest(tmp_path / "shop.csv", columns), options)) == expected
+
+
+def test_one_column_may_be_id_and_label(tmp_path: Path) -> None:
+    manifest = _manifest(tmp_path / "shop.csv", {"path": ["1.jpg"], "sku": ["7"]})
+    item = _only(read_source(manifest, SourceOptions(label_column="sku", id_column="sku")))
+    assert (item.id, item.label, item.metadata) == ("7", "7", {})
+
+
+@pytest.mark.parametrize("name", ["path", "label", "id"])
+def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str) -> None:
+    manifest = _manifest(tmp_path / "shop.csv", {"path": ["1.jpg"], "sku": ["7"]})
+    with pytest.raises(SourceError, match=f"no column 'lost', only path, sku: .* {name}s by --{name}-column"):
+        read_source(manifest, SourceOptions(**{f"{name}_column": "lost"}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "labels", "metadata"),
+    [
+        (None, ["boots", "red"], {}),
+        ("auto", ["boots", "red"], {}),
+        ("column", ["boots", "red"], {}),
+        ("none", [None, None], {"label": "boots"}),
+        ("folder", ["a", "b"], {"label": "boots"}),
+        ("regex:/([0-9])", ["1", "2"], {"label": "boots"}),
+    ],
+)
+def test_labels_come_from_where_the_rule_says(
+    tmp_path: Path, rule: str | None, labels: list[str | None], metadata: dict[str, str]
+) -> None:
+    """A label column that gives no labels stays as metadata."""
+    manifest = _manifest(tmp_path / "items.csv", {"path": ["a/1.jpg", "b/2.jpg"], "label": ["boots", "red"]})
+    items = read_source(manifest, SourceOptions(label_from=rule))
+    assert [item.label for item in items] == labels
+    assert items[0].metadata == metadata
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("column", "no column 'label', only path: name the one of the labels by --label-column"),
+        ("folder", "begins with a folder, such as '/a/1.jpg': take labels from column or regex:PATTERN"),
+        ("regex:(x)", "matches no path, such as '/a/1.jpg'"),
+    ],
+)
+def test_labels_that_are_nowhere_are_refused(tmp_path: Path, rule: str, sentence: str) -> None:
+    manifest = _manifest(tmp_path / "items.csv", {"path": ["/a/1.jpg", "2.jpg"]})
+    with pytest.raises(SourceError, match=sentence):
+        read_source(manifest, SourceOptions(label_from=rule))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("columns", [{}, {"id": ["a", "b", "a"]}])
+def test_an_id_that_is_there_twice_is_refused_with_both_rows(
+    tmp_path: Path, columns: dict[str, list[object]], suffix: str
+) -> None:
+    paths: list[object] = ["a", "b", "c" if columns else "a"]
+    manifest = _manifest(tmp_path / f"items{suffix}", {"path": paths, **columns})
+    with pytest.raises(SourceError, match=r"rows 1 and 3 of manifest .* have one id, 'a'"):
+        read_source(manifest)
+
+
+def test_ids_of_a_manifest_get_a_prefix_only_when_one_is_given(tmp_path: Path) -> None:
+    manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"]})
+    found = [_only(read_source(manifest, SourceOptions(prefix))).id for prefix in (None, "", "june", "june/")]
+    assert found == ["1.jpg", "1.jpg", "june/1.jpg", "june/1.jpg"]

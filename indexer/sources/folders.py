@@ -1,0 +1,85 @@
+"""Folders: every image below one, and what else lies there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
+from vicinal.indexer.sources.labels import unlike_classes
+from vicinal.models.decoding import IMAGE_SUFFIXES
+
+__all__ = ["FolderFiles", "folder_items"]
+
+
+@dataclass
+class FolderFiles:
+    """What is in a folder.
+
+    Attributes:
+        images: Paths of images inside the folder, in order.
+        others: How many files there are besides, by suffix in small letters, '' for those without.
+        unread: Subfolders that were not looked into, each with the reason.
+    """
+
+    images: list[str] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    unread: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def below(cls, root: Path) -> FolderFiles:
+        """Look into a folder and all below it; links to folders are not followed.
+
+        Raises:
+            SourceError: It cannot be read.
+        """
+        found, waiting = cls(), [""]
+        while waiting:
+            inside = waiting.pop()
+            try:
+                with os.scandir(root / inside) as entries:
+                    waiting += [name for entry in entries if (name := found._note(entry, inside))]
+            except OSError as error:
+                if not inside:
+                    raise SourceError(f"'{root}' cannot be read: {error.strerror}") from error
+                found.unread[inside] = str(error.strerror)
+        found.images.sort(key=lambda one: one.split("/"))
+        return found
+
+    def _note(self, entry: os.DirEntry[str], folder: str) -> str | None:
+        """Count a file; a folder comes back."""
+        inside = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            return inside
+        suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  a Path for each file takes longer
+        if entry.is_dir():
+            self.unread[inside] = "a link to a folder"
+        elif suffix in IMAGE_SUFFIXES and entry.is_file():
+            self.images.append(inside)
+        else:
+            self.others[suffix] += 1
+        return None
+
+
+def folder_items(
+    root: Path, options: SourceOptions, files: FolderFiles
+) -> tuple[list[SourceItem], str | None]:
+    """The images of a folder with ids and labels, and why they have no labels where folders look like albums.
+
+    Raises:
+        SourceError: Labels cannot be taken from where the options say.
+    """
+    rule = options.label_rule
+    labels, remark = rule.of_paths(files.images), None
+    names = {label for label in labels if label is not None}
+    if rule.kind == "auto" and names and (why := unlike_classes(names)):
+        labels, remark = [None] * len(labels), f"no labels taken: {why}; ask for them by --label-from folder"
+    prefix = options.prefix_of(root.resolve().name)
+    items = [
+        SourceItem(f"{prefix}{inside}", root / inside, label)
+        for inside, label in zip(files.images, labels, strict=True)
+    ]
+    return items, remark

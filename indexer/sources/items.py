@@ -1,0 +1,80 @@
+"""Source items: one image each, and the options by which ids and labels are found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vicinal.indexer.sources.labels import LabelRule
+
+__all__ = ["SourceItem", "SourceOptions", "as_json"]
+
+
+@dataclass(frozen=True)
+class SourceItem:
+    """One image to index.
+
+    Attributes:
+        id: Id within the gallery.
+        path: File to read; absolute, so that it can be embedded again by a process in another folder.
+        label: Class, or None when unlabelled.
+        metadata: Further values, as JSON can hold them.
+    """
+
+    id: str
+    path: Path
+    label: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How a source is read.
+
+    Attributes:
+        prefix: Stands before every id, with a slash; '' for none. None: the own name of a folder, and none of
+            any other source.
+        label_from: `folder`: the topmost folder of the path; `column`: the label column; `none`;
+            `regex:PATTERN`: the one group of the first match in the path; None: the column of a manifest, the
+            folder of a folder; `auto`: the same unless the folders look like albums. Paths are those inside
+            the folder, or as a manifest writes them.
+        path_column: Column of the paths, `path` when None.
+        label_column: Column of the labels, `label` when None.
+        id_column: Column of the ids, `id` when None.
+        embedding_column: Column of ready embeddings, `embedding` when None.
+
+    Raises:
+        SourceError: `label_from` is none of these.
+    """
+
+    prefix: str | None = ""
+    label_from: str | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    id_column: str | None = None
+    embedding_column: str | None = None
+
+    def __post_init__(self) -> None:
+        LabelRule.parse(self.label_from)
+
+    @property
+    def label_rule(self) -> LabelRule:
+        """How labels are found."""
+        return LabelRule.parse(self.label_from)
+
+    def prefix_of(self, name: str) -> str:
+        """What stands before every id.
+
+        Args:
+            name: Own name of the source, '' where it is no folder.
+        """
+        prefix = (name if self.prefix is None else self.prefix).rstrip("/")
+        return f"{prefix}/" if prefix else ""
+
+
+def as_json(value: Any) -> Any:
+    """A value of a table as JSON can hold it; NaN becomes None."""
+    # Dates and decimals of a Parquet file have no JSON form of their own, and JSON knows no NaN.
+    return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)

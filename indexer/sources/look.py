@@ -1,0 +1,116 @@
+"""A look at a source before it is indexed: what it holds, what is left out, and labels that look wrong."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vicinal.indexer.sources.labels import album_names
+
+__all__ = ["LabelSizes", "SourceLook"]
+
+# A label with this share of the images, or more, tells little.
+_NEARLY_ALL = 0.9
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class LabelSizes:
+    """How many items a label has."""
+
+    min: int
+    median: int
+    max: int
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """What is in a source.
+
+    Attributes:
+        label_sizes: Items by label; None without labels.
+        n_single_image_labels: Labels with one item.
+        n_missing: Items whose file does not exist.
+        missing: The first of these files.
+        other_files: Files that are no images which can be read, by suffix, the most first.
+        unread_folders: Folders that were not looked into, each with the reason.
+        remarks: What to look at before a long run, a sentence each.
+    """
+
+    n_items: int
+    n_labels: int
+    n_unlabelled: int
+    n_single_image_labels: int
+    label_sizes: LabelSizes | None
+    n_missing: int = 0
+    missing: str | None = None
+    other_files: Mapping[str, int] = field(default_factory=dict)
+    unread_folders: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def at(
+        cls,
+        labels: Iterable[str | None],
+        *,
+        missing: Sequence[str] = (),
+        other_files: Mapping[str, int] | None = None,
+        unread_folders: Mapping[str, str] | None = None,
+        remark: str | None = None,
+    ) -> SourceLook:
+        """Look at the labels of a source.
+
+        Args:
+            labels: Those of all items.
+            missing: Files of items that do not exist.
+            other_files: Files that are no images which can be read, by suffix.
+            unread_folders: Folders that were not looked into, each with the reason.
+            remark: What reading it had to say of the labels.
+        """
+        sizes = Counter(labels)
+        n_unlabelled = sizes.pop(None, 0)
+        named = {label: n for label, n in sizes.items() if label is not None}
+        counts = sorted(named.values())
+        return cls(
+            n_items=sum(counts) + n_unlabelled,
+            n_labels=len(named),
+            n_unlabelled=n_unlabelled,
+            n_single_image_labels=counts.count(1),
+            label_sizes=LabelSizes(counts[0], statistics.median_low(counts), counts[-1]) if counts else None,
+            n_missing=len(missing),
+            missing=missing[0] if missing else None,
+            other_files=dict(Counter(other_files or {}).most_common()),
+            unread_folders=dict(unread_folders or {}),
+            remarks=(*([remark] if remark else []), *_suspicions(named)),
+        )
+
+
+def _suspicions(sizes: Mapping[str, int]) -> Iterator[str]:
+    n_items, albums = sum(sizes.values()), album_names(sizes)
+    if albums:
+        yield f"{_labels(albums)} named like dates or a camera's folders: {_shown(albums)}"
+    largest = max(sizes, key=lambda one: sizes[one], default="")
+    if len(sizes) == 1:
+        yield f"there is one label only, '{largest}'"
+    elif sizes and sizes[largest] >= _NEARLY_ALL * n_items:
+        yield f"label '{largest}' holds {sizes[largest]:,} of the {n_items:,} items with a label"
+    if len(sizes) > 1 and len(sizes) == n_items:
+        yield "every item has a label of its own: nothing tells which photos show the same"
+    alike: dict[str, list[str]] = {}
+    for label in sorted(sizes):
+        alike.setdefault("".join(label.casefold().split()), []).append(label)
+    spellings = [group for group in alike.values() if len(group) > 1]
+    if spellings:
+        examples = [" and ".join(f"'{one}'" for one in group) for group in spellings[:_SHOWN]]
+        yield f"{_labels(spellings)} spelled in several ways: {'; '.join(examples)}"
+
+
+def _labels(found: Sequence[object]) -> str:
+    return f"{len(found):,} label" + ("s are" if len(found) != 1 else " is")
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > _SHOWN else ""
+    return ", ".join(f"'{one}'" for one in names[:_SHOWN]) + more

@@ -1,0 +1,91 @@
+"""Source: a folder of images, or a CSV or Parquet manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.folders import FolderFiles, folder_items
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
+from vicinal.indexer.sources.look import SourceLook
+from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
+from vicinal.models.decoding import IMAGE_SUFFIXES
+
+__all__ = ["Source", "read_source"]
+
+_SHOWN_SUFFIXES = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """The images of a source, and what else is there.
+
+    Attributes:
+        items: Its images, in a fixed order.
+        files: What is in the folder; nothing of a manifest.
+        remark: Why a folder gives no labels.
+    """
+
+    items: list[SourceItem]
+    files: FolderFiles = field(default_factory=FolderFiles)
+    remark: str | None = None
+
+    @classmethod
+    def open(cls, path: Path, options: SourceOptions | None = None) -> Self:
+        """List the images of a source.
+
+        A folder gives every image below it, with its path inside the folder as id. A manifest is a `.csv` or
+        `.parquet` file with a column `path` (taken from the manifest's folder when relative) and optionally
+        `id`, `label` and any others, which become metadata.
+
+        Args:
+            path: Folder or manifest.
+            options: How it is read; ids without a prefix and labels as they are given when None.
+
+        Raises:
+            SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
+                an id twice; labels cannot be taken from where the options say.
+        """
+        options = options or SourceOptions()
+        if path.is_dir():
+            files = FolderFiles.below(path.absolute())
+            items, remark = folder_items(path.absolute(), options, files)
+            source = cls(items, files, remark)
+        elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
+            source = cls(manifest_items(path, options))
+        elif path.exists():
+            raise SourceError(f"'{path}' is neither a folder nor a .csv or .parquet manifest")
+        else:
+            raise SourceError(f"there is no source '{path}'")
+        if not source.items:
+            others = source.files.others.most_common(_SHOWN_SUFFIXES)
+            besides = ", only " + ", ".join(f"{n:,} {suffix or 'without one'}" for suffix, n in others)
+            raise SourceError(
+                f"'{path}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}){besides if others else ''}"
+            )
+        return source
+
+    def look(self, refuse: Callable[[Path], str | None] = lambda _: None) -> SourceLook:
+        """Count what is there.
+
+        Args:
+            refuse: Why a file must not be read, or None when it may; of others nothing is said.
+        """
+        # What a folder lists is there.
+        listed = [] if self.files.images else self.items
+        missing = [str(item.path) for item in listed if refuse(item.path) is None and not item.path.exists()]
+        return SourceLook.at(
+            [item.label for item in self.items],
+            missing=missing,
+            other_files=self.files.others,
+            unread_folders=self.files.unread,
+            remark=self.remark,
+        )
+
+
+def read_source(path: Path, options: SourceOptions | None = None) -> list[SourceItem]:
+    """The images of a source, in a fixed order; see `Source.open`."""
+    return Source.open(path, options).items

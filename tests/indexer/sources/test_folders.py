@@ -1,0 +1,233 @@
+"""Folders become the same list of items every time, and nothing in them is passed over silently."""
+
+from __future__ import annotations
+
+import errno
+import os
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vicinal.indexer import SourceItem, read_source
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import Source, SourceOptions
+from vicinal.models.decoding import IMAGE_SUFFIXES
+
+NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
+
+
+def _image(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (16, 16), "teal").save(path)
+    return path
+
+
+def _only(items: list[SourceItem]) -> SourceItem:
+    (item,) = items
+    return item
+
+
+def test_class_folders_give_labels_and_paths_inside_the_folder_as_ids(tmp_path: Path) -> None:
+    boot, sandal = _image(tmp_path / "boots/1.jpg"), _image(tmp_path / "sandals/1.png")
+    expected = [
+        SourceItem("boots/1.jpg", boot, "boots"),
+        SourceItem("sandals/1.png", sandal, "sandals"),
+    ]
+    assert read_source(tmp_path) == expected
+
+
+def test_flat_folder_gives_no_labels(tmp_path: Path) -> None:
+    for name in ("b.png", "a.png"):
+        _image(tmp_path / name)
+    assert [(item.id, item.label) for item in read_source(tmp_path)] == [("a.png", None), ("b.png", None)]
+
+
+def test_nested_image_carries_the_topmost_folder_as_label(tmp_path: Path) -> None:
+    _image(tmp_path / "boots/winter/2024/1.png")
+    item = _only(read_source(tmp_path))
+    assert (item.id, item.label) == ("boots/winter/2024/1.png", "boots")
+
+
+def test_labelled_and_unlabelled_images_may_share_a_folder(tmp_path: Path) -> None:
+    _image(tmp_path / "loose.png")
+    _image(tmp_path / "boots/1.png")
+    assert {item.id: item.label for item in read_source(tmp_path)} == {
+        "loose.png": None,
+        "boots/1.png": "boots",
+    }
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+def test_suffix_counts_in_both_cases(tmp_path: Path, suffix: str) -> None:
+    _image(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
+    assert _only(read_source(tmp_path)).id == f"b{suffix.upper()}"
+
+
+def test_files_that_are_no_images_and_folders_named_like_one_are_passed_over(tmp_path: Path) -> None:
+    _image(tmp_path / "a.png")
+    (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
+    (tmp_path / "album.jpg").mkdir()
+    assert [item.id for item in read_source(tmp_path)] == ["a.png"]
+
+
+@given(names=st.sets(st.tuples(NAMES.map(str.lower), NAMES.map(str.lower)), min_size=1, max_size=8))
+@settings(max_examples=20, deadline=None)
+def test_order_of_a_folder_does_not_depend_on_when_files_were_made(
+    tmp_path_factory: pytest.TempPathFactory, names: set[tuple[str, str]]
+) -> None:
+    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
+    for root, ordered in ((first, sorted(names)), (second, sorted(names, reverse=True))):
+        for folder, name in ordered:
+            (root / folder).mkdir(exist_ok=True)
+            (root / folder / f"{name}.png").touch()
+    assert [item.id for item in read_source(first)] == [item.id for item in read_source(second)]
+
+
+def test_folder_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(SourceError, match="holds no images"):
+        read_source(tmp_path)
+
+
+def test_files_and_folders_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    _image(tmp_path / "a" / "1.png")
+    for name in ("1.HEIC", "2.heic", "clip.mov", "README"):
+        (tmp_path / "a" / name).touch()
+    (tmp_path / "linked").symlink_to(tmp_path / "a")
+    files = Source.open(tmp_path).files
+    assert files.others == {".heic": 2, ".mov": 1, "": 1}
+    assert files.unread == {"linked": "a link to a folder"}
+
+
+def test_a_link_that_leads_in_a_circle_ends(tmp_path: Path) -> None:
+    _image(tmp_path / "a" / "1.png")
+    (tmp_path / "a" / "around").symlink_to(tmp_path)
+    assert [item.id for item in read_source(tmp_path)] == ["a/1.png"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _image(tmp_path / "a" / "1.png")
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:
+        if path.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr("vicinal.indexer.sources.folders.os.scandir", refuse)
+    assert Source.open(tmp_path).files.unread == {"closed": "Permission denied"}
+
+
+def test_a_folder_of_other_files_is_refused_with_what_is_there(tmp_path: Path) -> None:
+    for name in ("1.heic", "2.heic", "clip.mov"):
+        (tmp_path / name).touch()
+    with pytest.raises(SourceError, match=r"holds no images \(.*\), only 2 \.heic, 1 \.mov"):
+        read_source(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        (None, "photos/milk/1.png"),
+        ("", "milk/1.png"),
+        ("2024", "2024/milk/1.png"),
+        ("a/b/", "a/b/milk/1.png"),
+    ],
+)
+def test_the_folder_s_name_or_what_is_given_stands_before_the_ids(
+    tmp_path: Path, prefix: str | None, expected: str
+) -> None:
+    _image(tmp_path / "photos" / "milk" / "1.png")
+    options = SourceOptions(prefix)
+    assert _only(read_source(tmp_path / "photos", options)).id == expected
+    assert _only(read_source(tmp_path / "photos" / "milk" / "..", options)).id == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (None, ["boots", "sandals", None]),
+        ("auto", ["boots", "sandals", None]),
+        ("folder", ["boots", "sandals", None]),
+        ("none", [None] * 3),
+        ("regex:([a-z]+)_", ["red", "blue", "red"]),
+        ("regex:^boots/([a-z]*)", ["red", None, None]),
+    ],
+)
+def test_labels_are_taken_from_where_the_rule_says(
+    tmp_path: Path, rule: str | None, expected: list[str | None]
+) -> None:
+    for name in ("boots/red_1.png", "sandals/blue_1.png", "red_2.png"):
+        _image(tmp_path / name)
+    items = read_source(tmp_path, SourceOptions(label_from=rule))
+    assert [item.label for item in sorted(items, key=lambda one: "/" not in one.id)] == expected
+
+
+def test_the_group_s_pattern_sees_no_prefix(tmp_path: Path) -> None:
+    _image(tmp_path / "photos" / "red" / "1.png")
+    options = SourceOptions(None, "regex:^([^/]+)/")
+    assert _only(read_source(tmp_path / "photos", options)).label == "red"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("regex:/[0-9]/", "has 0 groups, expected one"),
+        ("regex:(a)(b)", "has 2 groups, expected one"),
+        ("regex:(a", "is no regular expression"),
+        ("regex:(blue)", "'regex:\\(blue\\)' matches no path, such as 'red/1.png'"),
+        ("column", "a folder has no columns"),
+        ("given", "labels cannot be taken from 'given'"),
+        ("regex", "labels cannot be taken from 'regex': take auto, folder, none, column or regex:PATTERN"),
+    ],
+)
+def test_labels_that_cannot_be_taken_are_refused(tmp_path: Path, rule: str, sentence: str) -> None:
+    _image(tmp_path / "red" / "1.png")
+    with pytest.raises(SourceError, match=sentence):
+        read_source(tmp_path, SourceOptions(label_from=rule))
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("2019", "2020"),
+        ("2021-05", "2021-06 Rome"),
+        ("20210503", "2021.06.11"),
+        ("100CANON", "DCIM"),
+        ("IMG", "101_0320", "shoes"),
+        ("everything",),
+    ],
+)
+def test_albums_become_no_labels_unasked(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    for name in folders:
+        _image(tmp_path / name / "1.png")
+    auto = Source.open(tmp_path, SourceOptions(label_from="auto"))
+    assert {item.label for item in auto.items} == {None}
+    assert "--label-from folder" in (auto.remark or "")
+    asked = Source.open(tmp_path, SourceOptions(label_from="folder"))
+    assert ({item.label for item in asked.items}, asked.remark) == ({*folders}, None)
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ("boots", "sandals"),
+        ("2019", "boots", "sandals"),
+        ("001.Albatross", "002.Auklet"),
+        ("01", "02", "1850"),
+        ("2012 Ford Fiesta", "2011 BMW M3"),
+        ("11234", "20991"),
+        ("imagery", "image gear"),
+    ],
+)
+def test_classes_become_labels_unasked(tmp_path: Path, folders: tuple[str, ...]) -> None:
+    """Negative control of the albums."""
+    for name in folders:
+        _image(tmp_path / name / "1.png")
+    auto = Source.open(tmp_path, SourceOptions(label_from="auto"))
+    assert ({item.label for item in auto.items}, auto.remark) == ({*folders}, None)

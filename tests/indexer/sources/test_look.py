@@ -1,0 +1,76 @@
+"""The look at a source says what it holds, what is left out, and which labels look wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.indexer.sources import Source, SourceLook
+
+LABELS = st.lists(st.none() | st.sampled_from(["a", "b", "c", "d"]))
+
+
+def remarks(*labels: str | None) -> str:
+    return "; ".join(SourceLook.at(labels).remarks)
+
+
+@given(LABELS)
+def test_counts_are_those_of_a_slow_count(labels: list[str | None]) -> None:
+    look, sizes = SourceLook.at(labels), Counter(one for one in labels if one is not None)
+    assert (look.n_items, look.n_labels, look.n_unlabelled) == (len(labels), len(sizes), labels.count(None))
+    assert look.n_single_image_labels == sum(n == 1 for n in sizes.values())
+    if look.label_sizes is not None:
+        found, ordered = look.label_sizes, sorted(sizes.values())
+        assert (found.min, found.max) == (ordered[0], ordered[-1])
+        assert sum(n <= found.median for n in ordered) >= len(ordered) / 2
+    else:
+        assert not sizes
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (["2019", "2020", "a", "a"], "2 labels are named like dates or a camera's folders: '2019', '2020'"),
+        (["DCIM", "a", "a", "b"], "1 label is named like dates"),
+        (["a"] * 19 + ["b"], "label 'a' holds 19 of the 20 items with a label"),
+        (["a", "a", None], "there is one label only, 'a'"),
+        (["a", "b", "c", None], "every item has a label of its own"),
+        (
+            ["Red shoe", "red  shoe", "hat", "hat"],
+            "1 label is spelled in several ways: 'Red shoe' and 'red  shoe'",
+        ),
+    ],
+)
+def test_labels_that_look_wrong_are_remarked(labels: list[str | None], sentence: str) -> None:
+    assert sentence in remarks(*labels)
+
+
+@pytest.mark.parametrize("labels", [[], [None], ["a", "a", "b", "b"], ["a"] * 8 + ["b"] * 2])
+def test_labels_as_they_should_be_are_not(labels: list[str | None]) -> None:
+    """Negative control."""
+    assert remarks(*labels) == ""
+
+
+def test_files_of_a_manifest_that_do_not_exist_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "there.jpg").touch()
+    manifest = tmp_path / "items.csv"
+    manifest.write_text("path\nthere.jpg\ngone.jpg\nlost.jpg\n", encoding="utf-8")
+    look = Source.open(manifest).look()
+    assert (look.n_missing, look.missing) == (2, str(tmp_path / "gone.jpg"))
+
+
+def test_nothing_is_said_of_files_that_must_not_be_read(tmp_path: Path) -> None:
+    manifest = tmp_path / "items.csv"
+    manifest.write_text("path\n/etc/gone.jpg\nlost.jpg\n", encoding="utf-8")
+    look = Source.open(manifest).look(lambda path: None if path.parent == tmp_path else "elsewhere")
+    assert (look.n_missing, look.missing) == (1, str(tmp_path / "lost.jpg"))
+
+
+def test_files_of_a_folder_that_are_not_read_stand_by_suffix_the_most_first(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.heic", "c.heic", "d.heic", "e.mov"):
+        (tmp_path / name).touch()
+    assert list(Source.open(tmp_path).look().other_files.items()) == [(".heic", 3), (".mov", 1)]

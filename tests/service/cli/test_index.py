@@ -1,0 +1,162 @@
+"""`vicinal index`: what ids and labels items get, and the look at a source before it is embedded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.service.types import Fail, Run, View
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
+
+pytestmark = pytest.mark.usefixtures("cli_environment")
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Callable[[], dict[str, str | None]]:
+    """Labels of the gallery's items by id."""
+
+    def read() -> dict[str, str | None]:
+        view = GalleryReader(Gallery.open(tmp_path / "data" / "galleries" / "shop")).view()
+        return {item["id"]: item["label"] for _, item in view.page(None, 1000)}
+
+    return read
+
+
+@pytest.fixture
+def photos(tmp_path: Path, view: View) -> Path:
+    """Two pictures of two labels, a folder each."""
+    for number, label in enumerate(("milk", "bread")):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        view(number, 0).save(tmp_path / "photos" / label / "1.png")
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], {"photos/milk/1.png": "milk", "photos/bread/1.png": "bread"}),
+        (["--prefix", ""], {"milk/1.png": "milk", "bread/1.png": "bread"}),
+        (["--prefix", "shop"], {"shop/milk/1.png": "milk", "shop/bread/1.png": "bread"}),
+        (["--label-from", "none"], {"photos/milk/1.png": None, "photos/bread/1.png": None}),
+        (["--label-from", "regex:^(b)"], {"photos/milk/1.png": None, "photos/bread/1.png": "b"}),
+    ],
+)
+def test_index_and_gallery_add_give_the_same_ids_and_labels(
+    run: Run, photos: Path, items: Callable[[], dict[str, str | None]], options: list[str], expected: object
+) -> None:
+    """So that what was indexed is not added a second time under other ids."""
+    run("index", photos, "-g", "shop", *options)
+    assert items() == expected
+    assert (
+        "Added 0 items, replaced 0, skipped 0, unchanged 2"
+        in run("gallery", "add", "shop", photos, *options).stdout
+    )
+    assert items() == expected
+
+
+def test_a_copy_under_another_name_is_another_folder(run: Run, photos: Path) -> None:
+    """Negative control: it is the name that makes the ids equal."""
+    run("index", photos, "-g", "shop")
+    copied = shutil.copytree(photos, photos.parent / "copied")
+    assert "Added 2 items" in run("gallery", "add", "shop", copied).stdout
+
+
+def test_two_folders_with_equal_file_names_lose_nothing(
+    run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
+) -> None:
+    for number, trip in enumerate(("trip1", "trip2")):
+        (tmp_path / trip).mkdir()
+        view(number, 0).save(tmp_path / trip / "IMG_0001.png")
+    run("index", tmp_path / "trip1", "-g", "shop")
+    run("gallery", "add", "shop", tmp_path / "trip2")
+    assert items() == {"trip1/IMG_0001.png": None, "trip2/IMG_0001.png": None}
+
+
+def test_a_shop_with_a_table_of_its_own(
+    run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    lines = ["sku,file,category,price"]
+    for number, price in enumerate((0.99, 1.49, 3.2, 4.1)):
+        view(number, 0).save(tmp_path / "pictures" / f"{number}.png")
+        lines.append(f"00{number},pictures/{number}.png,{'dairy' if number < 2 else 'bread'},{price}")
+    (tmp_path / "shop.csv").write_text("\n".join(lines), encoding="utf-8")
+    columns = ("--id-column", "sku", "--path-column", "file", "--label-column", "category")
+    output = run("index", tmp_path / "shop.csv", "-g", "shop", *columns).stdout
+    assert "4 items with 2 labels; 2 to 2 items a label, median 2" in output
+    assert items() == {"000": "dairy", "001": "dairy", "002": "bread", "003": "bread"}
+    search = ("search", tmp_path / "pictures" / "1.png", "-g", "shop", "--candidates", "--json")
+    assert json.loads(run(*search).stdout)["candidates"][0]["id"] == "001"
+    dearer = json.loads(run(*search, "--filter", "json_get_float(metadata, 'price') > 3").stdout)[
+        "candidates"
+    ]
+    assert {one["id"] for one in dearer} == {"002", "003"}
+
+
+def test_a_dry_run_says_what_there_is_and_writes_nothing(run: Run, photos: Path, tmp_path: Path) -> None:
+    (photos / "milk" / "2.heic").touch()
+    output = run("index", photos, "-g", "shop", "--dry-run").stdout
+    assert output.splitlines() == [
+        "2 items with 2 labels; 1 to 1 items a label, median 1; 2 labels with one item",
+        "  every item has a label of its own: nothing tells which photos show the same",
+        "  files that are not read: 1 .heic",
+    ]
+    look = json.loads(run("index", photos, "-g", "shop", "--dry-run", "--json").stdout)
+    assert (look["n_items"], look["label_sizes"]["max"], look["other_files"]) == (2, 1, {".heic": 1})
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_look_comes_before_the_rest(run: Run, photos: Path) -> None:
+    manifest = photos / "list.csv"
+    manifest.write_text("path\nmilk/1.png\ngone.png\n", encoding="utf-8")
+    lines = run("index", manifest, "-g", "shop").stdout.splitlines()
+    assert lines[:2] == [
+        "2 items; 2 items without a label",
+        f"  1 file cannot be found, such as {photos / 'gone.png'}",
+    ]
+    assert any(line.startswith("  left out") and "gone.png" in line for line in lines[2:])
+
+
+def test_albums_are_not_taken_for_labels_unasked(
+    run: Run, photos: Path, items: Callable[[], dict[str, str | None]]
+) -> None:
+    (photos / "milk").rename(photos / "2019")
+    (photos / "bread").rename(photos / "2020-05")
+    result = run("index", photos, "-g", "shop", "--json")
+    assert "no labels taken: 2 of 2 subfolders are named like dates or a camera's" in result.stderr
+    assert json.loads(result.stdout)["n_labels"] == 0
+    assert set(items().values()) == {None}
+    run("index", photos, "-g", "shop", "--label-from", "folder")
+    assert set(items().values()) == {"2019", "2020-05"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--label-from", "regex:milk"], "'regex:milk' has 0 groups, expected one for the label"),
+        (["--label-from", "regex:(eggs)"], "'regex:(eggs)' matches no path, such as 'bread/1.png'"),
+        (["--label-from", "colour"], "labels cannot be taken from 'colour'"),
+        (["--label-from", "column"], "a folder has no columns"),
+    ],
+)
+def test_labels_that_cannot_be_taken_are_one_sentence_and_nothing_is_written(
+    fail: Fail, photos: Path, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    assert sentence in fail("index", photos, "-g", "shop", *options)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("options", [["--dry-run"], ["--prefix", ""], ["--label-from", "none"]])
+def test_options_of_a_source_need_one(fail: Fail, options: list[str]) -> None:
+    assert "name a source" in fail("index", "-g", "shop", *options)
+
+
+def test_an_id_that_is_there_twice_loses_no_row_silently(fail: Fail, tmp_path: Path) -> None:
+    (tmp_path / "shop.csv").write_text("path,id\na.png,1\nb.png,1\n", encoding="utf-8")
+    line = fail("index", tmp_path / "shop.csv", "-g", "shop")
+    assert f"rows 1 and 2 of manifest '{tmp_path / 'shop.csv'}' have one id, '1'" in line
