@@ -29,7 +29,7 @@ from vicinal.indexer.sources import SourceLook, SourceOptions, as_json
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
-__all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings"]
+__all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings"]
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
@@ -252,13 +252,16 @@ def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
     options = options or SourceOptions()
     if options.embedding_column:
         return True
-    if path.suffix.lower() in _ARRAYS:
-        return path.is_file()
-    if path.suffix.lower() != ".parquet" or not path.is_file():
-        return False
+    if not may_hold_embeddings(path) or path.suffix.lower() in _ARRAYS:
+        return may_hold_embeddings(path)
     with _reading(path):
         names = pa.parquet.read_schema(path).names
     return "embedding" in names and (options.path_column or "path") not in names
+
+
+def may_hold_embeddings(path: Path) -> bool:
+    """Whether a source is of a kind that can be one of ready embeddings; it may also name images."""
+    return path.suffix.lower() in (".parquet", *_ARRAYS) and path.is_file()
 
 
 def _check_columns(path: Path, rows: _Rows, options: SourceOptions) -> None:

@@ -6,7 +6,7 @@ IndexerError
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
-│   ├── ItemExistsError                  another image has the id
+│   ├── ItemExistsError                  another image or embedding has the id
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
 │   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
@@ -20,6 +20,7 @@ IndexerError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 __all__ = [
     "BuildError",
@@ -80,12 +81,13 @@ class ItemNotFoundError(GalleryError, LookupError):
 
 
 class ItemExistsError(GalleryError):
-    """Ids of images that shall be added belong to other images.
+    """Ids of images or embeddings that shall be added belong to others.
 
     Args:
         gallery: Name of the gallery.
         item_ids: The ids.
         advice: What can be done.
+        what: What they are ids of.
     """
 
     def __init__(
@@ -93,17 +95,19 @@ class ItemExistsError(GalleryError):
         gallery: str,
         item_ids: Sequence[str],
         advice: str = "send on_conflict 'replace' or 'skip', or another id",
+        what: Literal["image", "embedding"] = "image",
     ) -> None:
         named = ", ".join(f"'{one}'" for one in item_ids[:_NAMED_IDS])
         others = f" and {len(item_ids) - _NAMED_IDS:,} more" if len(item_ids) > _NAMED_IDS else ""
         count = (
-            "another image has the id"
+            f"another {what} has the id"
             if len(item_ids) == 1
-            else f"{len(item_ids):,} ids belong to other images:"
+            else f"{len(item_ids):,} ids belong to other {what}s:"
         )
         super().__init__(f"in gallery '{gallery}' {count} {named}{others}; {advice}")
         self.gallery = gallery
         self.item_ids = list(item_ids)
+        self.what = what
         self.members = {"id": item_ids[0]} if len(item_ids) == 1 else {"ids": self.item_ids}
 
 

@@ -126,6 +126,14 @@ class Gallery:
             return None
         return found if found.fingerprint == self.table.identity(active.revision)["bundle"] else None
 
+    @property
+    def in_words(self) -> str:
+        """What it holds; '' before anything was indexed."""
+        active, space = self.activation, self.space
+        if active is None or space is not None:
+            return "" if space is None else space.in_words
+        return f"images embedded by bundle '{self.table.identity(active.revision)['bundle_name']}'"
+
     def keep_space(self, space: BundleManifest) -> None:
         """Note the space of a gallery's embeddings, unless it is the noted one.
 

@@ -119,6 +119,13 @@ class BundleManifest(BaseModel):
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
+    @property
+    def in_words(self) -> str:
+        """What a gallery of it holds."""
+        if not self.space:
+            return f"images embedded by bundle '{self.name}'"
+        return f"ready {self.dim}-d embeddings of '{self.space}@{self.version}'"
+
 
 class ModelBundle:
     """An opened bundle whose checksums fit.

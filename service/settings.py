@@ -48,7 +48,8 @@ class Settings(BaseSettings):
         max_image_bytes: Largest accepted image in bytes; a larger one gets 413.
         max_image_pixels: Largest accepted image in pixels; a larger one gets 413.
         max_request_bytes: Largest accepted request body, which in a batch holds several images.
-        max_batch: Most queries of one batch search.
+        max_batch: Most queries of one batch search, and most images of one addition.
+        max_embeddings: Most ready embeddings of one addition.
         max_limit: Largest `limit` of a search.
         pipeline: What `auto` stands for, as far as it is set; otherwise what the bundle's validation decided.
         refine: What is refined: `off`, `gallery`, `query` or `both`. `auto` follows the bundle's validation.
@@ -89,6 +90,7 @@ class Settings(BaseSettings):
     max_image_pixels: int = Field(default=64_000_000, ge=1)
     max_request_bytes: int = Field(default=256 * 2**20, ge=1)
     max_batch: int = Field(default=64, ge=1)
+    max_embeddings: int = Field(default=1000, ge=1)
     max_limit: int = Field(default=1000, ge=1)
     pipeline: Pipeline = Pipeline()
     refine: RefineChoice = "auto"

@@ -50,13 +50,20 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_embeddings(folder: Path) -> None:
-    """`clip.parquet`, embeddings of 40 labels, and `query.npy`, one that is like some of them."""
+    """Embeddings of 40 labels in `clip.parquet`, others in `query.npy`, `more.parquet` and `rows.npy`."""
     rng = np.random.default_rng(0)
     vectors = np.repeat(rng.normal(size=(40, 16)), 6, axis=0) + 0.3 * rng.normal(size=(240, 16))
     labels = [f"label {i // 6}" for i in range(240)]
     columns = {"id": [f"item {i}" for i in range(240)], "label": labels, "embedding": list(vectors)}
     parquet.write_table(pa.table(columns), folder / "clip.parquet")
     np.save(folder / "query.npy", vectors[7] + 0.1)
+    further = {
+        "id": ["new 1", "new 2"],
+        "label": ["label 1", "label 2"],
+        "embedding": list(vectors[:2] + 0.1),
+    }
+    parquet.write_table(pa.table(further), folder / "more.parquet")
+    np.save(folder / "rows.npy", vectors[:2, :3])
 
 
 @pytest.fixture

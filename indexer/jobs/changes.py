@@ -95,7 +95,7 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
 
     Args:
         gallery: The gallery.
-        bundle: The bundle that its items will be embedded with.
+        bundle: The bundle that its items will be embedded with, or the space of ready embeddings.
 
     Returns:
         Whether it was made; not when it is there already.
@@ -110,6 +110,8 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
             if actual != bundle.fingerprint:
                 raise BundleMismatchError(gallery.name, bundle.fingerprint, actual)
             return False
+        if bundle.manifest.space:
+            gallery.keep_space(bundle.manifest)
         gallery.start(no_rows(bundle.dim), bundle=bundle.fingerprint, bundle_name=bundle.name)
         gallery.publish(build_neighbor_graph(np.empty((0, bundle.dim), np.float32)))
         return True

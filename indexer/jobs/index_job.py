@@ -35,7 +35,6 @@ from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Sequences
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
@@ -241,9 +240,7 @@ class IndexJob:
         space = self.gallery.space
         if space is None and not given.space:
             return
-        name = self.gallery.table.identity(active.revision)["bundle_name"]
-        held = _embedded_by(name) if space is None else _in_words(space)
-        raise SpaceMismatchError(self.gallery.name, held, _in_words(given))
+        raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
 
     def _finished_before(self) -> IndexResult | None:
         """What an earlier attempt made that died before it could say so."""
@@ -474,16 +471,6 @@ def _items_at(gallery: Gallery, active: Activation, sequences: Sequences | None 
 def _state(active: Activation) -> list[Any]:
     """What changes with every live change and every activation."""
     return [active.token, active.revision]
-
-
-def _in_words(manifest: BundleManifest) -> str:
-    if not manifest.space:
-        return _embedded_by(manifest.name)
-    return f"ready {manifest.dim}-d embeddings of '{manifest.space}@{manifest.version}'"
-
-
-def _embedded_by(bundle: str) -> str:
-    return f"images embedded by bundle '{bundle}'"
 
 
 def _examined(gallery: Gallery, snapshot: Snapshot, *, has_images: bool) -> Hygiene:

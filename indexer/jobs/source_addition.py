@@ -1,24 +1,28 @@
-"""Source addition: the images of a folder or manifest become items while the gallery is searched."""
+"""Source addition: images or ready embeddings of a source become items while the gallery is searched."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import ItemExistsError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, displayable
+from vicinal.indexer.jobs.preparation import ready_rows
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
+from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["LiveAddition", "add_source"]
+__all__ = ["LiveAddition", "add_embeddings", "add_source"]
 
 # Rows that are added together: neighbor lists are made for them while other changes wait.
 _ROWS_PER_COMMIT = 256
@@ -31,9 +35,9 @@ class LiveAddition:
     Attributes:
         n_added: Items with an id that was new.
         n_replaced: Items that took the place of one with the same id.
-        n_skipped: Images that were passed over, because another image has their id.
-        n_unchanged: Images that were there already under their id.
-        failures: Images left out.
+        n_skipped: Images or embeddings that were passed over, because another one has their id.
+        n_unchanged: Those that were there already under their id.
+        failures: Those left out.
     """
 
     n_added: int = 0
@@ -43,7 +47,7 @@ class LiveAddition:
     failures: list[Failure] = field(default_factory=list)
 
     def count(self, outcomes: Sequence[Outcome]) -> None:
-        """Count what became of some images; those that were refused are failures."""
+        """Count what became of some of them; those that were refused are failures."""
         self.n_added += outcomes.count("added")
         self.n_replaced += outcomes.count("replaced")
         self.n_skipped += outcomes.count("skipped")
@@ -98,6 +102,69 @@ def add_source(
     run.over(left, on_progress)
     done.failures = run.failures + late
     return done
+
+
+def add_embeddings(
+    reader: GalleryReader,
+    source: EmbeddingSource,
+    space: BundleManifest,
+    *,
+    on_conflict: OnConflict = "error",
+    label: str | None = None,
+    on_progress: OnProgress = no_progress,
+) -> LiveAddition:
+    """Add ready embeddings of a source, some hundred a commit; what is committed is searched at once.
+
+    Every row is checked before the first is added. A run that was broken off is completed by the same call.
+
+    Args:
+        reader: The gallery.
+        source: What to add.
+        space: What made them.
+        on_conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
+            there is one; an id that is taken only while the run lasts makes its row a failure.
+        label: Label of all of them, in place of their own.
+        on_progress: Called with `embed`, finished and all rows after every commit.
+
+    Raises:
+        SourceError: A row cannot be used.
+        ItemExistsError: Ids belong to other embeddings, and `on_conflict` is `error`.
+        BundleMismatchError: The gallery holds something else.
+        GalleryError: The embeddings have another length.
+        GalleryBusyError: Another job keeps writing.
+    """
+    held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
+    refused: list[str] = []
+    for rows in _batches(source, label):
+        taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
+        digests = taken["content_sha256"].to_pylist()
+        outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, on_conflict)
+        refused += [
+            one
+            for one, outcome in zip(taken["id"].to_pylist(), outcomes, strict=True)
+            if outcome == "refused"
+        ]
+    if refused:
+        raise ItemExistsError(reader.gallery.name, refused, what="embedding")
+    done, n_read = LiveAddition(), 0
+    for rows in _batches(source, label):
+        change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
+        done.count(change.outcomes)
+        for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
+            if outcome == "refused":
+                done.failures.append(
+                    Failure(row["id"], row["uri"], "another embedding took its id meanwhile")
+                )
+        n_read += len(rows)
+        on_progress("embed", n_read, len(source))
+    return done
+
+
+def _batches(source: EmbeddingSource, label: str | None) -> Iterator[pa.Table]:
+    for rows in source.batches(_ROWS_PER_COMMIT):
+        if label is not None:
+            rows = replace(rows, labels=pa.array([label] * len(rows.ids), pa.string()))
+        yield ready_rows(rows)
 
 
 def _still_to_add(

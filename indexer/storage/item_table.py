@@ -1,7 +1,7 @@
 """Item table: the truth of a gallery, one Lance data set with one row an item.
 
 Every commit is atomic and one Lance version, which is called a revision here: versions of a gallery are
-numbered 1, 2, 3, and each is built of one revision. Three columns carry the order and the history of the rows:
+numbered 1, 2, 3, and each is built of one revision. Three columns carry the order and history of the rows:
 
     sequence                number of the row in the order of addition; kept when the item is patched
     patch                   number of the last patch of label or metadata, -1 for none

@@ -22,6 +22,7 @@ from vicinal.service.cli.console import (
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    EmbeddingColumnOption,
     IdColumnOption,
     JsonOption,
     LabelColumnOption,
@@ -29,6 +30,7 @@ from vicinal.service.cli.options import (
     NameArgument,
     PathColumnOption,
     PrefixOption,
+    SpaceOption,
     load_settings,
     open_gallery,
     open_matcher,
@@ -37,9 +39,12 @@ from vicinal.service.errors import RequestError
 from vicinal.service.words import look_lines, search_words
 
 if TYPE_CHECKING:
+    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.indexer.jobs.source_addition import LiveAddition
     from vicinal.indexer.sources import Source, SourceOptions
+    from vicinal.models.bundle import BundleManifest
     from vicinal.service.settings import Settings
 
 __all__ = ["app"]
@@ -107,26 +112,35 @@ def show(
 @app.command("add")
 def add(
     name: NameArgument,
-    source: Annotated[Path, typer.Argument(help="Image, folder of images, or .csv or .parquet manifest.")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Image, folder of images, or .csv or .parquet manifest; for a gallery of ready embeddings "
+            "such a file as `vicinal index` takes."
+        ),
+    ],
     label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Put them in the place of other images with their ids.")
+        bool, typer.Option("--replace", help="Put them in the place of others with their ids.")
     ] = False,
     skips: Annotated[
-        bool, typer.Option("--skip", help="Leave out those whose ids belong to other images.")
+        bool, typer.Option("--skip", help="Leave out those whose ids belong to others.")
     ] = False,
     prefix: PrefixOption = None,
     label_from: LabelFromOption = "auto",
     path_column: PathColumnOption = None,
     label_column: LabelColumnOption = None,
     id_column: IdColumnOption = None,
+    embedding_column: EmbeddingColumnOption = None,
+    space: SpaceOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Add images while the gallery is searched; what is there stays as it is without --replace."""
+    """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
+    from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
-    from vicinal.indexer.jobs.source_addition import add_source
+    from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
     from vicinal.indexer.reader import GalleryReader
     from vicinal.indexer.sources import SourceOptions
 
@@ -135,23 +149,31 @@ def add(
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader = GalleryReader(matcher.gallery)
-    options = SourceOptions(prefix, label_from, path_column, label_column, id_column)
-    added = _open(source, options if label is None else replace(options, label_from="none"))
+    options = SourceOptions(prefix, label_from, path_column, label_column, id_column, embedding_column)
+    options = options if label is None else replace(options, label_from="none")
+    added = _open(source, options, name, matcher.embedder.bundle.manifest, space)
     for line in look_lines(added.look()):
         say(line, to=errors if json_output else console)
-    items = added.items if label is None else [replace(item, label=label) for item in added.items]
+    on_conflict: OnConflict = "replace" if replaces else "skip" if skips else "error"
     try:
         with progress_bar() as update:
-            done = add_source(
-                reader,
-                items,
-                matcher.embedder,
-                on_conflict="replace" if replaces else "skip" if skips else "error",
-                on_progress=lambda _stage, done, total: update("Adding", done, total),
-            )
+
+            def report(_stage: str, done: int, total: int) -> None:
+                update("Adding", done, total)
+
+            if isinstance(added, EmbeddingSource):
+                space_of = matcher.embedder.bundle.manifest
+                done = add_embeddings(
+                    reader, added, space_of, on_conflict=on_conflict, label=label, on_progress=report
+                )
+            else:
+                items = added.items if label is None else [replace(one, label=label) for one in added.items]
+                done = add_source(
+                    reader, items, matcher.embedder, on_conflict=on_conflict, on_progress=report
+                )
     except ItemExistsError as error:
         advice = "nothing was added: take --replace or --skip"
-        raise ItemExistsError(name, error.item_ids, advice) from error
+        raise ItemExistsError(name, error.item_ids, advice, error.what) from error
     if settings.compaction.is_due(reader.view()):
         try:
             gallery_versions.compact_now(reader, settings)
@@ -193,11 +215,24 @@ def delete(
     console.print(f"Gallery {name} is gone")
 
 
-def _open(source: Path, options: SourceOptions) -> Source:
-    """A source, or one image."""
+def _open(
+    source: Path, options: SourceOptions, gallery: str, held: BundleManifest, space: str | None
+) -> EmbeddingSource | Source:
+    """A source, or one image, that the gallery can take.
+
+    Raises:
+        SpaceMismatchError: It holds embeddings of another space, or images, and the gallery does not.
+    """
+    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
     from vicinal.indexer.sources import Source, SourceItem
     from vicinal.models.decoding import IMAGE_SUFFIXES
+    from vicinal.service.galleries.uploads import require_images, require_space
 
+    is_ready = bool(space or held.space) and may_hold_embeddings(source)
+    if is_ready or holds_embeddings(source, options):
+        require_space(gallery, held, space)
+        return EmbeddingSource.open(source, options)
+    require_images(gallery, held)
     if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
         return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source)])
     return Source.open(source, options)

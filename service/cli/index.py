@@ -12,6 +12,7 @@ from vicinal.service.cli.console import console, errors, print_failures, print_j
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    EmbeddingColumnOption,
     GalleryOption,
     IdColumnOption,
     JsonOption,
@@ -19,6 +20,7 @@ from vicinal.service.cli.options import (
     LabelFromOption,
     PathColumnOption,
     PrefixOption,
+    SpaceOption,
     load_settings,
     open_gallery,
 )
@@ -55,21 +57,13 @@ def index(
         int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
-    space: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[@VERSION]",
-            help="What made the ready embeddings, such as clip-vit-b32; needed the first time.",
-        ),
-    ] = None,
+    space: SpaceOption = None,
     prefix: PrefixOption = None,
     label_from: LabelFromOption = "auto",
     path_column: PathColumnOption = None,
     label_column: LabelColumnOption = None,
     id_column: IdColumnOption = None,
-    embedding_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of ready embeddings; embedding by default.")
-    ] = None,
+    embedding_column: EmbeddingColumnOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
     ] = False,
@@ -89,7 +83,8 @@ def index(
     options = SourceOptions(prefix, label_from, path_column, label_column, id_column, embedding_column)
     if source is None and (dry_run or options != SourceOptions(None, "auto")):
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
-    items = None if source is None else _open(source, options, space)
+    target = Gallery(settings.gallery_path(gallery))
+    items = None if source is None else _open(source, options, is_ready=bool(space or target.space))
     if items is not None:
         look = items.look()
         if dry_run and json_output:
@@ -99,7 +94,7 @@ def index(
             say(line, to=errors if json_output else console)
         if dry_run:
             return
-    bundles, target = ServedBundles(settings), Gallery(settings.gallery_path(gallery))
+    bundles = ServedBundles(settings)
     indexed: EmbeddingSource | list[SourceItem] | None
     if items is None:
         served = bundles.to_index(open_gallery(settings, gallery))
@@ -132,11 +127,11 @@ def index(
     say(f"Searches: {search_words(pipeline, served.bundle)}")
 
 
-def _open(source: Path, options: SourceOptions, space: str | None) -> EmbeddingSource | Source:
-    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings
+def _open(source: Path, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
+    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
     from vicinal.indexer.sources import Source
 
-    if space is not None or holds_embeddings(source, options):
+    if (is_ready and may_hold_embeddings(source)) or holds_embeddings(source, options):
         return EmbeddingSource.open(source, options)
     return Source.open(source, options)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BundleOption",
     "DataDirOption",
+    "EmbeddingColumnOption",
     "GalleryOption",
     "IdColumnOption",
     "JsonOption",
@@ -26,6 +27,7 @@ __all__ = [
     "NameArgument",
     "PathColumnOption",
     "PrefixOption",
+    "SpaceOption",
     "load_settings",
     "open_gallery",
     "open_matcher",
@@ -38,6 +40,16 @@ DataDirOption = Annotated[
 ]
 BundleOption = Annotated[
     Path | None, typer.Option(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal.")
+]
+SpaceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[@VERSION]",
+        help="What made the ready embeddings, such as clip-vit-b32; needed the first time.",
+    ),
+]
+EmbeddingColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of ready embeddings; embedding by default.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 PrefixOption = Annotated[

@@ -1,26 +1,43 @@
-"""Additions: uploaded images become items of a gallery; one that cannot be used takes no other with it."""
+"""Additions: images or embeddings that were sent become items; a bad one takes no other with it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from vicinal.indexer.errors import ItemExistsError
+from vicinal.indexer.embedding_sources import ReadyRows
+from vicinal.indexer.errors import ItemExistsError, SpaceMismatchError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
-from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded
+from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
+from vicinal.models.bundle import BundleManifest, space_manifest
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import EmbeddingError, ImageError
+from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError
+from vicinal.models.similarity import FloatArray, as_embeddings
 
-__all__ = ["AddedItem", "Addition", "RefusedUpload", "SentImage", "Upload", "add_uploads"]
+__all__ = [
+    "AddedItem",
+    "Addition",
+    "RefusedUpload",
+    "SentEmbedding",
+    "SentImage",
+    "Upload",
+    "add_sent_embeddings",
+    "add_uploads",
+    "require_images",
+    "require_space",
+]
 
 
 @dataclass(frozen=True)
@@ -46,8 +63,25 @@ class Upload:
 
 
 @dataclass(frozen=True)
+class SentEmbedding:
+    """A ready embedding that came with a request.
+
+    Attributes:
+        vector: d numbers, of any length.
+        id: Id it shall get.
+        uri: Path or address of what was embedded.
+    """
+
+    vector: npt.ArrayLike
+    id: str
+    label: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    uri: str = ""
+
+
+@dataclass(frozen=True)
 class SentImage:
-    """One image of a request, and the id that it has or would have got."""
+    """One image or embedding of a request, and the id that it has or would have got."""
 
     image: Annotated[int, Field(description="Its place in the request, from 0.")]
     id: str
@@ -63,7 +97,7 @@ class AddedItem(SentImage):
 
 @dataclass(frozen=True)
 class RefusedUpload:
-    """An image that is not in the gallery, and why."""
+    """An image or embedding that is not in the gallery, and why."""
 
     sent: SentImage
     error: Exception
@@ -75,9 +109,9 @@ class Addition:
 
     Attributes:
         added: Items that were written; of two with one id the later one is there.
-        unchanged: Images that were there already under their id.
-        skipped: Images that were passed over, because another image has their id.
-        refused: Images that could not be used, or whose id belongs to another image.
+        unchanged: Those that were there already under their id.
+        skipped: Those that were passed over, because another one has their id.
+        refused: Those that could not be used, or whose id belongs to another one.
     """
 
     added: list[AddedItem] = field(default_factory=list)
@@ -120,9 +154,97 @@ def add_uploads(
         rows = pa.concat_tables([row for _, row in embedded])
         change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
         for (sent, _), outcome in zip(embedded, change.outcomes, strict=True):
-            _note(addition, sent, outcome, reader.gallery.name)
+            _note(addition, sent, outcome, ItemExistsError(reader.gallery.name, [sent.id]))
     addition.refused.sort(key=lambda one: one.sent.image)
     return addition
+
+
+def add_sent_embeddings(
+    reader: GalleryReader,
+    embeddings: Sequence[SentEmbedding],
+    space: BundleManifest,
+    *,
+    on_conflict: OnConflict = "error",
+) -> Addition:
+    """Add ready embeddings to a gallery in one change.
+
+    Args:
+        reader: The gallery.
+        embeddings: The embeddings.
+        space: What made them.
+        on_conflict: What to do with one whose id belongs to another one; `error` refuses it alone.
+
+    Raises:
+        BundleMismatchError: The gallery holds something else.
+        GalleryBusyError: Another job keeps writing.
+    """
+    addition = Addition()
+    usable: list[tuple[SentImage, SentEmbedding, FloatArray]] = []
+    for place, one in enumerate(embeddings):
+        sent = SentImage(place, one.id, None)
+        try:
+            usable.append((sent, one, _unit_length(one, space.dim)))
+        except EmbeddingError as error:
+            addition.refused.append(RefusedUpload(sent, error))
+    if usable:
+        rows = ready_rows(_as_rows([one for _, one, _ in usable], [vector for *_, vector in usable]))
+        change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
+        for (sent, *_), outcome in zip(usable, change.outcomes, strict=True):
+            taken = ItemExistsError(reader.gallery.name, [sent.id], what="embedding")
+            _note(addition, sent, outcome, taken)
+    addition.refused.sort(key=lambda one: one.sent.image)
+    return addition
+
+
+def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
+    """Refuse embeddings for a gallery of images, and those of another space.
+
+    Args:
+        gallery: Name of the gallery.
+        held: What its items were made with.
+        name: `NAME` or `NAME@VERSION` of the space of the embeddings; the gallery's own when None.
+
+    Raises:
+        SpaceMismatchError: They are not of what the gallery holds.
+        BundleError: It is no name of a space.
+    """
+    given = None if name is None else space_manifest(name, held.dim)
+    if not held.space or (given is not None and given.fingerprint != held.fingerprint):
+        what = "ready embeddings" if given is None else given.in_words
+        raise SpaceMismatchError(gallery, held.in_words, what)
+
+
+def require_images(gallery: str, held: BundleManifest) -> None:
+    """Refuse images for a gallery of ready embeddings.
+
+    Args:
+        gallery: Name of the gallery.
+        held: What its items were made with.
+
+    Raises:
+        SpaceMismatchError: It is one.
+    """
+    if held.space:
+        raise SpaceMismatchError(gallery, held.in_words, "images")
+
+
+def _unit_length(sent: SentEmbedding, dim: int) -> FloatArray:
+    try:
+        return as_embeddings(sent.vector, dim)
+    except NoDirectionError as error:
+        raise EmbeddingError(f"the embedding of '{sent.id}' {error.what}: it points nowhere") from error
+    except EmbeddingError as error:
+        raise EmbeddingError(f"the embedding of '{sent.id}' cannot be used: {error}") from error
+
+
+def _as_rows(sent: Sequence[SentEmbedding], vectors: Sequence[FloatArray]) -> ReadyRows:
+    return ReadyRows(
+        ids=pa.array([one.id for one in sent], pa.string()),
+        labels=pa.array([one.label or None for one in sent], pa.string()),
+        uris=pa.array([one.uri for one in sent], pa.string()),
+        metadata=pa.array([json.dumps(one.metadata) for one in sent], pa.string()),
+        embeddings=np.concatenate(vectors),
+    )
 
 
 def _embedded(
@@ -136,13 +258,13 @@ def _embedded(
             addition.refused.append(RefusedUpload(sent, error))
 
 
-def _note(addition: Addition, sent: SentImage, outcome: Outcome, gallery: str) -> None:
+def _note(addition: Addition, sent: SentImage, outcome: Outcome, taken: ItemExistsError) -> None:
     if outcome == "unchanged":
         addition.unchanged.append(sent)
     elif outcome == "skipped":
         addition.skipped.append(sent)
     elif outcome == "refused":
-        addition.refused.append(RefusedUpload(sent, ItemExistsError(gallery, [sent.id])))
+        addition.refused.append(RefusedUpload(sent, taken))
     else:
         item = AddedItem(sent.image, sent.id, sent.filename, replaced=outcome == "replaced")
         addition.added.append(item)

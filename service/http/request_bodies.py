@@ -14,7 +14,17 @@ from starlette.datastructures import FormData, UploadFile
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import RequestError
 
-__all__ = ["FORM", "JSON", "body_schema", "check_form", "content_type", "images_of", "json_body", "validated"]
+__all__ = [
+    "FORM",
+    "JSON",
+    "body_schema",
+    "check_form",
+    "content_type",
+    "files_of",
+    "images_of",
+    "json_body",
+    "validated",
+]
 
 Model = TypeVar("Model", bound=BaseModel)
 FORM = "multipart/form-data"
@@ -43,8 +53,24 @@ def body_schema(
     form = {"type": "object", "required": list(required), "properties": {"image": image, **fields}}
     content = {FORM: {"schema": form}}
     if json is not None:
-        content[JSON] = {"schema": json.model_json_schema()}
+        content[JSON] = {"schema": _whole(json.model_json_schema())}
     return {"requestBody": {"required": not may_be_empty, "content": content}}
+
+
+def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with the models that it names in their places: a reference means another place in OpenAPI."""
+    models = schema.pop("$defs", {})
+
+    def inlined(part: Any) -> Any:
+        if isinstance(part, list):
+            return [inlined(one) for one in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return inlined(models[part["$ref"].rpartition("/")[2]])
+        return {name: inlined(one) for name, one in part.items()}
+
+    return dict(inlined(schema))
 
 
 def content_type(request: Request, *accepted: str) -> str:
@@ -94,11 +120,16 @@ def images_of(form: FormData) -> list[UploadFile]:
     Raises:
         RequestError: There is none, or one of them is text.
     """
-    sent = form.getlist("image")
-    images = [one for one in sent if isinstance(one, UploadFile)]
-    if not images or len(images) < len(sent):
-        raise RequestError("the form has no file 'image'")
-    return images
+    return files_of(form, "image")
+
+
+def files_of(form: FormData, name: str) -> list[UploadFile]:
+    """The files of one name of a form, at least one; see `images_of`."""
+    sent = form.getlist(name)
+    files = [one for one in sent if isinstance(one, UploadFile)]
+    if not files or len(files) < len(sent):
+        raise RequestError(f"the form has no file '{name}'")
+    return files
 
 
 def check_form(form: FormData, known: Sequence[str]) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentImage
 
 __all__ = [
     "AdditionBody",
     "DeletionBody",
+    "EmbeddingAddition",
+    "EmbeddingItem",
     "ItemBody",
     "ItemDeletion",
     "ItemPageBody",
@@ -59,8 +64,48 @@ class ItemPatch(BaseModel):
         return value
 
 
+class EmbeddingItem(BaseModel):
+    """A ready embedding, and what is known of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(min_length=1, max_length=1024)
+    embedding: list[float] = Field(description="As many numbers as the gallery's; of any length above 0.")
+    label: str | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    uri: str = Field("", description="Path or address of what was embedded.")
+
+    @field_validator("id", "label", "metadata", "uri")
+    @classmethod
+    def _can_be_kept(cls, value: Any) -> Any:
+        # JSON can spell half a surrogate pair, and Python's reads NaN: neither can be stored.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return value
+
+
+class EmbeddingAddition(BaseModel):
+    """Ready embeddings that shall be items."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    items: list[EmbeddingItem] = Field(min_length=1)
+    space: str | None = Field(
+        None, description="What made them, `NAME` or `NAME@VERSION`: refused unless it is the gallery's."
+    )
+    on_conflict: OnConflict = Field(
+        "error", description="What to do with an embedding whose id belongs to another one."
+    )
+
+    @field_validator("space")
+    @classmethod
+    def _is_name(cls, value: str | None) -> str | None:
+        if value is not None:
+            space_manifest(value, 1)
+        return value
+
+
 class RefusedImageBody(_Response):
-    """An image that is not in the gallery, and why."""
+    """An image or embedding that is not in the gallery, and why."""
 
     image: int = Field(description="Its place in the request, from 0.")
     id: str = Field(description="The id that it would have got.")
@@ -70,11 +115,11 @@ class RefusedImageBody(_Response):
 
 
 class AdditionBody(_Response):
-    """What became of the uploaded images."""
+    """What became of the images or embeddings that were sent."""
 
     added: list[AddedItem]
     unchanged: list[SentImage] = Field(description="Those that were there already under their id.")
-    skipped: list[SentImage] = Field(description="Those whose id belongs to another image, with `skip`.")
+    skipped: list[SentImage] = Field(description="Those whose id belongs to another one, with `skip`.")
     refused: list[RefusedImageBody]
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")

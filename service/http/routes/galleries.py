@@ -7,10 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from vicinal.indexer.errors import BundleMismatchError, IndexerError
+from vicinal.indexer.errors import BundleMismatchError, IndexerError, SpaceMismatchError
 from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
+from vicinal.models.bundle import ModelBundle, space_manifest
+from vicinal.models.errors import BundleError
 from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
@@ -22,7 +24,7 @@ from vicinal.service.http.bodies.galleries import (
     VersionBody,
     VersionListBody,
 )
-from vicinal.service.http.state import StateDependency
+from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["admin_router", "router"]
@@ -75,15 +77,32 @@ def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
 
 
 @admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
-def put_gallery(gallery: str, state: StateDependency, response: Response) -> GalleryBody:
-    """Make a gallery without items for the service's bundle; one that is there stays as it is."""
+def put_gallery(
+    gallery: str,
+    state: StateDependency,
+    response: Response,
+    space: Annotated[
+        str | None, Query(description="What makes the ready embeddings that it will hold, such as `clip@2`.")
+    ] = None,
+    dim: Annotated[int | None, Query(ge=1, le=65_536, description="Length of these embeddings.")] = None,
+) -> GalleryBody:
+    """Make a gallery without items; one that is there stays as it is.
+
+    It takes images for the service's bundle, or, with `space` and `dim`, ready embeddings of that space. One
+    that is there with another space is refused.
+    """
     if not GALLERY_NAME.fullmatch(gallery):
         raise RequestError(f"'{gallery}' is no gallery name: {NAME_RULE}")
-    galleries, own = state.galleries, state.galleries.own
-    # One that is there with another bundle is described below, or refused where that is not here.
-    with suppress(BundleMismatchError):
-        if create_gallery(Gallery(galleries.path / gallery, refinement=own.refinement), own.bundle):
-            response.status_code = 201
+    if space is not None or dim is not None:
+        is_new = _make_for_space(state, gallery, space, dim)
+    else:
+        own = state.galleries.own
+        made = Gallery(state.galleries.path / gallery, refinement=own.refinement)
+        is_new = False
+        # One that is there with another bundle is described below, or refused where that is not here.
+        with suppress(BundleMismatchError):
+            is_new = create_gallery(made, own.bundle)
+    response.status_code = 201 if is_new else 200
     return _describe(state.galleries.matcher(gallery))
 
 
@@ -110,6 +129,20 @@ def activate_version(
     galleries = state.galleries
     activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
     return _describe(galleries.matcher(gallery))
+
+
+def _make_for_space(state: State, name: str, space: str | None, dim: int | None) -> bool:
+    if space is None or dim is None:
+        raise RequestError("give space and dim together: what makes the embeddings, and their length")
+    try:
+        manifest = space_manifest(space, dim)
+    except BundleError as error:
+        raise RequestError(str(error)) from error
+    gallery = Gallery(state.galleries.path / name)
+    try:
+        return create_gallery(gallery, ModelBundle(gallery.space_path, manifest))
+    except BundleMismatchError as error:
+        raise SpaceMismatchError(name, gallery.in_words, manifest.in_words) from error
 
 
 def _describe(matcher: Matcher) -> GalleryBody:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, cast, get_args
 
+import numpy as np
+import numpy.typing as npt
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
@@ -17,18 +20,38 @@ from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.errors import NothingAddedError, RequestError
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.galleries.uploads import Addition, RefusedUpload, Upload, add_uploads
+from vicinal.service.galleries.uploads import (
+    Addition,
+    RefusedUpload,
+    SentEmbedding,
+    Upload,
+    add_sent_embeddings,
+    add_uploads,
+    require_images,
+    require_space,
+)
 from vicinal.service.http.bodies.items import (
     AdditionBody,
     DeletionBody,
+    EmbeddingAddition,
     ItemBody,
     ItemDeletion,
     ItemPageBody,
     ItemPatch,
     RefusedImageBody,
 )
-from vicinal.service.http.request_bodies import FORM, body_schema, check_form, content_type, images_of
-from vicinal.service.http.state import StateDependency
+from vicinal.service.http.request_bodies import (
+    FORM,
+    JSON,
+    body_schema,
+    check_form,
+    content_type,
+    files_of,
+    images_of,
+    json_body,
+    validated,
+)
+from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
 
 __all__ = ["router", "writing_router"]
@@ -39,18 +62,29 @@ writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _BODY = body_schema(
     {
-        "id": {**_TEXTS, "description": "One an image; without, a digest of its file."},
-        "label": {**_TEXTS, "description": "One an image, or one for all; may be empty."},
-        "metadata": {**_TEXTS, "description": "A JSON object an image, or one for all."},
+        "embedding": {
+            "type": "array",
+            "items": {"type": "string", "format": "binary"},
+            "description": "In place of images: `.npy` files of one embedding (d) or several (n, d).",
+        },
+        "id": {**_TEXTS, "description": "One an item; an image without has a digest of its file."},
+        "label": {**_TEXTS, "description": "One an item, or one for all; may be empty."},
+        "metadata": {**_TEXTS, "description": "A JSON object an item, or one for all."},
+        "uri": {**_TEXTS, "description": "Of embeddings: path or address of what was embedded."},
+        "space": {"type": "string", "description": "Of embeddings: what made them."},
         "on_conflict": {
             "type": "string",
             "enum": list(get_args(OnConflict)),
             "default": "error",
-            "description": "What to do with an image whose id belongs to another image.",
+            "description": "What to do with an image or embedding whose id belongs to another one.",
         },
     },
     several=True,
+    required=(),
+    json=EmbeddingAddition,
 )
+_IMAGE_FIELDS = ("image", "id", "label", "metadata", "on_conflict")
+_EMBEDDING_FIELDS = ("embedding", "id", "label", "metadata", "uri", "space", "on_conflict")
 _LONGEST_ID = 1024
 
 
@@ -88,19 +122,18 @@ def get_item(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
 
 
 @writing_router.post("", openapi_extra=_BODY)
-async def add_item_images(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
-    """Add images; the next search finds them.
+async def add_items(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
+    """Add images, or embeddings to a gallery of ready embeddings; the next search finds them.
 
-    Each image is taken or refused on its own, as if they came one by one. When all are refused the answer
-    is a problem. An image whose id belongs to another image is refused as `item-exists` unless `on_conflict`
-    says otherwise. One that is there already under its id is `unchanged`, so that a request can be repeated.
+    Each is taken or refused on its own, as if they came one by one. When all are refused the answer is a
+    problem. One whose id belongs to another image or embedding is refused as `item-exists` unless
+    `on_conflict` says otherwise. One that is there already under its id is `unchanged`, so that a request can
+    be repeated. Embeddings come as JSON, or as `.npy` files in a form.
     """
-    content_type(request, FORM)
-    most = state.settings.max_batch
-    # Leaving the block removes the files that large uploads are kept in.
-    async with request.form(max_files=most, max_fields=4 * most) as form:
-        uploads, on_conflict = await _uploads(form), _on_conflict(form)
-    addition = await run_in_threadpool(_add, state.galleries, gallery, uploads, on_conflict)
+    if content_type(request, FORM, JSON) == JSON:
+        addition = await _add_embeddings(state, gallery, await json_body(request, EmbeddingAddition))
+    else:
+        addition = await _add_form(request, state, gallery)
     view = await run_in_threadpool(lambda: state.galleries.matcher(gallery).view)
     return AdditionBody(
         added=addition.added,
@@ -139,22 +172,100 @@ def delete_item(gallery: str, item_id: str, state: StateDependency) -> None:
     state.galleries.changed(gallery)
 
 
-def _add(galleries: OpenGalleries, gallery: str, uploads: list[Upload], on_conflict: OnConflict) -> Addition:
+async def _add_form(request: Request, state: State, gallery: str) -> Addition:
+    settings = state.settings
+    most = max(settings.max_batch, settings.max_embeddings)
+    # Leaving the block removes the files that large uploads are kept in.
+    async with request.form(max_files=settings.max_batch, max_fields=5 * most) as form:
+        if "embedding" in form:
+            sent = await _sent_embeddings(form)
+        else:
+            uploads, on_conflict = await _uploads(form), _on_conflict(form)
+            sent = None
+    if sent is not None:
+        return await _add_embeddings(state, gallery, sent)
+    return await run_in_threadpool(_add_images, state.galleries, gallery, uploads, on_conflict)
+
+
+async def _add_embeddings(state: State, gallery: str, body: EmbeddingAddition) -> Addition:
+    most = state.settings.max_embeddings
+    if len(body.items) > most:
+        raise RequestError(f"{len(body.items)} embeddings, at most max_embeddings = {most} are accepted")
+    sent = [SentEmbedding(one.embedding, one.id, one.label, one.metadata, one.uri) for one in body.items]
+
+    def add() -> Addition:
+        galleries = state.galleries
+        space = galleries.matcher(gallery).embedder.bundle.manifest
+        require_space(gallery, space, body.space)
+        reader = galleries.reader(gallery)
+        addition = add_sent_embeddings(reader, sent, space, on_conflict=body.on_conflict)
+        return _settled(galleries, gallery, addition, "embeddings")
+
+    return await run_in_threadpool(add)
+
+
+def _add_images(
+    galleries: OpenGalleries, gallery: str, uploads: list[Upload], on_conflict: OnConflict
+) -> Addition:
     # The matcher refuses a gallery of another bundle before anything is embedded.
     embedder = galleries.matcher(gallery).embedder
+    require_images(gallery, embedder.bundle.manifest)
     addition = add_uploads(galleries.reader(gallery), uploads, embedder, on_conflict=on_conflict)
+    return _settled(galleries, gallery, addition, "images")
+
+
+def _settled(galleries: OpenGalleries, gallery: str, addition: Addition, what: str) -> Addition:
+    """An addition of which something was taken.
+
+    Raises:
+        NothingAddedError: Several were refused, and no other was taken; one alone is its own error.
+    """
     if addition.is_nothing and len(addition.refused) == 1:
         raise addition.refused[0].error
     if addition.is_nothing:
         errors = [refusal.model_dump() for refusal in _refusals(addition.refused)]
-        raise NothingAddedError(f"none of {len(uploads)} images was added", errors)
+        raise NothingAddedError(f"none of {len(addition.refused)} {what} was added", errors)
     if addition.added:
         galleries.changed(gallery)
     return addition
 
 
+async def _sent_embeddings(form: FormData) -> EmbeddingAddition:
+    check_form(form, _EMBEDDING_FIELDS)
+    arrays = [_array(await file.read(), file.filename) for file in files_of(form, "embedding")]
+    vectors = [vector.tolist() for array in arrays for vector in np.atleast_2d(array)]
+    n = len(vectors)
+    texts = {name: _for_all(_texts(form, name, n), n) for name in ("label", "metadata", "uri")}
+    ids = _texts(form, "id", n)
+    if len(ids) != n:
+        raise RequestError(f"{len(ids)} fields 'id' for {n} embeddings: send one each")
+    items = [
+        {
+            "id": item_id,
+            "embedding": vector,
+            "label": label or None,
+            "metadata": _json_object(metadata),
+            "uri": uri,
+        }
+        for item_id, vector, label, metadata, uri in zip(ids, vectors, *texts.values(), strict=True)
+    ]
+    fields = {"items": items, "space": form.get("space"), "on_conflict": _on_conflict(form)}
+    return validated(EmbeddingAddition, fields)
+
+
+def _array(encoded: bytes, filename: str | None) -> npt.NDArray[Any]:
+    try:
+        array = np.load(io.BytesIO(encoded), allow_pickle=False)
+    except (EOFError, MemoryError, OSError, ValueError) as error:
+        raise RequestError(f"'{filename}' is no .npy file of embeddings: {error}") from error
+    is_array = isinstance(array, np.ndarray) and array.dtype.kind in "fiu" and array.ndim in (1, 2)
+    if not is_array:
+        raise RequestError(f"'{filename}' holds no embeddings: send numbers of the shape (d) or (n, d)")
+    return np.asarray(array)
+
+
 async def _uploads(form: FormData) -> list[Upload]:
-    check_form(form, ("image", "id", "label", "metadata", "on_conflict"))
+    check_form(form, _IMAGE_FIELDS)
     images = images_of(form)
     n = len(images)
     ids = _texts(form, "id", n)
@@ -186,7 +297,7 @@ def _texts(form: FormData, name: str, n: int) -> list[str]:
     if any(not isinstance(text, str) for text in texts):
         raise RequestError(f"{name} is a file, expected text")
     if len(texts) not in (0, 1, n):
-        raise RequestError(f"{len(texts)} fields '{name}' for {n} images: send one each")
+        raise RequestError(f"{len(texts)} fields '{name}' for {n} items: send one each")
     return [str(text) for text in texts]
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vicinal.indexer import Gallery, SourceItem, index_items
-from vicinal.indexer.errors import BuildError, ItemExistsError
+from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
+from vicinal.indexer.errors import BuildError, BundleMismatchError, ItemExistsError
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.source_addition import LiveAddition, add_source
+from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
+from vicinal.models.bundle import ModelBundle, space_manifest
+from vicinal.models.embedder import Embedder, SpaceEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +162,72 @@ def test_an_item_that_is_removed_is_added_again(
     remove_items(reader, ["1"])
     done = add_source(reader, pictures(tmp_path / "again", range(3)), embedder)
     assert counts(done) == {"unchanged": 2, "added": 1}
+
+
+def ready(path: Path, n: int, *, seed: int = 0) -> EmbeddingSource:
+    vectors = np.random.default_rng(seed).normal(size=(n, 8)).astype(np.float32)
+    np.savez(path, embeddings=vectors, ids=[f"it's {i}" for i in range(n)])
+    return EmbeddingSource.open(path)
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> GalleryReader:
+    """A gallery of 20 ready embeddings."""
+    gallery = Gallery(tmp_path / "galleries" / "clips")
+    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), "clips")
+    index_items(gallery, ready(tmp_path / "first.npz", 20), space)
+    return GalleryReader(gallery)
+
+
+def test_embeddings_that_are_there_are_unchanged_and_others_added(
+    clips: GalleryReader, tmp_path: Path
+) -> None:
+    space = space_manifest("clip", 8)
+    seen: list[tuple[str, int, int]] = []
+    done = add_embeddings(
+        clips, ready(tmp_path / "a.npz", 600), space, on_progress=lambda *step: seen.append(step)
+    )
+    # Drawn row by row, so that the first 20 are those that are there.
+    assert counts(done) == {"added": 580, "unchanged": 20}
+    assert seen == [("embed", 256, 600), ("embed", 512, 600), ("embed", 600, 600)]
+    assert len(clips.view()) == 600
+
+
+def test_an_addition_that_broke_off_is_completed_by_the_same_call(
+    clips: GalleryReader, tmp_path: Path
+) -> None:
+    space, source = space_manifest("clip", 8), ready(tmp_path / "a.npz", 600)
+
+    def die(_stage: str, done: int, _total: int) -> None:
+        if done == 512:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add_embeddings(clips, source, space, on_progress=die)
+    assert len(GalleryReader(clips.gallery).view()) == 512
+    assert counts(add_embeddings(clips, source, space)) == {"added": 88, "unchanged": 512}
+
+
+def test_one_other_embedding_of_a_taken_id_stops_all_of_them(clips: GalleryReader, tmp_path: Path) -> None:
+    with pytest.raises(ItemExistsError, match="20 ids belong to other embeddings: 'it's 0', ") as caught:
+        add_embeddings(clips, ready(tmp_path / "a.npz", 300, seed=1), space_manifest("clip", 8))
+    assert (len(caught.value.item_ids), len(clips.view())) == (20, 20)
+
+
+def test_an_id_that_is_taken_meanwhile_makes_its_row_a_failure(clips: GalleryReader, tmp_path: Path) -> None:
+    space, other = space_manifest("clip", 8), ready(tmp_path / "other.npz", 300, seed=1)
+    others: list[LiveAddition] = []
+
+    def meanwhile(_stage: str, done: int, _total: int) -> None:
+        if done == 256:
+            others.append(add_embeddings(clips, other, space, on_conflict="skip"))
+
+    done = add_embeddings(clips, ready(tmp_path / "a.npz", 300), space, on_progress=meanwhile)
+    assert counts(others[0]) == {"added": 44, "skipped": 256}
+    assert counts(done) == {"added": 236, "unchanged": 20}
+    assert [one.reason for one in done.failures] == ["another embedding took its id meanwhile"] * 44
+
+
+def test_embeddings_of_another_space_are_refused(clips: GalleryReader, tmp_path: Path) -> None:
+    with pytest.raises(BundleMismatchError):
+        add_embeddings(clips, ready(tmp_path / "a.npz", 30), space_manifest("siglip", 8))

@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.similarity import FloatArray
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
@@ -196,3 +197,78 @@ def test_a_query_of_another_length_or_kind_is_refused(indexed: Gallery, fail: Fa
     assert "embedding 0 is zero" in fail("search", tmp_path / "zero.npy", "-g", "shop")
     assert "give exactly one of image, embedding and item_id" in fail("search", "-g", "shop")
     assert "has no item 'nobody'" in fail("search", "-g", "shop", "--item", "nobody")
+
+
+def ids(gallery: Gallery) -> list[str]:
+    return [item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)]
+
+
+def test_embeddings_are_added_while_the_gallery_is_searched(
+    run: Run, indexed: Gallery, tmp_path: Path
+) -> None:
+    more = write(tmp_path / "more.parquet", range(PER_LABEL, PER_LABEL + 1))
+    output = run("gallery", "add", "shop", more, "--space", "clip-vit-b32").stdout
+    assert "Added 40 items, replaced 0, skipped 0, unchanged 0; gallery shop holds 280" in output
+    np.save(tmp_path / "query.npy", near(7, PER_LABEL))
+    assert answers(run, tmp_path / "query.npy")["candidates"][0]["id"] == f"item 7/{PER_LABEL}"
+    assert "unchanged 40" in run("gallery", "add", "shop", more).stdout
+    named = ("--prefix", "new", "--label", "boots")
+    run("gallery", "add", "shop", more, *named)
+    found = answers(run, "--item", f"new/item 7/{PER_LABEL}")["candidates"][0]
+    assert (found["id"], found["label"]) == (f"item 7/{PER_LABEL}", "label 7")
+    assert len(ids(indexed)) == 320
+
+
+def test_arrays_are_added_alike(run: Run, indexed: Gallery, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", embeddings=[near(0, 50)], ids=["x"], labels=["y"])
+    np.save(tmp_path / "b.npy", np.stack([near(1, 50)]))
+    (tmp_path / "b.csv").write_text("sku\nz\n", encoding="utf-8")
+    run("gallery", "add", "shop", tmp_path / "a.npz")
+    run("gallery", "add", "shop", tmp_path / "b.npy", "--id-column", "sku")
+    assert ids(indexed)[-2:] == ["x", "z"]
+
+
+def test_other_embeddings_of_taken_ids_need_a_word(
+    run: Run, fail: Fail, indexed: Gallery, tmp_path: Path
+) -> None:
+    changed = write(tmp_path / "more.parquet", range(1), embedding=[near(i, 60) for i in range(N_LABELS)])
+    names = "'item 0/0', 'item 1/0', 'item 2/0' and 37 more"
+    assert fail("gallery", "add", "shop", changed) == (
+        f"vicinal: in gallery 'shop' 40 ids belong to other embeddings: {names}; nothing was added: take "
+        "--replace or --skip"
+    )
+    assert "skipped 40" in run("gallery", "add", "shop", changed, "--skip").stdout
+    assert "replaced 40" in run("gallery", "add", "shop", changed, "--replace").stdout
+    np.save(tmp_path / "query.npy", near(7, 60))
+    best = answers(run, tmp_path / "query.npy")["candidates"][0]
+    assert (best["id"], best["similarity"]) == ("item 7/0", pytest.approx(1.0, abs=1e-6))
+
+
+def test_a_bad_row_adds_nothing(fail: Fail, indexed: Gallery, tmp_path: Path) -> None:
+    rows = [near(i % N_LABELS, 60 + i) for i in range(600)]
+    for place, bad, reason in (
+        (577, np.zeros(DIM), "row 578 of 'bad.npz' has an embedding that is zero"),
+        (30, np.full(DIM, np.nan), "row 31 of 'bad.npz' has an embedding that holds NaN"),
+    ):
+        vectors = np.stack([*rows[:place], bad, *rows[place + 1 :]])
+        np.savez(tmp_path / "bad.npz", embeddings=vectors, ids=[f"new {i}" for i in range(len(vectors))])
+        assert reason in fail("gallery", "add", "shop", tmp_path / "bad.npz")
+    assert len(ids(indexed)) == N_LABELS * PER_LABEL
+
+
+def test_nothing_but_its_space_is_added(
+    run: Run, fail: Fail, indexed: Gallery, catalog: Path, tmp_path: Path
+) -> None:
+    more = write(tmp_path / "more.parquet", range(1))
+    holds = "vicinal: gallery 'shop' holds ready 16-d embeddings of 'clip-vit-b32@1', not"
+    apart = "index these into a gallery of their own"
+    other = fail("gallery", "add", "shop", more, "--space", "siglip")
+    assert other == f"{holds} ready 16-d embeddings of 'siglip@1': {apart}"
+    assert fail("gallery", "add", "shop", catalog) == f"{holds} images: {apart}"
+    np.savez(tmp_path / "short.npz", embeddings=np.ones((1, 3)), ids=["x"])
+    assert "holds 16-d embeddings, got 3-d" in fail("gallery", "add", "shop", tmp_path / "short.npz")
+
+
+def test_a_gallery_of_images_takes_no_embeddings(data_dir: Path, fail: Fail, path: Path) -> None:
+    refused = fail("gallery", "add", "shoes", path)
+    assert "gallery 'shoes' holds images embedded by bundle 'tiny', not ready embeddings" in refused

@@ -217,7 +217,7 @@ def test_bad_images_only_are_a_problem_that_names_each(client: TestClient) -> No
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"id": ["a", "b", "c"]}, "3 fields 'id' for 2 images"),
+        ({"id": ["a", "b", "c"]}, "3 fields 'id' for 2 items"),
         ({"id": "a"}, "one id for 2 images"),
         ({"id": ["a", ""]}, "0 characters"),
         ({"id": ["a", "x" * 1025]}, "1025 characters"),
@@ -244,7 +244,9 @@ def test_a_form_without_an_image_is_refused(client: TestClient) -> None:
 
 
 def test_another_kind_of_body_is_refused(client: TestClient) -> None:
-    assert client.post(ITEMS, json={"image": "x"}).status_code == 415
+    kind = {"content-type": "text/plain"}
+    assert client.post(ITEMS, content="x", headers=kind).status_code == 415
+    assert client.post(ITEMS, json={"image": "x"}).status_code == 422
 
 
 def test_more_images_than_a_batch_are_refused(client: TestClient, picture: Picture) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,8 +81,6 @@ def test_an_item_finds_its_label(client: TestClient) -> None:
 def test_a_picture_is_refused(client: TestClient, picture: dict[str, Any]) -> None:
     detail = refused(client.post(f"{SHOP}/search", files=picture), 422, "ready-embeddings")
     assert detail == "gallery 'shop' holds ready embeddings of 'clip': search with an embedding or an item id"
-    added = client.post(f"{SHOP}/items", files=picture)
-    assert refused(added, 422, "ready-embeddings") == detail
 
 
 def test_an_item_has_no_image(client: TestClient) -> None:
@@ -132,3 +133,205 @@ def test_an_index_of_the_own_embeddings_is_made_by_a_job(client: TestClient) -> 
     assert client.get(SHOP).json()["index"] == "IVF2,Flat"
     answer = client.post(f"{SHOP}/search", json={"embedding": VECTORS[7].tolist()}).json()
     assert answer["candidates"][0]["id"] == "a/7 b"
+
+
+def sent(client: TestClient, *items: dict[str, Any], gallery: str = SHOP, **fields: Any) -> Any:
+    return client.post(f"{gallery}/items", json={"items": list(items), **fields})
+
+
+def near(seed: int, n: int = DIM) -> list[float]:
+    return [float(value) for value in np.random.default_rng([7, seed]).normal(size=n)]
+
+
+def best(client: TestClient, embedding: list[float]) -> dict[str, Any]:
+    found = client.post(f"{SHOP}/search", json={"embedding": embedding}).json()
+    return dict(found["candidates"][0])
+
+
+def npy(array: Any, name: str = "a.npy") -> tuple[str, tuple[str, bytes, str]]:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return "embedding", (name, stream.getvalue(), "application/octet-stream")
+
+
+def test_an_added_embedding_is_found_by_the_next_search(client: TestClient) -> None:
+    item = {"id": "new/ß", "embedding": near(0), "label": "boots", "metadata": {"price": 9.5}, "uri": "a.jpg"}
+    body = sent(client, item, space="clip").json()
+    added = {"image": 0, "id": "new/ß", "filename": None, "replaced": False}
+    assert (body["added"], body["refused"], body["n_items"]) == ([added], [], N + 1)
+    first = best(client, near(0))
+    names = ("id", "label", "uri", "metadata")
+    assert [first[name] for name in names] == ["new/ß", "boots", "a.jpg", {"price": 9.5}]
+    assert first["similarity"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_an_array_is_added_with_fields_for_each_row(client: TestClient) -> None:
+    rows = np.array([near(0), near(1)], np.float32)
+    fields = {"id": ["x", "y"], "label": "boots", "metadata": ['{"n": 1}', "{}"], "space": "clip@1"}
+    files = [npy(rows), npy(np.array(near(2)), "one.npy")]
+    refused(client.post(f"{SHOP}/items", files=files, data=fields), 422, "invalid-request")
+    body = client.post(f"{SHOP}/items", files=files, data={**fields, "id": ["x", "y", "z"], "metadata": ""})
+    assert [one["id"] for one in body.json()["added"]] == ["x", "y", "z"]
+    assert [best(client, near(seed))["id"] for seed in range(3)] == ["x", "y", "z"]
+
+
+def test_one_by_one_and_together_give_the_same_answers(client: TestClient, settings: Settings) -> None:
+    items = [{"id": f"new {i}", "embedding": near(i // 2)} for i in range(4)]
+    for item in items:
+        sent(client, item)
+    query = {"embedding": near(0), "limit": 10}
+    apart = client.post(f"{SHOP}/search", json=query).json()["candidates"]
+    client.post(f"{SHOP}/items/delete", json={"ids": [one["id"] for one in items]})
+    assert client.post(f"{SHOP}/search", json=query).json()["candidates"] != apart
+    sent(client, *items)
+    assert client.post(f"{SHOP}/search", json=query).json()["candidates"] == apart
+
+
+@pytest.mark.parametrize(
+    ("embedding", "reason"),
+    [
+        ([1.0, 2.0], "the embedding of 'bad' cannot be used: expected 12 numbers an embedding, got 2"),
+        ([], "the embedding of 'bad' cannot be used: expected 12 numbers an embedding, got 0"),
+        ([0.0] * DIM, "the embedding of 'bad' is zero: it points nowhere"),
+        ([math.nan] * DIM, "the embedding of 'bad' holds NaN or infinity: it points nowhere"),
+        ([math.inf] + [1.0] * (DIM - 1), "the embedding of 'bad' holds NaN or infinity: it points nowhere"),
+    ],
+)
+def test_a_bad_embedding_takes_no_other_with_it(
+    client: TestClient, embedding: list[float], reason: str
+) -> None:
+    items = [{"id": "good", "embedding": near(0)}, {"id": "bad", "embedding": embedding}]
+    # Not every client can write NaN; Python's can.
+    body = client.post(f"{SHOP}/items", content=json.dumps({"items": items})).json()
+    assert [one["id"] for one in body["added"]] == ["good"]
+    (one,) = body["refused"]
+    assert (one["image"], one["id"], one["reason"]) == (1, "bad", reason)
+    assert one["type"] == PROBLEM + "invalid-embedding"
+    alone = client.post(f"{SHOP}/items", content=json.dumps({"items": items[1:]}))
+    assert refused(alone, 422, "invalid-embedding") == reason
+
+
+def test_a_taken_id_is_a_conflict_of_its_own(client: TestClient) -> None:
+    taken, new = {"id": "a/7 b", "embedding": near(0)}, {"id": "new", "embedding": near(1)}
+    detail = refused(sent(client, taken), 409, "item-exists")
+    assert detail.startswith("in gallery 'shop' another embedding has the id 'a/7 b'; send on_conflict")
+    body = sent(client, new, taken).json()
+    assert ([one["id"] for one in body["added"]], [one["id"] for one in body["refused"]]) == (
+        ["new"],
+        ["a/7 b"],
+    )
+    assert body["refused"][0]["type"] == PROBLEM + "item-exists"
+    both = refused(sent(client, taken, {**taken, "id": "a/8 b"}), 422, "nothing-added")
+    assert both == "none of 2 embeddings was added"
+    assert [one["id"] for one in sent(client, taken, on_conflict="skip").json()["skipped"]] == ["a/7 b"]
+    assert best(client, near(0))["id"] != "a/7 b"
+    assert sent(client, taken, on_conflict="replace").json()["added"][0]["replaced"]
+    assert best(client, near(0))["id"] == "a/7 b"
+    assert client.get(SHOP).json()["n_items"] == N + 1
+
+
+def test_a_request_can_be_sent_again(client: TestClient) -> None:
+    item = {"id": "a/7 b", "embedding": [3.0 * value for value in VECTORS[7]]}
+    body = sent(client, item, {"id": "new", "embedding": near(0)}).json()
+    assert [one["id"] for one in body["unchanged"]] == ["a/7 b"]
+    again = sent(client, item, {"id": "new", "embedding": near(0)}).json()
+    assert ([one["id"] for one in again["unchanged"]], again["added"]) == (["a/7 b", "new"], [])
+    assert again["revision"] == body["revision"]
+
+
+def test_nothing_of_another_space_is_mixed_in(client: TestClient, picture: dict[str, Any]) -> None:
+    before, item = client.get(SHOP).json(), {"id": "new", "embedding": near(0)}
+    holds = "gallery 'shop' holds ready 12-d embeddings of 'clip@1', not"
+    apart = "index these into a gallery of their own"
+    others = {"clip@2": "ready 12-d embeddings of 'clip@2'", "siglip": "ready 12-d embeddings of 'siglip@1'"}
+    for name, what in others.items():
+        answer = sent(client, item, space=name)
+        assert refused(answer, 409, "space-mismatch") == f"{holds} {what}: {apart}"
+    answer = client.post(f"{SHOP}/items", files=picture)
+    assert refused(answer, 409, "space-mismatch") == f"{holds} images: {apart}"
+    shoes = sent(client, item, gallery="/v1/galleries/shoes")
+    assert refused(shoes, 409, "space-mismatch") == (
+        f"gallery 'shoes' holds images embedded by bundle 'tiny', not ready embeddings: {apart}"
+    )
+    assert client.get(SHOP).json() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"items": []}, "items"),
+        ({"items": [{"embedding": near(0)}]}, "id"),
+        ({"items": [{"id": "", "embedding": near(0)}]}, "id"),
+        ({"items": [{"id": "x" * 1025, "embedding": near(0)}]}, "id"),
+        ({"items": [{"id": "\ud800", "embedding": near(0)}]}, "id"),
+        ({"items": [{"id": "x", "embedding": "words"}]}, "embedding"),
+        ({"items": [{"id": "x", "embedding": near(0), "metadata": {"a": math.nan}}]}, "metadata"),
+        ({"items": [{"id": "x", "embedding": near(0), "vector": near(0)}]}, "vector"),
+        ({"items": [{"id": "x", "embedding": near(0)}], "space": "no space"}, "space"),
+        ({"items": [{"id": "x", "embedding": near(0)}], "on_conflict": "overwrite"}, "on_conflict"),
+    ],
+)
+def test_wrong_fields_are_named(client: TestClient, body: dict[str, Any], where: str) -> None:
+    answer = client.post(f"{SHOP}/items", content=json.dumps(body))
+    assert answer.status_code == 422
+    assert where in json.dumps(answer.json()["errors"])
+    assert client.get(SHOP).json()["n_items"] == N
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (("embedding", ("a.npy", b"words", "")), "'a.npy' is no .npy file of embeddings"),
+        (("embedding", ("a.npy", b"", "")), "'a.npy' is no .npy file of embeddings"),
+        (npy(np.array(["x"])), "send numbers of the shape (d) or (n, d)"),
+        (npy(np.ones((1, 1, DIM))), "send numbers of the shape (d) or (n, d)"),
+        (npy(np.ones((2, DIM))), "1 fields 'id' for 2 embeddings: send one each"),
+    ],
+)
+def test_a_file_that_is_no_array_is_refused(client: TestClient, file: Any, reason: str) -> None:
+    answer = client.post(f"{SHOP}/items", files=[file], data={"id": "x"})
+    assert reason in refused(answer, 422, "invalid-request")
+
+
+def test_images_and_embeddings_do_not_come_together(client: TestClient, picture: dict[str, Any]) -> None:
+    answer = client.post(f"{SHOP}/items", files=[npy(near(0)), ("image", picture["image"])], data={"id": "x"})
+    assert "unknown fields ['image']" in refused(answer, 422, "invalid-request")
+
+
+def test_more_embeddings_than_the_setting_are_refused(
+    data_dir: Path, make_settings: MakeSettings, settings: Settings
+) -> None:
+    with TestClient(create_app(make_settings(data_dir, max_embeddings=2))) as client:
+        answer = sent(client, *({"id": str(i), "embedding": near(i)} for i in range(3)))
+        expected = "3 embeddings, at most max_embeddings = 2 are accepted"
+        assert refused(answer, 422, "invalid-request") == expected
+
+
+def test_a_gallery_is_made_empty_and_filled(client: TestClient) -> None:
+    made = client.put("/v1/galleries/fresh", params={"space": "clip@2", "dim": 3})
+    assert (made.status_code, made.json()["n_items"], made.json()["dim"]) == (201, 0, 3)
+    items = [{"id": str(i), "embedding": [i, 1.0, 2.0]} for i in range(3)]
+    assert sent(client, *items, gallery="/v1/galleries/fresh", space="clip@2").json()["n_items"] == 3
+    found = client.post("/v1/galleries/fresh/search", json={"embedding": [2, 1, 2]}).json()["candidates"]
+    assert [one["id"] for one in found] == ["2", "1", "0"]
+    again = client.put("/v1/galleries/fresh", params={"space": "clip@2", "dim": 3})
+    assert (again.status_code, again.json()["n_items"]) == (200, 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "reason"),
+    [
+        ({"space": "clip"}, 422, "give space and dim together"),
+        ({"dim": 3}, 422, "give space and dim together"),
+        ({"space": "no space", "dim": 3}, 422, "is no name of a space"),
+        ({"space": "clip", "dim": 3}, 409, "of 'clip@1', not ready 3-d embeddings of 'clip@1'"),
+        ({"space": "clip@2", "dim": DIM}, 409, "of 'clip@1', not ready 12-d embeddings of 'clip@2'"),
+    ],
+)
+def test_a_gallery_is_not_made_anew_for_another_space(
+    client: TestClient, query: dict[str, Any], status: int, reason: str
+) -> None:
+    before = client.get(SHOP).json()
+    answer = client.put(SHOP, params=query)
+    assert (answer.status_code, reason in answer.json()["detail"]) == (status, True)
+    assert client.get(SHOP).json() == before
