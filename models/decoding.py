@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
     ImageTooLargeError,
@@ -18,19 +19,22 @@ from vicinal.models.errors import (
 )
 
 __all__ = [
-    "ACCEPTED_FORMATS",
     "DecodeLimits",
-    "IMAGE_SUFFIXES",
     "ImageSource",
+    "accepted_formats",
     "decode_image",
+    "image_suffixes",
     "read_encoded",
+    "with_extra",
 ]
 
 ImageSource = Path | str | bytes | Image.Image
 
-ACCEPTED_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-# File names that are taken for images when a folder is read.
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+# What is decoded where the extra `heif` is installed.
+_EXTRA = "the extra heif, pip install 'vicinal[heif]'"
+_EXTRA_SUFFIXES = {"HEIF": frozenset({".heic", ".heif", ".hif"}), "AVIF": frozenset({".avif"})}
 
 # Containers that people do upload and that Pillow alone does not name.
 _FOREIGN_SIGNATURES = (
@@ -40,7 +44,11 @@ _FOREIGN_SIGNATURES = (
     (b"8BPS", "PSD"),
     (b"\x00\x00\x01\x00", "ICO"),
 )
-_HEIF_BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF", b"avif": "AVIF"}
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), "HEIC"),
+    **dict.fromkeys((b"mif1", b"msf1"), "HEIF"),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,26 @@ class DecodeLimits:
     max_bytes: int = 32 * 2**20
     max_pixels: int = 64_000_000
     min_side: int = 8
+
+
+@cache
+def accepted_formats() -> tuple[str, ...]:
+    """Formats that are decoded, as Pillow names them; HEIF and AVIF where the extra `heif` is installed."""
+    # Pillow before 11.3 does not know the name.
+    has_avif = "avif" in features.modules and features.check("avif")
+    return (*_FORMATS, *(["HEIF"] if _registers_heif() else []), *(["AVIF"] if has_avif else []))
+
+
+@cache
+def image_suffixes() -> frozenset[str]:
+    """Ends of file names, in small letters, that are taken for images when a folder is read."""
+    return _SUFFIXES.union(*(_EXTRA_SUFFIXES.get(one, ()) for one in accepted_formats()))
+
+
+def with_extra(suffix: str) -> str | None:
+    """What to install so that files with an end of name are read, which are not now; None for any other."""
+    known = frozenset[str]().union(*_EXTRA_SUFFIXES.values())
+    return _EXTRA if suffix in known - image_suffixes() else None
 
 
 def decode_image(
@@ -78,7 +106,7 @@ def decode_image(
 
     Raises:
         NotAnImageError: No image, or one that breaks off.
-        UnsupportedFormatError: An image format outside `ACCEPTED_FORMATS`.
+        UnsupportedFormatError: An image format outside `accepted_formats`.
         ImageTooLargeError: A limit on bytes or pixels is passed.
         ImageTooSmallError: The shorter side is below `limits.min_side`.
         OSError: A path cannot be read.
@@ -95,7 +123,7 @@ def decode_image(
         try:
             image.load()
             return _to_upright_rgb(image)
-        except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        except (OSError, SyntaxError, ValueError, EOFError, RuntimeError, struct.error) as error:
             raise NotAnImageError(f"the {image.format} image is damaged or breaks off: {error}") from error
 
 
@@ -118,7 +146,7 @@ def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
 
 def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(encoded), formats=ACCEPTED_FORMATS)
+        return Image.open(io.BytesIO(encoded), formats=accepted_formats())
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         # Pillow has a limit of its own, which ours may pass.
         raise ImageTooLargeError(f"more pixels than {limits.max_pixels:,}, the most accepted") from error
@@ -129,14 +157,28 @@ def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
 
 
 def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
-    accepted = ", ".join(ACCEPTED_FORMATS)
+    accepted = ", ".join(accepted_formats())
     brand = encoded[8:12] if encoded[4:8] == b"ftyp" else b""
     head = encoded[:256].lstrip()
     names = [name for signature, name in _FOREIGN_SIGNATURES if head.startswith(signature)]
-    foreign = _HEIF_BRANDS.get(brand) or (names[0] if names else None)
-    if foreign:
-        return UnsupportedFormatError(f"{foreign} is not accepted; send one of {accepted}")
+    if foreign := _BRANDS.get(brand):
+        if ("AVIF" if foreign == "AVIF" else "HEIF") in accepted_formats():
+            return NotAnImageError(f"the {foreign} image is damaged or breaks off")
+        return UnsupportedFormatError(f"{foreign} is read with {_EXTRA}; without it send one of {accepted}")
+    if names:
+        return UnsupportedFormatError(f"{names[0]} is not accepted; send one of {accepted}")
     return NotAnImageError(f"the bytes are no image; {accepted} are accepted")
+
+
+def _registers_heif() -> bool:
+    """Whether Pillow reads HEIC from now on."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    # Thumbnails and depth maps of strangers need not be parsed.
+    pillow_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False)
+    return True
 
 
 def _check_size(size: tuple[int, int], limits: DecodeLimits) -> None:

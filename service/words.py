@@ -191,6 +191,8 @@ def hygiene_lines(found: Hygiene) -> Iterator[str]:
 
 def look_lines(found: SourceLook) -> Iterator[str]:
     """What a source holds, what is left out, and what looks wrong about its labels."""
+    from vicinal.indexer.sources.look import suffix_counts
+
     parts = [_number(found.n_items, "item")]
     if sizes := found.label_sizes:
         parts[0] += f" with {_number(found.n_labels, 'label')}"
@@ -204,9 +206,7 @@ def look_lines(found: SourceLook) -> Iterator[str]:
     if found.n_missing:
         yield f"  {_number(found.n_missing, 'file')} cannot be found, such as {found.missing}"
     if found.other_files:
-        counts = [f"{n:,} {suffix or 'without a suffix'}" for suffix, n in found.other_files.items()]
-        more = f" and {len(counts) - _SHOWN:,} other kinds" if len(counts) > _SHOWN else ""
-        yield f"  files that are not read: {', '.join(counts[:_SHOWN])}{more}"
+        yield f"  files that are not read: {suffix_counts(found.other_files, _SHOWN)}"
     for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
         yield f"  folder that is not read: {folder} ({reason})"
     if len(found.unread_folders) > _SHOWN:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from PIL import ExifTags, Image
 
-from vicinal.models.decoding import ACCEPTED_FORMATS
+from vicinal.models.decoding import accepted_formats
 
 __all__ = ["Capture", "read_capture"]
 
@@ -40,7 +40,7 @@ def read_capture(encoded: bytes) -> Capture:
         encoded: The image's file.
     """
     try:
-        with Image.open(io.BytesIO(encoded), formats=ACCEPTED_FORMATS) as image:
+        with Image.open(io.BytesIO(encoded), formats=accepted_formats()) as image:
             exif = image.getexif()
             inner = exif.get_ifd(ExifTags.IFD.Exif)
     except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):

@@ -10,7 +10,7 @@ from pathlib import Path
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import unlike_classes
-from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.decoding import image_suffixes
 
 __all__ = ["FolderFiles", "folder_items"]
 
@@ -57,7 +57,7 @@ class FolderFiles:
         suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  a Path for each file takes longer
         if entry.is_dir():
             self.unread[inside] = "a link to a folder"
-        elif suffix in IMAGE_SUFFIXES and entry.is_file():
+        elif suffix in image_suffixes() and entry.is_file():
             self.images.append(inside)
         else:
             self.others[suffix] += 1

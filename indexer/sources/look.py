@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vicinal.indexer.sources.labels import album_names
+from vicinal.models.decoding import with_extra
 
-__all__ = ["LabelSizes", "SourceLook"]
+__all__ = ["LabelSizes", "SourceLook", "suffix_counts"]
 
 # A label with this share of the images, or more, tells little.
 _NEARLY_ALL = 0.9
@@ -85,6 +86,22 @@ class SourceLook:
             unread_folders=dict(unread_folders or {}),
             remarks=(*([remark] if remark else []), *_suspicions(named)),
         )
+
+
+def suffix_counts(files: Mapping[str, int], most: int) -> str:
+    """How many files there are by suffix, and what would read them.
+
+    Args:
+        files: Numbers of files by suffix.
+        most: Suffixes that are named; the others are counted.
+    """
+    extras = {suffix: f" (read with {extra})" for suffix in files if (extra := with_extra(suffix))}
+    counts = [
+        f"{n:,} {suffix or 'without a suffix'}{extras.get(suffix, '')}"
+        for suffix, n in Counter(files).most_common()
+    ]
+    more = [f"{len(counts) - most:,} other kinds"] if len(counts) > most else []
+    return ", ".join(counts[:most] + more)
 
 
 def _suspicions(sizes: Mapping[str, int]) -> Iterator[str]:

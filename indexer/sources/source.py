@@ -10,9 +10,9 @@ from typing import Self
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
-from vicinal.indexer.sources.look import SourceLook
+from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
-from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.decoding import image_suffixes
 
 __all__ = ["Source", "read_source"]
 
@@ -50,23 +50,20 @@ class Source:
                 an id twice; labels cannot be taken from where the options say.
         """
         options = options or SourceOptions()
+        files, remark = FolderFiles(), None
         if path.is_dir():
             files = FolderFiles.below(path.absolute())
             items, remark = folder_items(path.absolute(), options, files)
-            source = cls(items, files, remark)
         elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
-            source = cls(manifest_items(path, options))
+            items = manifest_items(path, options)
         elif path.exists():
             raise SourceError(f"'{path}' is neither a folder nor a .csv or .parquet manifest")
         else:
             raise SourceError(f"there is no source '{path}'")
-        if not source.items:
-            others = source.files.others.most_common(_SHOWN_SUFFIXES)
-            besides = ", only " + ", ".join(f"{n:,} {suffix or 'without one'}" for suffix, n in others)
-            raise SourceError(
-                f"'{path}' holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}){besides if others else ''}"
-            )
-        return source
+        if not items:
+            besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
+            raise SourceError(f"'{path}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
+        return cls(items, files, remark)
 
     def look(self, refuse: Callable[[Path], str | None] = lambda _: None) -> SourceLook:
         """Count what is there.

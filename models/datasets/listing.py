@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vicinal.models.datasets.files import LabelledFile, ReadImage
 from vicinal.models.datasets.layouts import DatasetConfig
-from vicinal.models.decoding import ACCEPTED_FORMATS
+from vicinal.models.decoding import accepted_formats
 from vicinal.models.errors import DatasetError
 
 __all__ = ["ImageListing", "list_images"]
@@ -69,5 +69,5 @@ def list_images(config: DatasetConfig) -> ImageListing:
     files = tuple(config.rows())
     if not files:
         place = getattr(config, "root", config.name)
-        raise DatasetError(f"'{place}' holds no images ({', '.join(ACCEPTED_FORMATS)})")
+        raise DatasetError(f"'{place}' holds no images ({', '.join(accepted_formats())})")
     return ImageListing(config.name, files, config.open)

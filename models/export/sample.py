@@ -13,7 +13,7 @@ from PIL import Image
 from vicinal.models.datasets.files import ImageFolder, LabelledFile, ReadImage
 from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.models.datasets.listing import ImageListing
-from vicinal.models.decoding import ACCEPTED_FORMATS, IMAGE_SUFFIXES, decode_image
+from vicinal.models.decoding import accepted_formats, decode_image, image_suffixes
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.models.evaluation.embedding import embed_files
@@ -89,10 +89,10 @@ def folder_sample(folder: Path) -> Sample:
     if not folder.is_dir():
         raise DatasetError(f"there is no folder '{folder}'")
     paths = sorted(
-        one.relative_to(folder) for one in folder.rglob("*") if one.suffix.lower() in IMAGE_SUFFIXES
+        one.relative_to(folder) for one in folder.rglob("*") if one.suffix.lower() in image_suffixes()
     )
     if not paths:
-        raise DatasetError(f"'{folder}' holds no images ({', '.join(ACCEPTED_FORMATS)})")
+        raise DatasetError(f"'{folder}' holds no images ({', '.join(accepted_formats())})")
     files = tuple(
         LabelledFile(path.as_posix(), path.parent.as_posix() if path.parent.parts else "")
         for path in _evenly(paths, _MOST)

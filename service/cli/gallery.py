@@ -225,7 +225,7 @@ def _open(
     """
     from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
     from vicinal.indexer.sources import Source, SourceItem
-    from vicinal.models.decoding import IMAGE_SUFFIXES
+    from vicinal.models.decoding import image_suffixes
     from vicinal.service.galleries.uploads import require_images, require_space
 
     is_ready = bool(space or held.space) and may_hold_embeddings(source)
@@ -233,7 +233,7 @@ def _open(
         require_space(gallery, held, space)
         return EmbeddingSource.open(source, options)
     require_images(gallery, held)
-    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+    if source.suffix.lower() in image_suffixes() and source.is_file():
         return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source)])
     return Source.open(source, options)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import sys
+import tracemalloc
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vicinal.models import decoding
-from vicinal.models.decoding import ACCEPTED_FORMATS, DecodeLimits, decode_image
+from vicinal.models.decoding import (
+    DecodeLimits,
+    accepted_formats,
+    decode_image,
+    image_suffixes,
+    with_extra,
+)
 from vicinal.models.errors import (
     ImageError,
     ImageTooLargeError,
@@ -88,7 +97,7 @@ def test_lossless_formats_keep_every_pixel(tmp_path: Path, image_format: str) ->
     assert np.array_equal(_pixels(decoded), _pixels(_photo()))
 
 
-@pytest.mark.parametrize("image_format", ACCEPTED_FORMATS)
+@pytest.mark.parametrize("image_format", accepted_formats())
 def test_every_accepted_format_decodes_to_rgb(tmp_path: Path, image_format: str) -> None:
     path = tmp_path / "scene"
     _scene(48, 32).save(path, image_format)
@@ -125,7 +134,7 @@ def test_missing_path_raises_oserror(tmp_path: Path) -> None:
         decode_image(tmp_path / "gone.jpg")
 
 
-@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"])
+@pytest.mark.parametrize("image_format", accepted_formats())
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
 def test_image_that_breaks_off_is_refused(tmp_path: Path, image_format: str, kept: float) -> None:
     path = tmp_path / "half"
@@ -248,14 +257,15 @@ def test_animated_gif_gives_its_first_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orientation", STORED_AS)
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("image_format", [one for one in accepted_formats() if one not in ("GIF", "BMP")])
 def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, image_format: str) -> None:
     path = tmp_path / "turned"
     upright = _pixels(_scene(48, 32))
     stored = np.ascontiguousarray(STORED_AS[orientation](upright)).astype(np.uint8)
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
-    Image.fromarray(stored).save(path, image_format, exif=exif)
+    # In bytes, or the writer of HEIF does not see the orientation.
+    Image.fromarray(stored).save(path, image_format, exif=exif.tobytes())
     decoded = _pixels(decode_image(path))
     assert decoded.shape == upright.shape
     assert np.abs(decoded - upright).mean() < 3
@@ -272,9 +282,6 @@ def test_ignored_orientation_would_be_noticed(orientation: int) -> None:
 @pytest.mark.parametrize(
     ("encoded", "name"),
     [
-        (b"\x00\x00\x00\x18ftypheic" + bytes(64), "HEIC"),
-        (b"\x00\x00\x00\x18ftypmif1" + bytes(64), "HEIF"),
-        (b"\x00\x00\x00\x1cftypavif" + bytes(64), "AVIF"),
         (b"%PDF-1.7\n" + bytes(64), "PDF"),
         (b'<svg xmlns="http://www.w3.org/2000/svg"></svg>', "SVG"),
         (b'\n  <?xml version="1.0"?><svg></svg>', "SVG"),
@@ -285,6 +292,64 @@ def test_ignored_orientation_would_be_noticed(orientation: int) -> None:
 def test_known_foreign_format_is_named(encoded: bytes, name: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=f"^{name} .* JPEG, PNG"):
         decode_image(encoded)
+
+
+@pytest.fixture
+def without_heif(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if the extra `heif` were not installed."""
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr("vicinal.models.decoding.features.check", lambda _: False)
+    for one in (accepted_formats, image_suffixes):
+        one.cache_clear()
+    yield
+    for one in (accepted_formats, image_suffixes):
+        one.cache_clear()
+
+
+BRANDS = {b"heic": "HEIC", b"hevc": "HEIC", b"mif1": "HEIF", b"avif": "AVIF"}
+
+
+@pytest.mark.parametrize("brand", BRANDS)
+def test_without_the_extra_it_is_named(without_heif: None, brand: bytes) -> None:
+    with pytest.raises(UnsupportedFormatError, match=rf"^{BRANDS[brand]} is read with .*'vicinal\[heif\]'"):
+        decode_image(b"\x00\x00\x00\x18ftyp" + brand + bytes(64))
+
+
+def test_without_the_extra_nothing_else_changes(without_heif: None) -> None:
+    assert {"HEIF", "AVIF"}.isdisjoint(accepted_formats())
+    assert [with_extra(suffix) is None for suffix in (".heic", ".hif", ".avif", ".jpg", ".mov", "")] == [
+        *[False] * 3,
+        *[True] * 3,
+    ]
+    assert decode_image(_encoded(_photo(), "PNG")).size == (40, 24)
+
+
+def test_with_the_extra_its_files_are_images() -> None:
+    pytest.importorskip("pillow_heif")
+    assert {".heic", ".heif", ".hif"} <= image_suffixes()
+    assert with_extra(".heic") is None
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"avif"])
+def test_a_header_without_an_image_is_damaged(brand: bytes) -> None:
+    if {b"heic": "HEIF", b"avif": "AVIF"}[brand] not in accepted_formats():
+        pytest.skip("its extra is not installed")
+    with pytest.raises(NotAnImageError, match=f"the {BRANDS[brand]} image is damaged"):
+        decode_image(b"\x00\x00\x00\x18ftyp" + brand + bytes(64))
+
+
+@pytest.mark.parametrize("image_format", [one for one in accepted_formats() if one in ("HEIF", "AVIF")])
+@pytest.mark.parametrize("side", [9_000, 60_000])
+def test_a_vast_heif_in_a_small_file_is_refused(image_format: str, side: int) -> None:
+    """Its header says another size than was encoded: nothing of that size is made to find out."""
+    encoded = _encoded(_scene(48, 32), image_format)
+    at = encoded.index(b"ispe") + 8
+    vast = encoded[:at] + struct.pack(">II", side, side) + encoded[at + 8 :]
+    tracemalloc.start()
+    with pytest.raises(ImageError):
+        decode_image(vast)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_format_that_pillow_reads_and_we_do_not_accept_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
-from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.decoding import image_suffixes
 from vicinal.models.errors import DatasetError
 
 __all__ = ["FolderConfig"]
@@ -24,5 +24,5 @@ class FolderConfig(ImageFolder):
         """
         if not self.root.is_dir():
             raise DatasetError(f"there is no folder '{self.root}'")
-        paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in IMAGE_SUFFIXES)
+        paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in image_suffixes())
         return [LabelledFile(path.relative_to(self.root).as_posix(), path.parent.name) for path in paths]

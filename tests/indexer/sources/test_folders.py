@@ -15,7 +15,7 @@ from PIL import Image
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
-from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal.models.decoding import image_suffixes
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 
@@ -61,7 +61,7 @@ def test_labelled_and_unlabelled_images_may_share_a_folder(tmp_path: Path) -> No
     }
 
 
-@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+@pytest.mark.parametrize("suffix", sorted(image_suffixes()))
 def test_suffix_counts_in_both_cases(tmp_path: Path, suffix: str) -> None:
     _image(tmp_path / f"a{suffix}").rename(tmp_path / f"b{suffix.upper()}")
     assert _only(read_source(tmp_path)).id == f"b{suffix.upper()}"
@@ -95,11 +95,11 @@ def test_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 def test_files_and_folders_that_are_not_read_are_counted(tmp_path: Path) -> None:
     _image(tmp_path / "a" / "1.png")
-    for name in ("1.HEIC", "2.heic", "clip.mov", "README"):
+    for name in ("1.CR2", "2.cr2", "clip.mov", "README"):
         (tmp_path / "a" / name).touch()
     (tmp_path / "linked").symlink_to(tmp_path / "a")
     files = Source.open(tmp_path).files
-    assert files.others == {".heic": 2, ".mov": 1, "": 1}
+    assert files.others == {".cr2": 2, ".mov": 1, "": 1}
     assert files.unread == {"linked": "a link to a folder"}
 
 
@@ -124,9 +124,9 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_folder_of_other_files_is_refused_with_what_is_there(tmp_path: Path) -> None:
-    for name in ("1.heic", "2.heic", "clip.mov"):
+    for name in ("1.cr2", "2.cr2", "clip.mov"):
         (tmp_path / name).touch()
-    with pytest.raises(SourceError, match=r"holds no images \(.*\), only 2 \.heic, 1 \.mov"):
+    with pytest.raises(SourceError, match=r"holds no images \(.*\), only 2 \.cr2, 1 \.mov"):
         read_source(tmp_path)
 
 

@@ -71,6 +71,6 @@ def test_nothing_is_said_of_files_that_must_not_be_read(tmp_path: Path) -> None:
 
 
 def test_files_of_a_folder_that_are_not_read_stand_by_suffix_the_most_first(tmp_path: Path) -> None:
-    for name in ("a.jpg", "b.heic", "c.heic", "d.heic", "e.mov"):
+    for name in ("a.jpg", "b.cr2", "c.cr2", "d.cr2", "e.mov"):
         (tmp_path / name).touch()
-    assert list(Source.open(tmp_path).look().other_files.items()) == [(".heic", 3), (".mov", 1)]
+    assert list(Source.open(tmp_path).look().other_files.items()) == [(".cr2", 3), (".mov", 1)]

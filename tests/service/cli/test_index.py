@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
+from vicinal.models.decoding import accepted_formats
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 
@@ -99,15 +102,15 @@ def test_a_shop_with_a_table_of_its_own(
 
 
 def test_a_dry_run_says_what_there_is_and_writes_nothing(run: Run, photos: Path, tmp_path: Path) -> None:
-    (photos / "milk" / "2.heic").touch()
+    (photos / "milk" / "2.cr2").touch()
     output = run("index", photos, "-g", "shop", "--dry-run").stdout
     assert output.splitlines() == [
         "2 items with 2 labels; 1 to 1 items a label, median 1; 2 labels with one item",
         "  every item has a label of its own: nothing tells which photos show the same",
-        "  files that are not read: 1 .heic",
+        "  files that are not read: 1 .cr2",
     ]
     look = json.loads(run("index", photos, "-g", "shop", "--dry-run", "--json").stdout)
-    assert (look["n_items"], look["label_sizes"]["max"], look["other_files"]) == (2, 1, {".heic": 1})
+    assert (look["n_items"], look["label_sizes"]["max"], look["other_files"]) == (2, 1, {".cr2": 1})
     assert not (tmp_path / "data").exists()
 
 
@@ -120,6 +123,33 @@ def test_the_look_comes_before_the_rest(run: Run, photos: Path) -> None:
         f"  1 file cannot be found, such as {photos / 'gone.png'}",
     ]
     assert any(line.startswith("  left out") and "gone.png" in line for line in lines[2:])
+
+
+def test_photos_of_a_telephone_are_indexed(
+    run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
+) -> None:
+    pytest.importorskip("pillow_heif")
+    (tmp_path / "phone").mkdir()
+    accepted_formats()
+    view(0, 0).save(tmp_path / "phone" / "IMG_0001.HEIC", "HEIF")
+    run("index", tmp_path / "phone", "-g", "shop")
+    assert set(items()) == {"phone/IMG_0001.HEIC"}
+
+
+def test_photos_of_a_telephone_that_cannot_be_read_are_named_with_what_reads_them(
+    run: Run, photos: Path
+) -> None:
+    """The program runs in a process where the extra is not installed."""
+    (photos / "IMG_0001.HEIC").write_bytes(b"")
+    script = (
+        "import sys; sys.modules['pillow_heif'] = None; from vicinal.service.cli import main; "
+        f"sys.argv = ['vicinal', 'index', {str(photos)!r}, '-g', 'shop', '--dry-run']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (
+        "files that are not read: 1 .heic (read with the extra heif, pip install 'vicinal[heif]')"
+        in done.stdout
+    )
 
 
 def test_albums_are_not_taken_for_labels_unasked(

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.service.types import Encode, MakeSettings, View
+from vicinal.models.decoding import accepted_formats
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
@@ -65,6 +66,16 @@ def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture:
     best = found(client, picture())[0]
     assert (best["id"], best["label"], best["metadata"]) == ("mine", "boots", {"price": 9.5})
     assert best["similarity"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", [one for one in accepted_formats() if one in ("HEIF", "AVIF")])
+def test_a_photo_of_a_telephone_is_added_and_searched(
+    client: TestClient, view: View, encode: Encode, form: str
+) -> None:
+    file = ("IMG_0001.HEIC", encode(view(50, 0), form), "application/octet-stream")
+    assert add(client, file, id="mine").json()["added"][0]["id"] == "mine"
+    assert found(client, file)[0]["id"] == "mine"
+    assert found(client, ("a.png", encode(view(50, 0)), "image/png"))[0]["id"] == "mine"
 
 
 def test_the_answer_names_the_state_that_holds_the_image(client: TestClient, picture: Picture) -> None:
