@@ -152,7 +152,7 @@ def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
         raise ImageTooLargeError(f"more pixels than {limits.max_pixels:,}, the most accepted") from error
     except UnidentifiedImageError as error:
         raise _unidentified(encoded) from error
-    except (OSError, SyntaxError, ValueError, struct.error) as error:
+    except (OSError, SyntaxError, ValueError, RuntimeError, struct.error) as error:
         raise NotAnImageError(f"the image's header is damaged: {error}") from error
 
 

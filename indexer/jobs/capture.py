@@ -43,7 +43,7 @@ def read_capture(encoded: bytes) -> Capture:
         with Image.open(io.BytesIO(encoded), formats=accepted_formats()) as image:
             exif = image.getexif()
             inner = exif.get_ifd(ExifTags.IFD.Exif)
-    except (OSError, SyntaxError, ValueError, KeyError, TypeError, struct.error):
+    except (OSError, SyntaxError, ValueError, KeyError, TypeError, RuntimeError, struct.error):
         # A picture can be good where its EXIF is not.
         return Capture()
     names = (exif.get(ExifTags.Base.Make), exif.get(ExifTags.Base.Model))
