@@ -1,21 +1,22 @@
-"""Sources of ready embeddings: a Parquet file, arrays of numpy, or an array beside a CSV file of its rows.
+"""Sources of ready embeddings: tables with a column of them, or arrays of numpy.
 
 .parquet         a column `embedding` of lists of numbers, a column `id`, and maybe `label`, `path` and others
+x.lance/         a Lance dataset with the same columns
+x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the same columns
 .npz             the arrays `embeddings` (n, d) and `ids` (n,), and maybe `labels` (n,) and others of n values
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
 
-Embeddings are read some thousand rows at a time, except those of an `.npz` file. Every row is checked.
+Embeddings are read some thousand rows at a time, but those of a compressed `.npz` file, which are held as a
+whole. Every row is checked.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
-from zipfile import BadZipFile
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from vicinal.indexer.embedding_files import EmbeddingRows, holds_bytes, kind_of, open_rows, reading
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import SourceLook, SourceOptions, as_json
 from vicinal.models.errors import NoDirectionError
@@ -31,10 +33,10 @@ from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings"]
 
-# Bytes that are read of a column at a time.
-_PIECE = 2**20
-_ARRAYS = (".npy", ".npz")
-_KINDS = ".parquet file with a column of lists, .npz file, or .npy file with a .csv file of the same name"
+_KINDS = (
+    ".parquet file, .lance folder or saved dataset of Hugging Face with a column of lists, .npz file, or "
+    ".npy file with a .csv file of the same name"
+)
 # What the arrays of an .npz file are called that are columns of other files.
 _PLURAL = {"id": "ids", "label": "labels", "path": "paths", "embedding": "embeddings"}
 
@@ -69,17 +71,6 @@ class ReadyRows:
         )
 
 
-class _Rows(Protocol):
-    """What a kind of file gives; the embeddings are in no column of `names`."""
-
-    names: list[str]
-    dim: int
-
-    def column(self, name: str) -> pa.ChunkedArray: ...
-
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]: ...
-
-
 class EmbeddingSource:
     """A file of ready embeddings whose ids are checked.
 
@@ -96,7 +87,7 @@ class EmbeddingSource:
         SourceError: An id is missing, or there twice.
     """
 
-    def __init__(self, path: Path, rows: _Rows, columns: Mapping[str, str], prefix: str = "") -> None:
+    def __init__(self, path: Path, rows: EmbeddingRows, columns: Mapping[str, str], prefix: str = "") -> None:
         self.path = path
         self._rows = rows
         self._columns = columns
@@ -122,22 +113,17 @@ class EmbeddingSource:
         Raises:
             SourceError: It is missing, empty, damaged or of another kind, or its ids cannot be used.
         """
-        options, kind = options or SourceOptions(), path.suffix.lower()
+        options, kind = options or SourceOptions(), kind_of(path)
         if not path.exists():
             raise SourceError(f"there is no source '{path}'")
-        if path.is_dir() or kind not in (".parquet", *_ARRAYS):
+        if not kind:
             raise SourceError(f"'{path}' holds no ready embeddings: give a {_KINDS}")
         columns = {
             name: getattr(options, f"{name}_column") or (_PLURAL[name] if kind == ".npz" else name)
             for name in _PLURAL
         }
-        with _reading(path):
-            if kind == ".parquet":
-                rows: _Rows = _ParquetRows(path, columns["embedding"])
-            elif kind == ".npz":
-                rows = _read_npz(path, columns["embedding"])
-            else:
-                rows = _read_npy(path, columns)
+        with reading(path):
+            rows = open_rows(path, columns)
             _check_columns(path, rows, options)
             if options.label_rule.kind == "none":
                 del columns["label"]
@@ -153,7 +139,8 @@ class EmbeddingSource:
 
     def identity(self) -> list[Any]:
         """What changes with the file, and with what is read of it."""
-        files = [one for one in (self.path, self.path.with_suffix(".csv")) if one.is_file()]
+        beside = (self.path, self.path.with_suffix(".csv"), *sorted(self.path.rglob("*")))
+        files = [one for one in beside if one.is_file()]
         written = [(str(one.absolute()), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
         return [written, self.dim, self._rows.names, self._columns, self._prefix]
 
@@ -168,7 +155,7 @@ class EmbeddingSource:
                 damaged.
         """
         first = 0
-        with _reading(self.path):
+        with reading(self.path):
             for table, vectors in self._rows.batches(n_rows):
                 ids = self.ids[first : first + len(table)]
                 yield self._ready(table, ids, self._normalized(vectors, first))
@@ -179,7 +166,7 @@ class EmbeddingSource:
         name = self._columns.get("label")
         if name is None or name not in self._rows.names:
             return SourceLook.at([None] * len(self))
-        with _reading(self.path):
+        with reading(self.path):
             labels = self._texts(self._rows.column(name), name).to_pylist()
         return SourceLook.at(label or None for label in labels)
 
@@ -189,7 +176,9 @@ class EmbeddingSource:
             pc.fill_null(self._texts(table[column], column), "") if column in table.column_names else empty
             for column in (self._columns.get("label", ""), self._columns["path"])
         )
-        others = [name for name in table.column_names if name not in self._columns.values()]
+        known = self._columns.values()
+        # JSON has no form for bytes.
+        others = [one.name for one in table.schema if one.name not in known and not holds_bytes(one.type)]
         # Without other columns a table of Arrow gives no rows at all.
         rows = table.select(others).to_pylist() if others else [{}] * len(table)
         metadata = [
@@ -252,19 +241,19 @@ def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
     options = options or SourceOptions()
     if options.embedding_column:
         return True
-    if not may_hold_embeddings(path) or path.suffix.lower() in _ARRAYS:
+    if kind_of(path) != ".parquet":
         return may_hold_embeddings(path)
-    with _reading(path):
+    with reading(path):
         names = pa.parquet.read_schema(path).names
     return "embedding" in names and (options.path_column or "path") not in names
 
 
 def may_hold_embeddings(path: Path) -> bool:
     """Whether a source is of a kind that can be one of ready embeddings; it may also name images."""
-    return path.suffix.lower() in (".parquet", *_ARRAYS) and path.is_file()
+    return bool(kind_of(path))
 
 
-def _check_columns(path: Path, rows: _Rows, options: SourceOptions) -> None:
+def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> None:
     """Refuse to take labels or paths from where there are none.
 
     Raises:
@@ -278,131 +267,3 @@ def _check_columns(path: Path, rows: _Rows, options: SourceOptions) -> None:
                 f"'{path.name}' has no '{column}', only {', '.join(rows.names)}: name what holds the "
                 f"{name}s by --{name}-column"
             )
-
-
-class _ParquetRows:
-    """Rows of a Parquet file, read in batches."""
-
-    def __init__(self, path: Path, embedding_column: str) -> None:
-        self._path = path
-        self._column = embedding_column
-        schema = self._file().schema_arrow
-        if embedding_column not in schema.names:
-            raise SourceError(
-                f"'{path.name}' has no column '{embedding_column}', only {', '.join(schema.names)}: name the "
-                "one with the embeddings by --embedding-column"
-            )
-        held = schema.field(embedding_column).type
-        lists = pa.types.is_list(held) or pa.types.is_large_list(held) or pa.types.is_fixed_size_list(held)
-        numbers = lists and (pa.types.is_floating(held.value_type) or pa.types.is_integer(held.value_type))
-        if not numbers:
-            raise SourceError(
-                f"column '{embedding_column}' of '{path.name}' holds {held}, expected lists of numbers"
-            )
-        self.names = [name for name in schema.names if name != embedding_column]
-        self.dim = self._first_length()
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        return pa.parquet.read_table(self._path, columns=[name])[name]
-
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
-        first = 0
-        for batch in self._file().iter_batches(batch_size=n_rows):
-            table = pa.Table.from_batches([batch])
-            lists = table[self._column].combine_chunks()
-            yield table.drop_columns([self._column]), self._matrix(lists, first)
-            first += len(table)
-
-    def _file(self) -> pa.parquet.ParquetFile:
-        # Piece by piece: otherwise a whole group of rows, which may be the whole file, is read ahead.
-        return pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_PIECE)
-
-    def _first_length(self) -> int:
-        for batch in self._file().iter_batches(batch_size=1, columns=[self._column]):
-            length = pc.list_value_length(batch.column(0))[0].as_py()
-            if not length:
-                raise SourceError(f"row 1 of '{self._path.name}' has no embedding")
-            return int(length)
-        raise SourceError(f"'{self._path.name}' holds no rows")
-
-    def _matrix(self, lists: Any, first: int) -> npt.NDArray[Any]:
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        wrong = lengths != self.dim
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise SourceError(
-                f"row {first + row + 1} of '{self._path.name}' has an embedding of {lengths[row]} numbers, "
-                f"row 1 one of {self.dim}: all must have the same length"
-            )
-        values = lists.flatten().to_numpy(zero_copy_only=False)
-        return np.asarray(values, dtype=np.float64).reshape(len(lists), self.dim)
-
-
-class _ArrayRows:
-    """Rows of an array, beside a table of what else is known of them."""
-
-    def __init__(self, path: Path, array: npt.NDArray[Any], table: pa.Table) -> None:
-        if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
-            raise SourceError(
-                f"the embeddings of '{path.name}' are {array.dtype} of shape {array.shape}, expected numbers "
-                "in rows and columns (n, d)"
-            )
-        self._array = array
-        self._table = table
-        self.names = list(table.column_names)
-        self.dim = int(array.shape[1])
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        return self._table[name]
-
-    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
-        for start in range(0, len(self._array), n_rows):
-            yield self._table.slice(start, n_rows), self._array[start : start + n_rows]
-
-
-def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
-    with np.load(path, allow_pickle=False) as arrays:
-        if embedding_array not in arrays.files:
-            raise SourceError(
-                f"'{path.name}' has no array '{embedding_array}', only {', '.join(arrays.files)}: name the "
-                "one with the embeddings by --embedding-column"
-            )
-        embeddings = arrays[embedding_array]
-        others = {name: arrays[name] for name in arrays.files if name != embedding_array}
-    for name, array in others.items():
-        if array.shape != embeddings.shape[:1]:
-            raise SourceError(
-                f"array '{name}' of '{path.name}' has the shape {array.shape} beside {len(embeddings)} "
-                "embeddings: give one value each"
-            )
-    return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
-
-
-def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
-    beside = path.with_suffix(".csv")
-    if not beside.is_file():
-        raise SourceError(
-            f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{columns['id']}' and "
-            "a line for each row"
-        )
-    texts = dict.fromkeys(columns.values(), pa.string())
-    with _reading(beside):
-        table = pa.csv.read_csv(beside, convert_options=pa.csv.ConvertOptions(column_types=texts))
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if len(table) != len(array):
-        raise SourceError(
-            f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "
-            "each"
-        )
-    return _ArrayRows(path, array, table)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Say of which file it is that a library cannot read it."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except (pa.ArrowException, BadZipFile, EOFError, OSError, ValueError) as error:
-        raise SourceError(f"'{path.name}' cannot be read: {error}") from error

@@ -42,8 +42,8 @@ def index(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of images, a .csv or .parquet manifest, or ready embeddings (.parquet, .npz, .npy "
-            "beside a .csv). Default: what the gallery holds."
+            help="Folder of images, a .csv or .parquet manifest, or ready embeddings (.parquet, .lance, a "
+            "saved dataset of Hugging Face, .npz, .npy beside a .csv). Default: what the gallery holds."
         ),
     ] = None,
     data_dir: DataDirOption = None,

@@ -291,7 +291,7 @@ def arrays_of_objects(folder: Path) -> Path:
     ("make", "reason"),
     [
         (lambda folder: folder / "a.parquet", "there is no source '"),
-        (lambda folder: folder, "holds no ready embeddings: give a .parquet file with a column of lists"),
+        (lambda folder: folder, "holds no ready embeddings: give a .parquet file, .lance folder"),
         (
             without_ids,
             "'a.parquet' has no ids: it has no 'id', only sku; name what holds them by ",

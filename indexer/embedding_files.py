@@ -1,0 +1,342 @@
+"""Files of ready embeddings: tables with a column of them, and arrays of numpy, read some rows at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from vicinal.indexer.errors import SourceError
+
+__all__ = ["EmbeddingRows", "holds_bytes", "kind_of", "open_rows", "reading"]
+
+# Bytes that are read of a column at a time.
+_PIECE = 2**20
+_ROWS_OF_A_COLUMN = 65_536
+# Bytes before the name in front of each file of a ZIP archive.
+_LOCAL_HEADER = 30
+_FILES = (".parquet", ".npy", ".npz")
+_LANCE = ".lance"
+# Written by `save_to_disk` of a dataset, and of several.
+_STATE, _PARTS = "state.json", "dataset_dict.json"
+
+
+class EmbeddingRows(Protocol):
+    """What a kind of file gives.
+
+    Attributes:
+        names: Its columns, but for the embeddings.
+        dim: Length d of these.
+    """
+
+    names: list[str]
+    dim: int
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One of the columns, whole."""
+
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+        """At most so many rows at a time: their columns, and their (b, d) embeddings as they are."""
+
+
+def kind_of(path: Path) -> str:
+    """What is there: a file's suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        is_saved = any((path / name).is_file() for name in (_STATE, _PARTS))
+        return _LANCE if suffix == _LANCE else _STATE if is_saved else ""
+    return suffix if suffix in _FILES and path.is_file() else ""
+
+
+def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
+    """Open what `kind_of` knows.
+
+    Args:
+        path: The file or folder.
+        columns: Names of its `id`, `label`, `path` and `embedding`.
+
+    Raises:
+        SourceError: It holds no embeddings.
+    """
+    kind = kind_of(path)
+    if kind == ".npz":
+        return _read_npz(path, columns["embedding"])
+    if kind == ".npy":
+        return _read_npy(path, columns)
+    return _TableRows(path, _TABLES[kind](path), columns["embedding"])
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say of which file it is that a library cannot read it."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (pa.ArrowException, BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
+        raise SourceError(f"'{path.name}' cannot be read: {error}") from error
+
+
+class _Tables(Protocol):
+    """A table on the disk that is read in pieces."""
+
+    schema: pa.Schema
+
+    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]: ...
+
+
+class _TableRows:
+    """Rows of a table with a column of embeddings."""
+
+    def __init__(self, path: Path, tables: _Tables, embedding_column: str) -> None:
+        self._path = path
+        self._tables = tables
+        self._column = embedding_column
+        names = tables.schema.names
+        if embedding_column not in names:
+            raise SourceError(
+                f"'{path.name}' has no column '{embedding_column}', only {', '.join(names)}: name the "
+                "one with the embeddings by --embedding-column"
+            )
+        held = tables.schema.field(embedding_column).type
+        lists = pa.types.is_list(held) or pa.types.is_large_list(held) or pa.types.is_fixed_size_list(held)
+        numbers = lists and (pa.types.is_floating(held.value_type) or pa.types.is_integer(held.value_type))
+        if not numbers:
+            raise SourceError(
+                f"column '{embedding_column}' of '{path.name}' holds {held}, expected lists of numbers"
+            )
+        self.names = [name for name in names if name != embedding_column]
+        self.dim = self._first_length()
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        parts = [one[name] for one in self._tables.batches(_ROWS_OF_A_COLUMN, [name])]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
+
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+        first = 0
+        for table in self._tables.batches(n_rows):
+            lists = table[self._column].combine_chunks()
+            yield table.drop_columns([self._column]), self._matrix(lists, first)
+            first += len(table)
+
+    def _first_length(self) -> int:
+        for table in self._tables.batches(1, [self._column]):
+            length = pc.list_value_length(table[self._column])[0].as_py()
+            if not length:
+                raise SourceError(f"row 1 of '{self._path.name}' has no embedding")
+            return int(length)
+        raise SourceError(f"'{self._path.name}' holds no rows")
+
+    def _matrix(self, lists: Any, first: int) -> npt.NDArray[Any]:
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        wrong = lengths != self.dim
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise SourceError(
+                f"row {first + row + 1} of '{self._path.name}' has an embedding of {lengths[row]} numbers, "
+                f"row 1 one of {self.dim}: all must have the same length"
+            )
+        values = lists.flatten().to_numpy(zero_copy_only=False)
+        return np.asarray(values, dtype=np.float64).reshape(len(lists), self.dim)
+
+
+class _ParquetTables:
+    """A Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.schema = self._file().schema_arrow
+
+    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        for batch in self._file().iter_batches(batch_size=n_rows, columns=columns):
+            yield pa.Table.from_batches([batch])
+
+    def _file(self) -> pa.parquet.ParquetFile:
+        # Piece by piece: otherwise a whole group of rows, which may be the whole file, is read ahead.
+        return pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_PIECE)
+
+
+class _LanceTables:
+    """A Lance dataset, in its latest version."""
+
+    def __init__(self, path: Path) -> None:
+        self._dataset = lance.dataset(str(path))
+        self.schema = self._dataset.schema
+
+    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        found = self._dataset.to_batches(
+            columns=columns, batch_size=n_rows, batch_readahead=2, fragment_readahead=1, scan_in_order=True
+        )
+        for batch in found:
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+
+
+class _SavedTables:
+    """A dataset of Hugging Face that was written by `save_to_disk`: Arrow streams, which are memory-mapped.
+
+    Labels that are numbers of named classes are these names.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not (path / _STATE).is_file():
+            parts = ", ".join(json.loads((path / _PARTS).read_text(encoding="utf-8"))["splits"])
+            raise SourceError(f"'{path.name}' holds several datasets: give one of its folders {parts}")
+        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
+        # Names alone: what lies elsewhere is no part of it.
+        self._files = [path / Path(one["filename"]).name for one in state["_data_files"]]
+        features = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))["features"]
+        self._classes = {
+            name: pa.array(feature["names"], pa.string())
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
+        }
+        with pa.memory_map(str(self._files[0])) as stream:
+            self.schema = self._named(pa.ipc.open_stream(stream).schema.empty_table()).schema
+
+    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        waiting: list[pa.Table] = []
+        for table in self._stored(columns):
+            waiting.append(table)
+            if sum(map(len, waiting)) >= n_rows:
+                joined = pa.concat_tables(waiting)
+                whole = len(joined) - len(joined) % n_rows
+                yield from (joined.slice(first, n_rows) for first in range(0, whole, n_rows))
+                waiting = [joined.slice(whole)]
+        rest = pa.concat_tables(waiting) if waiting else self.schema.empty_table()
+        if len(rest):
+            yield rest
+
+    def _stored(self, columns: list[str] | None) -> Iterator[pa.Table]:
+        for file in self._files:
+            with pa.memory_map(str(file)) as stream:
+                for batch in pa.ipc.open_stream(stream):
+                    table = pa.Table.from_batches([batch])
+                    yield self._named(table if columns is None else table.select(columns))
+
+    def _named(self, table: pa.Table) -> pa.Table:
+        for name in set(self._classes) & set(table.column_names):
+            # -1 stands for no class.
+            numbers = pc.if_else(pc.less(table[name], 0), None, table[name])
+            texts = self._classes[name].take(numbers.combine_chunks())
+            table = table.set_column(table.column_names.index(name), name, texts)
+        return table.replace_schema_metadata(None)
+
+
+_TABLES: dict[str, Callable[[Path], _Tables]] = {
+    ".parquet": _ParquetTables,
+    _LANCE: _LanceTables,
+    _STATE: _SavedTables,
+}
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a column are bytes, or hold some, such as those of a picture."""
+    if pa.types.is_struct(kind):
+        return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return holds_bytes(kind.value_type)
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+class _ArrayRows:
+    """Rows of an array, beside a table of what else is known of them."""
+
+    def __init__(self, path: Path, array: npt.NDArray[Any], table: pa.Table) -> None:
+        if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
+            raise SourceError(
+                f"the embeddings of '{path.name}' are {array.dtype} of shape {array.shape}, expected numbers "
+                "in rows and columns (n, d)"
+            )
+        self._array = array
+        self._table = table
+        self.names = list(table.column_names)
+        self.dim = int(array.shape[1])
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        return self._table[name]
+
+    def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
+        for start in range(0, len(self._array), n_rows):
+            yield self._table.slice(start, n_rows), self._array[start : start + n_rows]
+
+
+def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
+    with np.load(path, allow_pickle=False) as arrays:
+        if embedding_array not in arrays.files:
+            raise SourceError(
+                f"'{path.name}' has no array '{embedding_array}', only {', '.join(arrays.files)}: name the "
+                "one with the embeddings by --embedding-column"
+            )
+        embeddings = _stored_array(path, embedding_array)
+        if embeddings is None:
+            embeddings = arrays[embedding_array]
+        others = {name: arrays[name] for name in arrays.files if name != embedding_array}
+    for name, array in others.items():
+        if array.shape != embeddings.shape[:1]:
+            raise SourceError(
+                f"array '{name}' of '{path.name}' has the shape {array.shape} beside {len(embeddings)} "
+                "embeddings: give one value each"
+            )
+    return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
+
+
+def _stored_array(path: Path, name: str) -> npt.NDArray[Any] | None:
+    """Memory map of an array of an `.npz` file; None where it is compressed, or lies column by column.
+
+    Raises:
+        BadZipFile: It is damaged.
+    """
+    with ZipFile(path) as archive, path.open("rb") as file:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type != ZIP_STORED:
+            return None
+        with archive.open(member) as stream:
+            # Its checksum is compared at the end.
+            while stream.read(_PIECE):
+                pass
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER)
+        lengths = (int.from_bytes(header[place : place + 2], "little") for place in (26, 28))
+        file.seek(sum(lengths), os.SEEK_CUR)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        read = readers.get(np.lib.format.read_magic(file))
+        if read is None:
+            return None
+        shape, is_by_column, kind = read(file)
+        if is_by_column or kind.hasobject or not all(shape):
+            return None
+        return np.memmap(path, kind, "r", file.tell(), shape)
+
+
+def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
+    beside = path.with_suffix(".csv")
+    if not beside.is_file():
+        raise SourceError(
+            f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{columns['id']}' and "
+            "a line for each row"
+        )
+    texts = dict.fromkeys(columns.values(), pa.string())
+    with reading(beside):
+        table = pa.csv.read_csv(beside, convert_options=pa.csv.ConvertOptions(column_types=texts))
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if len(table) != len(array):
+        raise SourceError(
+            f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "
+            "each"
+        )
+    return _ArrayRows(path, array, table)
