@@ -37,6 +37,7 @@ INNER_FLOORS = {
     "indexer": (
         "errors",
         "sources",
+        "embedding_files",
         "embedding_sources",
         "hygiene",
         "storage",
