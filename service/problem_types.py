@@ -68,7 +68,15 @@ from vicinal.service.errors import (
     TooManyRequestsError,
 )
 
-__all__ = ["ERRORS", "PREFIX", "PROBLEMS", "problem_members", "problem_type", "status_and_kind"]
+__all__ = [
+    "ERRORS",
+    "PREFIX",
+    "PROBLEMS",
+    "problem_headers",
+    "problem_members",
+    "problem_type",
+    "status_and_kind",
+]
 
 PREFIX = "urn:vicinal:problem:"
 
@@ -105,7 +113,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     RefinerMismatchError: (409, "refiner-mismatch"),
     RefinementError: (422, "invalid-refinement"),
     RefinerTrainingError: (422, "refiner-untrainable"),
-    GalleryBusyError: (409, "gallery-busy"),
+    GalleryBusyError: (503, "gallery-busy"),
     UnlabelledGalleryError: (422, "calibration-unlabelled"),
     OneLabelError: (422, "calibration-one-label"),
     NotEnoughTrialsError: (422, "calibration-too-few-trials"),
@@ -133,6 +141,14 @@ def status_and_kind(error: Exception) -> tuple[int, str]:
     """HTTP status of an error, and the last part of its type."""
     known = (PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS)
     return next(known, (500, "internal-error"))
+
+
+def problem_headers(error: Exception) -> dict[str, str]:
+    """Headers of an answer that tells of an error: when it is worth coming again."""
+    # Who holds a gallery is done in seconds.
+    if isinstance(error, GalleryBusyError):
+        return {"Retry-After": "2"}
+    return dict(getattr(error, "headers", {}))
 
 
 def problem_type(error: Exception) -> str:

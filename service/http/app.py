@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -20,7 +22,7 @@ from vicinal.service.http.routes import (
     search,
 )
 from vicinal.service.http.security import limit_rate, require_scope
-from vicinal.service.http.state import State, announce_write
+from vicinal.service.http.state import State, announce_write, state_of
 from vicinal.service.settings import Scope, Settings
 
 __all__ = ["create_app"]
@@ -58,6 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=_version(),
         description=_DESCRIPTION,
         dependencies=[Depends(limit_rate)],
+        lifespan=_running,
         responses={"4XX": {"model": Problem, "description": "What was wrong with the request."}},
     )
     app.state.vicinal = state
@@ -71,6 +74,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             app.include_router(router, dependencies=dependencies)
     app.include_router(operations.router)
     return app
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    # `vicinal serve` runs the state around its server. Here it runs for whoever serves the application in
+    # another way, and for tests that call it in their process.
+    with state_of(app).running():
+        yield
 
 
 def _version() -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from vicinal.service.http.metrics import Metrics
-from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_members, status_and_kind
+from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_headers, problem_members, status_and_kind
 
 __all__ = ["Problem", "install_problem_handlers", "problem"]
 
@@ -72,7 +72,7 @@ class _Handlers:
     def expected(self, _request: Request, error: Exception) -> JSONResponse:
         status, kind = status_and_kind(error)
         document = self._counted(status, kind, str(error), **problem_members(error))
-        document.headers.update(getattr(error, "headers", {}))
+        document.headers.update(problem_headers(error))
         return document
 
     def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.models.similarity import as_embeddings
@@ -107,7 +108,15 @@ class QueryUploads:
             CalibrationError: Nothing is labelled, or everything alike.
         """
         name, is_from_source = f"gallery '{matcher.gallery.name}'", request.queries is not None
-        require_labels(matcher.snapshot.labels, None if is_from_source else labels or (), name=name)
+        try:
+            require_labels(matcher.snapshot.labels, None if is_from_source else labels or (), name=name)
+        except UnlabelledGalleryError as error:
+            if not matcher.view.n_labels:
+                raise
+            raise UnlabelledGalleryError(
+                f"{name} has labels in its {matcher.view.n_changes:,} live changes only: compact it first, "
+                "so that a version holds them"
+            ) from error
         if request.queries is not None:
             self.sources.check(request.queries, also=(".npz",))
 

@@ -278,7 +278,7 @@ class CrashDriver:
         try:
             answer = self._request(client, step)
             # A version may be withdrawn or removed after it was drawn.
-            if answer.status_code == 409 or (answer.status_code == 404 and step.kind == "activate"):
+            if answer.status_code in (409, 503) or (answer.status_code == 404 and step.kind == "activate"):
                 self.report.refused[answer.json()["type"]] += 1
                 raise _RefusedError
             if answer.is_error:

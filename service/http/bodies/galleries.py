@@ -14,6 +14,7 @@ __all__ = [
     "CalibrationBody",
     "GalleryBody",
     "GalleryListBody",
+    "LimitsBody",
     "ReadinessBody",
     "VersionBody",
     "VersionListBody",
@@ -61,6 +62,16 @@ class GalleryListBody(_Response):
     galleries: list[GalleryBody]
 
 
+class LimitsBody(_Response):
+    """What is taken in one request, as the settings of these names say."""
+
+    max_image_bytes: int
+    max_image_pixels: int
+    max_request_bytes: int
+    max_batch: int = Field(description="Most images or queries.")
+    max_limit: int
+
+
 class ReadinessBody(_Response):
     """Whether searches can be answered, and by what."""
 
@@ -75,6 +86,7 @@ class ReadinessBody(_Response):
     )
     galleries: list[GalleryState]
     redis: RedisState | None = Field(description="Null when no address is set.")
+    limits: LimitsBody
 
 
 class VersionBody(_Response):

@@ -7,7 +7,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
-from vicinal.service.http.bodies.galleries import ReadinessBody
+from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.state import State, StateDependency
 
 __all__ = ["router"]
@@ -77,4 +77,5 @@ def _readiness(state: State) -> ReadinessBody:
         other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
         galleries=states,
         redis=None if state.link is None else state.link.state,
+        limits=LimitsBody.model_validate(state.settings),
     )

@@ -59,6 +59,13 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
             }
         ],
         "redis": None,
+        "limits": {
+            "max_image_bytes": 300_000,
+            "max_image_pixels": 64_000_000,
+            "max_request_bytes": 500_000,
+            "max_batch": 4,
+            "max_limit": 200,
+        },
     }
 
 

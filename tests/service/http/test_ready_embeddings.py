@@ -48,8 +48,8 @@ def settings(data_dir: Path, make_settings: MakeSettings, tmp_path: Path) -> Set
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
     app = create_app(settings)
-    with TestClient(app) as opened:
-        yield opened
+    # Outside of a `with` block nothing runs beside the requests.
+    yield TestClient(app)
     state_of(app).galleries.maintenance.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,11 +12,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.service.types import MakeSettings
+from tests.waiting import wait_for_job, wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
+from vicinal.service.http.app import create_app
 from vicinal.service.http.server import listen
 
 pytestmark = pytest.mark.slow
@@ -62,3 +66,12 @@ def test_accepted_connections_do_not_wait_for_acknowledgments() -> None:
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_an_application_that_is_served_in_another_way_works_on_jobs(
+    calibrated_dir: Path, tmp_path: Path, make_settings: MakeSettings
+) -> None:
+    copy = Path(shutil.copytree(calibrated_dir, tmp_path / "copy"))
+    with TestClient(create_app(make_settings(copy))) as client:
+        accepted = client.post("/v1/admin/galleries/shoes/calibrations", json={"activate": False})
+        assert wait_for_job(client, accepted)["state"] == "succeeded"

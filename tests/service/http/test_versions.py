@@ -61,7 +61,8 @@ def test_a_deleted_gallery_is_gone(client: TestClient, data_dir: Path) -> None:
 def test_a_gallery_that_is_being_written_is_busy(client: TestClient, gallery: Gallery) -> None:
     with gallery.writing():
         response = client.delete(SHOES)
-    assert (response.status_code, response.json()["type"].rpartition(":")[2]) == (409, "gallery-busy")
+    assert (response.status_code, response.json()["type"].rpartition(":")[2]) == (503, "gallery-busy")
+    assert response.headers["retry-after"] == "2"
     assert client.get(SHOES).status_code == 200
 
 
