@@ -2,7 +2,8 @@
 
 Builds the source distribution and a wheel from it and another from the checkout, which must hold the same;
 installs the wheel in a clean environment, outside of the checkout, in a folder that has a package `models` of
-its own; runs the demo there, and a type checker over a user's program.
+its own; runs the demo there, and a type checker over a user's program. The client's wheel is built and tried
+in the same way, alone: with its own dependencies and nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ NEEDED = (
     "vicinal/models/bundled/vicinal-photos/bundle.json",
 )
 MISTAKE = "\nnumber: int = create_app().title\n"
+FOLDERS = ("calibration", "indexer", "models", "refine", "service")
+CLIENT_PROGRAM = ROOT / "tests/packaging/client_program.py"
+CLIENT_MISTAKE = (
+    '\nnumber: int = Client().search("shop", "a.jpg")\nClient().search("shop", "a.jpg", limits=3)\n'
+)
 
 
 def main() -> None:
@@ -36,6 +42,7 @@ def main() -> None:
         wheel = check_wheels(python, folder)
         clean = check_installation(wheel, folder)
         check_types(python, clean, folder)
+        check_client(python, folder)
     print("1 passed, 0 failed: the package")
 
 
@@ -50,7 +57,7 @@ def check_wheels(python: str, folder: Path) -> Path:
     expect(not different, f"the wheel from the sdist differs in {different}")
     tops = {name.partition("/")[0] for name in ours if ".dist-info/" not in name}
     expect(tops == {"vicinal"}, f"the wheel has the top-level names {sorted(tops)}")
-    sources = {f"vicinal/{path}" for path in tracked_files()}
+    sources = {f"vicinal/{path}" for path in tracked_files(*FOLDERS)}
     missing = sorted((sources | set(NEEDED)) - ours.keys())
     expect(not missing, f"the wheel lacks {missing}")
     print(f"{wheel.name}: {len(ours)} files, {wheel.stat().st_size / 1e6:.1f} MB, the same from the sdist")
@@ -85,16 +92,43 @@ def check_types(python: str, clean: Path, folder: Path) -> None:
     print("mypy accepts a typed program, and finds the mistake in another")
 
 
+def check_client(python: str, folder: Path) -> None:
+    """Build the client's wheel, install it where nothing else is; run and type-check a program of a user."""
+    clean, outside = folder / "client/bin/python", folder / "client-outside"
+    for place in ("client-sdist", "client-checkout"):
+        only = () if place == "client-sdist" else ("--wheel",)
+        run(python, "-m", "build", *only, "--outdir", folder / place, ROOT / "client")
+    (wheel,) = (folder / "client-checkout").glob("*.whl")
+    (other,) = (folder / "client-sdist").glob("*.whl")
+    expect(contents(wheel) == contents(other), "the client's wheel from the sdist differs")
+    files = {name.removeprefix("src/") for name in tracked_files("src", root=ROOT / "client")}
+    here = {name for name in contents(wheel) if ".dist-info/" not in name}
+    expect(here == files, f"the client's wheel differs from its sources in {sorted(here ^ files)}")
+    run(sys.executable, "-m", "venv", folder / "client")
+    run(clean, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    outside.mkdir()
+    program = CLIENT_PROGRAM.read_text(encoding="utf-8")
+    (outside / "right.py").write_text(program, encoding="utf-8")
+    (outside / "wrong.py").write_text(program + CLIENT_MISTAKE, encoding="utf-8")
+    print(run(clean, "right.py", cwd=outside))
+    mypy = (python, "-m", "mypy", "--strict", "--config-file=", "--python-executable", clean)
+    run(*mypy, "right.py", cwd=outside)
+    found = run(*mypy, "wrong.py", cwd=outside, status=1)
+    expect(found.count("error:") == 2 and "Found 2 errors" in found, f"mypy says of two mistakes: {found}")
+    print(
+        f"{wheel.name}: {len(here)} files, installed alone; mypy accepts a typed program, and finds mistakes"
+    )
+
+
 def contents(wheel: Path) -> dict[str, bytes]:
     """The bytes of every file by its name."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def tracked_files() -> list[str]:
-    """What git has in the five folders, by the path below `vicinal`."""
-    folders = ("calibration", "indexer", "models", "refine", "service")
-    return run("git", "ls-files", *folders, cwd=ROOT).split("\n")
+def tracked_files(*folders: str, root: Path = ROOT) -> list[str]:
+    """What git has in some folders, by the path from the one that they are in."""
+    return run("git", "ls-files", *folders, cwd=root).split("\n")
 
 
 def run(*command: object, cwd: Path | None = None, status: int = 0) -> str:

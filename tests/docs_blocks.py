@@ -1,4 +1,4 @@
-"""Blocks of a documentation page, run in order in a folder with pictures: shell, TOML, JSON and Python.
+"""Blocks of a documentation page, run in order in a folder with pictures: shell, TOML, JSON, programs.
 
 An indented block is shell. A fenced one says what it is; `text` is not run. A comment above a block:
 
@@ -6,8 +6,9 @@ An indented block is shell. A fenced one says what it is; `text` is not run. A c
     <!-- printed, shortened -->           JSON with names and truths that the last command printed
 
 Commands run as `python -m vicinal` in the page's folder and ask a server of the test's in place of the
-one at port 8321. What a user reads off an answer is a variable: `$ID` is the id that was printed last,
-`$NEW` and `$OLD` are the numbers of the newest and the oldest version.
+one at port 8321, and so do programs. JavaScript whose first line is the comment `// name.mjs` is also kept as
+that file, which later blocks import. What a user reads off an answer is a variable: `$ID` is the id that was
+printed last, `$NEW` and `$OLD` are the numbers of the newest and the oldest version.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -25,6 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 from sybil import Document, Example, Region
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
@@ -39,6 +42,7 @@ _INDENTED = re.compile(r"(?:\A|(?<=\n\n))(?: {4}.*\n(?:\n(?= {4}))?)+")
 _EXCEPTED = re.compile(r"<!-- not run: \w.* -->\s*\Z")
 _PRINTED = re.compile(r"<!-- printed, shortened -->\s*\Z")
 _HERE = re.compile(r"(?:localhost|127\.0\.0\.1):8321")
+_MODULE_NAME = re.compile(r"// (\w+\.mjs)\n")
 _ID = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{6}\b|\b[0-9a-f]{32}\b")
 _IN_SHELL = """
 vicinal() { "$PYTHON" -m vicinal "$@"; }
@@ -76,10 +80,51 @@ class PageFolder:
             AssertionError: One of them, or the job that it started, fails.
         """
         for command in _commands(script):
-            if _HERE.search(command) or command.startswith("vicinal serve"):
+            if command.startswith("vicinal serve"):
                 self._serve()
             if not command.startswith("vicinal serve"):
                 self._run(command)
+
+    def run_python(self, source: str) -> None:
+        """Run a program.
+
+        Raises:
+            AssertionError: It fails.
+        """
+        self._run_program([sys.executable, "-"], source)
+
+    def run_javascript(self, source: str) -> None:
+        """Run a module with Node; without Node the test is skipped.
+
+        Raises:
+            AssertionError: It fails.
+        """
+        node = shutil.which("node")
+        if node is None:
+            pytest.skip("node is not installed: the page's JavaScript was not run")
+        named = _MODULE_NAME.match(source)
+        if named:
+            (self.path / named[1]).write_text(self._here(source), encoding="utf-8")
+        self._run_program([node, "--input-type=module", "-"], source)
+
+    def _run_program(self, command: list[str], source: str) -> None:
+        done = subprocess.run(
+            command,
+            input=self._here(source),
+            cwd=self.path,
+            env=os.environ | self._settings(),
+            capture_output=True,
+            text=True,
+            timeout=self.seconds,
+        )
+        assert done.returncode == 0, f"the program failed: {done.stderr}{done.stdout}"
+        self.printed = done.stdout
+
+    def _here(self, text: str) -> str:
+        """A text with the address of the test's server."""
+        if _HERE.search(text):
+            self._serve()
+        return _HERE.sub((self._server or "").removeprefix("http://"), text)
 
     def _serve(self) -> None:
         if self._server is None:
@@ -87,9 +132,8 @@ class PageFolder:
             self._server, _ = self._stack.enter_context(found)
 
     def _run(self, command: str) -> None:
-        here = (self._server or "").removeprefix("http://")
         done = subprocess.run(
-            ["bash", "-euc", _IN_SHELL + _HERE.sub(here, command)],
+            ["bash", "-euc", _IN_SHELL + self._here(command)],
             cwd=self.path,
             env=os.environ | self._settings() | self._variables | self._versions(),
             capture_output=True,
@@ -105,7 +149,7 @@ class PageFolder:
     def _settings(self) -> dict[str, str]:
         return {
             "PYTHON": sys.executable,
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'client' / 'src'}:{ROOT}",
             "VICINAL_DATA_DIR": str(self.data),
             "VICINAL_SOURCES_DIR": str(self.path),
             "VICINAL_BUNDLES_DIR": str(self.path / "bundles"),
@@ -165,7 +209,8 @@ def _evaluator(folder: PageFolder) -> object:
         "toml": tomllib.loads,
         "json": json.loads,
         "printed": lambda source: _compare(json.loads(source), json.loads(folder.printed), "the answer"),
-        "python": lambda source: exec(compile(source, "<page>", "exec"), {}),
+        "python": folder.run_python,
+        "javascript": folder.run_javascript,
         "text": str,
     }
 

@@ -177,11 +177,19 @@ def test_folders_stay_small() -> None:
     assert {folder: n for folder, n in sizes.items() if n > MOST_MODULES} == {}
 
 
+def test_the_client_imports_httpx_and_pydantic_alone() -> None:
+    imported = {name for text in sources_of("client").values() for name in imported_names(text)}
+    tops = {name.partition(".")[0] for name in imported}
+    assert tops - set(sys.stdlib_module_names) == {"httpx", "pydantic", "vicinal_client"}
+
+
 def test_no_ten_lines_stand_twice() -> None:
     sources = {
         path: text
-        for folder in (*PACKAGES, "src", "benchmarks", "docs")
+        for folder in (*PACKAGES, "client", "src", "benchmarks", "docs")
         for path, text in sources_of(folder).items()
+        # The client says again what the server sends: tests/client/test_models.py compares both.
+        if path != "client/src/vicinal_client/models.py"
     }
     assert repeated_runs(sources, 10) == []
 
@@ -251,7 +259,7 @@ def test_every_floor_names_its_public_api() -> None:
     assert {f"vicinal.{name}" for name in FLOORS} - set(packages_with_public_names()) == set()
 
 
-@pytest.mark.parametrize("package", FLOORS)
+@pytest.mark.parametrize("package", [*FLOORS, "client"])
 def test_no_shipped_module_asserts(package: str) -> None:
     """`python -O` drops them, and a user would see a traceback without a reason."""
     found = {path: asserts_in(text) for path, text in sources_of(package).items()}

@@ -1,7 +1,8 @@
-"""README.md and docs/*.md: the blocks of a page do what the page says, in order, on pictures in files."""
+"""The pages of README, client and docs: blocks do what the page says, in order, on pictures in files."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import write_demo_catalog
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README, OF_CLIENT = ROOT / "README.md", ROOT / "client" / "README.md"
+PAGES = [README, OF_CLIENT, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +80,10 @@ def folder(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
     """Pages other than README begin where it ends: with a gallery 'shop' that is indexed and calibrated."""
-    if page.name != "README.md" and " shop" in page.read_text(encoding="utf-8"):
+    if page != README and re.search(r"\bshop\b", page.read_text(encoding="utf-8")):
         folder.run("vicinal index photos --gallery shop\nvicinal calibrate --gallery shop")
     run_page(page, folder)
 
@@ -106,6 +108,7 @@ def test_every_block_of_a_page_runs(page: Path, folder: PageFolder) -> None:
             '    echo \'{"a": true}\'\n\n<!-- printed, shortened -->\n\n```json\n{"a": false}\n```\n',
             "a is True, the page shows False",
         ),
+        ("```javascript\nthrow new Error(`it ${1 + 1}`);\n```\n", "line 1: the program failed.*it 2"),
         ("```\nsomething\n```\n", "cannot be run"),
     ],
 )

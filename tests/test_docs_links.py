@@ -11,9 +11,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "client" / "README.md",
     *(ROOT / "docs").glob("*.md"),
 ]
-FOLDERS = ("benchmarks", "calibration", "docs", "indexer", "models", "recipes", "refine", "service", "tests")
+FOLDERS = (
+    "benchmarks",
+    "calibration",
+    "client",
+    "docs",
+    "indexer",
+    "models",
+    "recipes",
+    "refine",
+    "service",
+    "tests",
+)
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 _NAMED = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+\.\w+)")
 # Inside of a folder that the page speaks of, a module is named by the end of its path.
@@ -30,7 +42,7 @@ def missing(text: str, folder: Path) -> Iterator[str]:
     yield from (name for name in _MODULE.findall(text) if f"/{name}\n" not in modules)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_names_is_there(page: Path) -> None:
     assert list(missing(page.read_text(encoding="utf-8"), page.parent)) == []
 

@@ -1,0 +1,112 @@
+"""Options of calls, by the API's names; one that is left out, or None, is the server's to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+__all__ = ["CalibrationOptions", "ComparisonOptions", "PipelineOptions", "ReindexOptions", "SearchOptions"]
+
+
+class PipelineOptions(TypedDict, total=False):
+    """Which pipeline a call is about.
+
+    Attributes:
+        refine: What is refined with its neighbors.
+        steps: Steps of the refiner.
+        rerank: How the best are ranked again.
+        group_by: What is decided as one, such as a product: `label`, a metadata key, or `off`.
+    """
+
+    refine: Literal["auto", "off", "gallery", "query", "both"] | None
+    steps: int | None
+    rerank: Literal["auto", "off", "contextual", "k_reciprocal"] | None
+    group_by: str | None
+
+
+class SearchOptions(PipelineOptions, total=False):
+    """How to search.
+
+    Attributes:
+        limit: Most matches; with groups, most groups.
+        threshold: Decide by this score, in [0, 1], instead of the calibrated threshold.
+        filter: What every match fulfils, such as `label = 'shoe'`.
+        include_candidates: Also list the best candidates below the threshold.
+        explain: Also say what the refiner does with the query.
+    """
+
+    limit: int | None
+    threshold: float | None
+    filter: str | None
+    include_candidates: bool | None
+    explain: bool | None
+
+
+class CalibrationOptions(PipelineOptions, total=False):
+    """What to calibrate.
+
+    Attributes:
+        target: Such as `fpir=5%` or `precision=95%`.
+        queries: Labelled queries as a source that the server reads.
+        activate: Whether searches use the threshold as soon as it is there.
+        max_queries: Sample at most this many queries.
+        group_score: How the scores of a group's items become one.
+        visits_by: What tells which photos were taken together: `auto`, `none` or a metadata column.
+        coarse_labels: Coarse label of each label.
+        coarse_by: Metadata column of the coarse label.
+    """
+
+    target: str | None
+    queries: str | None
+    activate: bool | None
+    max_queries: int | None
+    group_score: str | None
+    visits_by: str | None
+    coarse_labels: Mapping[str, str] | None
+    coarse_by: str | None
+
+
+class ComparisonOptions(TypedDict, total=False):
+    """What to compare.
+
+    Attributes:
+        versions: Versions besides the active one.
+        pipelines: Pipelines to try, as a grid.
+        target: As for a calibration.
+        queries: Labelled queries as a source that the server reads.
+        pictures: Unlabelled pictures as a source that the server reads.
+        visits_by: As for a calibration.
+        max_queries: Sample at most this many queries.
+        seed: Decides what is sampled.
+    """
+
+    versions: Sequence[int] | None
+    pipelines: Mapping[str, Any] | None
+    target: str | None
+    queries: str | None
+    pictures: str | None
+    visits_by: str | None
+    max_queries: int | None
+    seed: int | None
+
+
+class ReindexOptions(TypedDict, total=False):
+    """What to make of a gallery.
+
+    Attributes:
+        source: Folder or manifest that the server reads; without one the gallery's own items.
+        bundle: Name of another bundle.
+        index: Factory string of another vector index.
+        max_failures: Most images that may be left out.
+        activate: Whether searches use it as soon as it is there, or it waits.
+        activate_if: What must hold of the comparison with the active version.
+        comparison: How it is compared.
+    """
+
+    source: str | None
+    bundle: str | None
+    index: str | None
+    max_failures: int | None
+    activate: Literal["automatic", "manual"] | None
+    activate_if: Mapping[str, Any] | None
+    comparison: Mapping[str, Any] | None

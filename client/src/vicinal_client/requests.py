@@ -1,0 +1,134 @@
+"""Requests: how images, paths and options become what is sent, and an answer becomes a model."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from vicinal_client.errors import UnreadableAnswerError
+
+__all__ = [
+    "Image",
+    "NewItem",
+    "OnConflict",
+    "Vector",
+    "given",
+    "image_base64",
+    "image_file",
+    "image_form",
+    "path_of",
+    "read_model",
+    "vector_of",
+]
+
+Image: TypeAlias = bytes | str | PathLike[str]
+"""The bytes of an image file, or its path."""
+
+Vector: TypeAlias = Iterable[float]
+"""An embedding of the gallery's bundle or space: a list, a tuple, or an array of shape (d,)."""
+
+OnConflict: TypeAlias = Literal["error", "replace", "skip"]
+
+Model = TypeVar("Model", bound=BaseModel)
+_File: TypeAlias = tuple[str, tuple[str, bytes, str]]
+
+
+@dataclass(frozen=True)
+class NewItem:
+    """An image that shall become an item.
+
+    Attributes:
+        image: The bytes of its file, or the path.
+        id: Id that it gets; a digest of its file when None.
+        filename: Name that the server keeps as its source; the name of its path when None.
+    """
+
+    image: Image
+    id: str | None = None
+    label: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    filename: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How the image is named in a request."""
+        own = "image" if isinstance(self.image, bytes) else Path(self.image).name
+        return self.filename or self.id or own
+
+
+def path_of(*parts: str | int) -> str:
+    """A path below `/v1`; the parts are encoded, and an id keeps its slashes."""
+    return "/v1/" + "/".join(_encoded(str(part)) for part in parts)
+
+
+def _encoded(part: str) -> str:
+    # A path is shortened by its segments `.` and `..` before it is sent, unless they are spelled otherwise.
+    segments = (
+        one.replace(".", "%2E") if one in (".", "..") else quote(one, safe="") for one in part.split("/")
+    )
+    return "/".join(segments)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given: for the others the server's own choice counts."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def image_file(image: Image, name: str | None = None) -> _File:
+    """An image as a file of a form."""
+    # Without a name it would be a field of text.
+    own = "image" if isinstance(image, bytes) else Path(image).name
+    return "image", (name or own, _bytes_of(image), "application/octet-stream")
+
+
+def image_base64(image: Image) -> str:
+    """An image as JSON carries it."""
+    return base64.b64encode(_bytes_of(image)).decode("ascii")
+
+
+def _bytes_of(image: Image) -> bytes:
+    return image if isinstance(image, bytes) else Path(image).read_bytes()
+
+
+def vector_of(vector: Vector) -> list[float]:
+    """An embedding as JSON carries it."""
+    return [float(value) for value in vector]
+
+
+def image_form(items: Sequence[NewItem], **options: Any) -> dict[str, Any]:
+    """A form that adds items: one field `id`, `label` and `metadata` an image, in their order."""
+    fields: dict[str, Any] = given(**options)
+    ids = [item.id for item in items]
+    if any(one is not None for one in ids):
+        if None in ids:
+            raise ValueError("give every item of a request an id, or none of them")
+        fields["id"] = ids
+    fields["label"] = [item.label or "" for item in items]
+    fields["metadata"] = [json.dumps(dict(item.metadata), allow_nan=False) for item in items]
+    return {"files": [image_file(item.image, item.name) for item in items], "data": fields}
+
+
+def read_model(response: httpx.Response, model: type[Model]) -> Model:
+    """An answer as a model.
+
+    Raises:
+        UnreadableAnswerError: It is not JSON of that form.
+    """
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise UnreadableAnswerError(
+            f"{response.request.method} {response.request.url.path} was answered with something that is no "
+            f"{model.__name__}: {where}: {first['msg']}"
+        ) from error

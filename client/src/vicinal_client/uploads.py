@@ -1,0 +1,302 @@
+"""Bulk uploads: a folder or any number of images, in requests of bounded size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from vicinal_client.errors import (
+    PROBLEM_PREFIX,
+    AccessError,
+    NoAnswerError,
+    NotFoundError,
+    ProblemError,
+    ServerError,
+    UnreadableAnswerError,
+    UploadStoppedError,
+)
+from vicinal_client.models import Addition, Limits, Readiness
+from vicinal_client.requests import NewItem
+from vicinal_client.retries import Steps, Together
+
+__all__ = [
+    "LabelFrom",
+    "Source",
+    "UploadFailure",
+    "UploadProgress",
+    "UploadResult",
+    "upload_images",
+]
+
+_Path: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = _Path | Iterable[_Path | tuple[str, _Path] | tuple[str, _Path, str | None] | NewItem]
+LabelFrom: TypeAlias = Literal["folder"] | Callable[[Path], str | None] | None
+
+# Those that `vicinal index` reads in a folder.
+_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+# What a form adds to each image besides its id, label and metadata, generously.
+_FORM_BYTES = 1024
+_MOST_IMAGES = 32
+
+
+@dataclass(frozen=True)
+class UploadFailure:
+    """One image that is not in the gallery, and why.
+
+    Attributes:
+        id: The id that it would have got; None where it was to be a digest of its file.
+        path: Its file; None where it came as bytes.
+        kind: Name of the problem, such as `not-an-image` or `item-exists`; `unreadable-file` where it was
+            not sent.
+        reason: One sentence.
+    """
+
+    id: str | None
+    path: Path | None
+    kind: str
+    reason: str
+
+
+@dataclass
+class UploadResult:
+    """What became of the images of a bulk upload.
+
+    Attributes:
+        n_added: Images that were written, those that replaced another one included.
+        n_replaced: Those among them.
+        n_unchanged: Images that were there already under their id; also those whose first answer was lost.
+        n_skipped: Images whose id belongs to another one, with `on_conflict="skip"`.
+        failures: Images that are not there, in no fixed order.
+    """
+
+    n_added: int = 0
+    n_replaced: int = 0
+    n_unchanged: int = 0
+    n_skipped: int = 0
+    failures: list[UploadFailure] = field(default_factory=list)
+
+    @property
+    def n_done(self) -> int:
+        """All images so far, the failed ones included."""
+        return self.n_added + self.n_unchanged + self.n_skipped + len(self.failures)
+
+
+@dataclass(frozen=True)
+class UploadProgress:
+    """How far a bulk upload is.
+
+    Attributes:
+        n_done: Images that are done, the failed ones included.
+        n_failed: The failed ones.
+        total: All images; None where the source is an iterable that does not tell.
+    """
+
+    n_done: int
+    n_failed: int
+    total: int | None
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """An image with its bytes, the file that they are from, and what it takes of a request, in bytes."""
+
+    item: NewItem
+    path: Path | None
+    size: int
+
+    @classmethod
+    def of(cls, item: NewItem, encoded: bytes, path: Path | None) -> _Loaded:
+        words = f"{item.id}{item.label}{item.metadata}{item.name}"
+        return cls(replace(item, image=encoded), path, len(encoded) + 2 * len(words.encode()) + _FORM_BYTES)
+
+    def failure(self, kind: str, reason: str) -> UploadFailure:
+        return UploadFailure(self.item.id, self.path, kind.removeprefix(PROBLEM_PREFIX), reason)
+
+
+@dataclass
+class _Batch:
+    """Images of one request, and what is not worth sending."""
+
+    images: list[_Loaded] = field(default_factory=list)
+    failures: list[UploadFailure] = field(default_factory=list)
+    size: int = 0
+
+    def __len__(self) -> int:
+        return len(self.images) + len(self.failures)
+
+    def has_room_for(self, one: _Loaded, most_bytes: int) -> bool:
+        if not self.images:
+            return True
+        ids = {image.item.id for image in self.images}
+        # One id twice in a request would be one item, and the earlier image be lost without a word. The
+        # images of a request have all an id, or none.
+        fits = one.item.id not in ids if one.item.id is not None else ids == {None}
+        return fits and (one.item.id is None or None not in ids) and self.size + one.size <= most_bytes
+
+
+_Outcome: TypeAlias = tuple[list[Addition], list[UploadFailure]]
+
+
+def upload_images(
+    add: Callable[[Sequence[NewItem]], Steps[Addition]],
+    ask_readiness: Steps[Readiness],
+    source: Source,
+    *,
+    label_from: LabelFrom,
+    prefix: str | None,
+    concurrency: int,
+    batch_bytes: int,
+    on_progress: Callable[[UploadProgress], object] | None,
+) -> Steps[UploadResult]:
+    """Steps of a bulk upload; see `Client.add_images`.
+
+    Args:
+        add: Steps that add some images.
+        ask_readiness: Steps that ask for the server's limits.
+        source: The images.
+        label_from: What names their labels.
+        prefix: Stands before the ids of a folder's images.
+        concurrency: Requests under way at once.
+        batch_bytes: Size of a request.
+        on_progress: Called after each request.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}, expected at least 1")
+    items, total = _items_of(source, label_from, prefix)
+    limits = yield from _limits(ask_readiness)
+    result = UploadResult()
+
+    def note(outcome: _Outcome) -> None:
+        _count(result, *outcome)
+        if on_progress is not None:
+            on_progress(UploadProgress(result.n_done, len(result.failures), total))
+
+    batches = _batches(items, limits, min(batch_bytes, limits.max_request_bytes))
+    try:
+        yield Together((_request(add, batch) for batch in batches), concurrency, note)
+    except (NoAnswerError, UnreadableAnswerError, ProblemError) as error:
+        raise UploadStoppedError(result, error) from error
+    return result
+
+
+def _limits(ask_readiness: Steps[Readiness]) -> Steps[Limits]:
+    try:
+        return (yield from ask_readiness).limits
+    except (ProblemError, UnreadableAnswerError):
+        # A proxy may keep it to itself. The usual limits are as good a guess as any.
+        return Limits()
+
+
+def _request(add: Callable[[Sequence[NewItem]], Steps[Addition]], batch: _Batch) -> Steps[_Outcome]:
+    done, failures = (yield from _upload(add, batch.images)) if batch.images else ([], [])
+    return done, batch.failures + failures
+
+
+def _upload(add: Callable[[Sequence[NewItem]], Steps[Addition]], images: list[_Loaded]) -> Steps[_Outcome]:
+    """Add images; where they are refused as a whole, their halves, down to the one that is at fault."""
+    try:
+        done = yield from add([one.item for one in images])
+    except ProblemError as error:
+        if _is_everyones(error):
+            raise
+        if error.kind == "nothing-added":
+            return [], [images[one["image"]].failure(one["type"], one["reason"]) for one in error.errors]
+        if len(images) == 1:
+            return [], [images[0].failure(error.kind, error.detail)]
+    else:
+        return [done], [images[one.image].failure(one.type, one.reason) for one in done.refused]
+    middle = len(images) // 2
+    first, failures = yield from _upload(add, images[:middle])
+    second, others = yield from _upload(add, images[middle:])
+    return first + second, failures + others
+
+
+def _is_everyones(error: ProblemError) -> bool:
+    """Whether no other image could be added either."""
+    # An unexpected error (500) may be due to one file.
+    is_of_server = isinstance(error, ServerError) and error.status != 500
+    return is_of_server or isinstance(error, AccessError | NotFoundError) or error.kind == "bundle-mismatch"
+
+
+def _count(result: UploadResult, additions: list[Addition], failures: list[UploadFailure]) -> None:
+    for done in additions:
+        result.n_added += len(done.added)
+        result.n_replaced += sum(one.replaced for one in done.added)
+        result.n_unchanged += len(done.unchanged)
+        result.n_skipped += len(done.skipped)
+    result.failures += failures
+
+
+def _batches(items: Iterable[NewItem], limits: Limits, most_bytes: int) -> Iterator[_Batch]:
+    """What is sent in a request each; a file is read when its request is made."""
+    batch = _Batch()
+    for item in items:
+        one = _load(item, limits)
+        is_full = len(batch) >= min(limits.max_batch, _MOST_IMAGES)
+        if is_full or (isinstance(one, _Loaded) and not batch.has_room_for(one, most_bytes)):
+            yield batch
+            batch = _Batch()
+        if isinstance(one, _Loaded):
+            batch.images.append(one)
+            batch.size += one.size
+        else:
+            batch.failures.append(one)
+    if len(batch):
+        yield batch
+
+
+def _load(item: NewItem, limits: Limits) -> _Loaded | UploadFailure:
+    try:
+        f"{item.id}{item.label}{item.name}".encode()
+    except UnicodeEncodeError:
+        path = None if isinstance(item.image, bytes) else Path(item.image)
+        return UploadFailure(item.id, path, "invalid-request", "its name or label is not UTF-8")
+    if isinstance(item.image, bytes):
+        return _Loaded.of(item, item.image, None)
+    path = Path(item.image)
+    try:
+        size = path.stat().st_size
+        if size > limits.max_image_bytes:
+            reason = f"it has {size:,} bytes, at most {limits.max_image_bytes:,} are accepted"
+            return UploadFailure(item.id, path, "image-too-large", reason)
+        encoded = path.read_bytes()
+    except OSError as error:
+        return UploadFailure(item.id, path, "unreadable-file", error.strerror or str(error))
+    return _Loaded.of(replace(item, filename=item.name), encoded, path)
+
+
+def _items_of(
+    source: Source, label_from: LabelFrom, prefix: str | None
+) -> tuple[Iterable[NewItem], int | None]:
+    if isinstance(source, str | os.PathLike):
+        root = Path(source)
+        if not root.is_dir():
+            raise ValueError(f"there is no folder '{root}': give a folder, or an iterable of paths")
+        paths = sorted(one for one in root.rglob("*") if one.suffix.lower() in _SUFFIXES and one.is_file())
+        before = root.resolve().name if prefix is None else prefix
+        return (_in_folder(path, root, label_from, before) for path in paths), len(paths)
+    total = len(source) if isinstance(source, Sequence) else None
+    return (_item_of(one, label_from) for one in source), total
+
+
+def _in_folder(path: Path, root: Path, label_from: LabelFrom, prefix: str) -> NewItem:
+    inside = path.relative_to(root)
+    label = inside.parts[0] if label_from == "folder" and len(inside.parts) > 1 else None
+    if callable(label_from):
+        label = label_from(path)
+    name = inside.as_posix()
+    return NewItem(path, f"{prefix}/{name}" if prefix else name, label, filename=name)
+
+
+def _item_of(one: Any, label_from: LabelFrom) -> NewItem:
+    if isinstance(one, NewItem):
+        return one
+    item_id, path, *rest = one if isinstance(one, tuple) else (Path(one).as_posix(), one)
+    label = rest[0] if rest else label_from(Path(path)) if callable(label_from) else None
+    if label is None and not rest and label_from == "folder":
+        # A path in a list is inside no folder of classes but its own.
+        label = Path(path).parent.name or None
+    return NewItem(path, item_id, label, filename=Path(path).name)

@@ -1,0 +1,233 @@
+"""Every call is an operation of the API document, sent as it says; what the client leaves out is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import httpx
+import pytest
+
+from tests.client.conftest import Either, Form
+from tests.client.openapi import FORM, JSON, Operation, example, operations
+from vicinal_client import Client, NewItem, options
+from vicinal_client.operations.calls import operation
+
+IMAGE = b"any bytes"
+CALIBRATION = {"target": "fpir=5%", "activate": False, "group_by": "label", "max_queries": 100}
+PIPELINE = {"refine": "off", "steps": 2, "rerank": "off", "group_by": "label"}
+SEARCH = {"limit": 3, "threshold": 0.5, "filter": "label = 'a'", "include_candidates": True, "explain": True}
+# One or several ways to call each method.
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("livez", (), {}),
+    ("readyz", (), {}),
+    ("list_galleries", (), {}),
+    ("get_gallery", ("shop",), {}),
+    ("put_gallery", ("shop",), {}),
+    ("delete_gallery", ("shop",), {}),
+    ("list_versions", ("shop",), {}),
+    ("activate_version", ("shop", 7), {"as_built": True}),
+    ("begin_compaction", ("shop",), {}),
+    ("get_compaction", ("shop",), {}),
+    ("list_items", ("shop",), {"after": "5", "size": 10}),
+    ("get_item", ("shop", "shoe/1 50%.jpg"), {}),
+    ("get_item_image", ("shop", "shoe/1.jpg"), {}),
+    ("add_item_images", ("shop", [NewItem(IMAGE, "a", "b", {"c": 1})]), {"on_conflict": "skip"}),
+    ("patch_item", ("shop", "a/b"), {"label": None, "metadata": {"price": None}}),
+    ("delete_item", ("shop", "a/b"), {}),
+    ("delete_items", ("shop", ["a", "b"]), {}),
+    ("search", ("shop", IMAGE), SEARCH | PIPELINE),
+    ("search", ("shop",), {"embedding": [1, 2], **SEARCH}),
+    ("search", ("shop",), {"item_id": "a", **PIPELINE}),
+    ("search_batch", ("shop", [IMAGE, IMAGE]), SEARCH | PIPELINE),
+    ("search_batch", ("shop",), {"embeddings": [[1.0], [2.0]]}),
+    ("search_batch", ("shop",), {"item_ids": ["a", "b"]}),
+    (
+        "start_calibration",
+        ("shop",),
+        {"queries": "q", "visits_by": "none", "coarse_by": "kind", **CALIBRATION},
+    ),
+    ("start_calibration", ("shop",), {"images": [IMAGE], "labels": ["a"], **CALIBRATION}),
+    ("start_calibration", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),
+    ("list_calibrations", ("shop",), {}),
+    ("get_calibration", ("shop", "c"), {}),
+    ("activate_calibration", ("shop", "c"), {}),
+    ("roll_back", ("shop",), PIPELINE),
+    ("put_threshold", ("shop", 0.5), PIPELINE),
+    (
+        "start_comparison",
+        ("shop",),
+        {"versions": [1], "pipelines": {"k": [4]}, "target": "fpir=5%", "seed": 1},
+    ),
+    ("start_comparison", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),
+    ("get_comparison", ("shop", "c"), {}),
+    ("reindex_gallery", ("shop",), {"source": "photos", "bundle": "b", "index": "Flat", "max_failures": 3}),
+    ("list_jobs", (), {"gallery": "shop", "state": "running", "size": 5}),
+    ("get_job", ("7",), {}),
+    ("cancel_job", ("7",), {}),
+]
+# Made of other calls.
+COMPOSED = {"add_item", "add_images", "compact", "wait_for_job"}
+LEFT_OUT = {
+    "activate_variant",
+    "add_answer",
+    "discard_labelling",
+    "dry_run",
+    "finish_labelling",
+    "fit_gallery",
+    "follow_job",
+    "get_drift",
+    "get_labelling",
+    "get_pipeline",
+    "get_report",
+    "list_comparisons",
+    "metrics",
+    "reset_pipeline",
+    "start_check",
+    "start_labelling",
+    "take_back_answer",
+}
+
+
+class Documented:
+    """Answers as the API document says, and refuses a request that it does not allow."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        found = next(one for one in operations() if one.takes(request.method, request.url.path))
+        self.called.append(found.name)
+        assert set(request.url.params) <= found.parameters
+        self._check_body(found, request)
+        status, schema = found.answer
+        return (
+            httpx.Response(status, json=example(schema)) if schema else httpx.Response(status, content=IMAGE)
+        )
+
+    def _check_body(self, found: Operation, request: httpx.Request) -> None:
+        kind = request.headers.get("content-type", "").partition(";")[0]
+        if not kind:
+            assert not request.read()
+            assert not found.schema.get("requestBody", {}).get("required")
+            return
+        schema = found.body(kind)
+        sent = Form(request).members if kind == FORM else set(json.loads(request.read()))
+        assert kind in (FORM, JSON)
+        assert sent <= set(schema["properties"])
+        assert set(schema.get("required", ())) <= sent
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "given"), CASES, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_call_is_sent_as_the_document_says(
+    name: str, args: tuple[Any, ...], given: dict[str, Any], connect: Callable[..., Either]
+) -> None:
+    server = Documented()
+    getattr(connect(server), name)(*args, **given)
+    assert server.called == [name]
+
+
+def methods() -> Iterator[str]:
+    return (name for name in dir(Client) if isinstance(getattr(Client, name), operation))
+
+
+def test_every_method_is_tried() -> None:
+    assert set(methods()) - COMPOSED == {name for name, *_ in CASES}
+
+
+def test_what_the_client_leaves_out_is_named() -> None:
+    assert {one.name for one in operations()} - set(methods()) == LEFT_OUT
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        httpx.Request("GET", "http://x/v1/jobs", params={"color": "red"}),
+        httpx.Request("POST", "http://x/v1/galleries/shop/search", json={"item": "a"}),
+        httpx.Request("POST", "http://x/v1/galleries/shop/items/delete", json={}),
+        httpx.Request("POST", "http://x/v1/galleries/shop/search"),
+        httpx.Request("POST", "http://x/v1/galleries/shop/items", data={"id": "a"}, files={"picture": IMAGE}),
+    ],
+)
+def test_the_check_of_the_calls_sees_a_wrong_one(request_: httpx.Request) -> None:
+    """Negative controls."""
+    with pytest.raises(AssertionError):
+        Documented()(request_)
+
+
+SENT_WITH = {
+    options.SearchOptions: [("search", FORM, {"image"}), ("search_batch", JSON, {"queries"})],
+    options.PipelineOptions: [("roll_back", JSON, set()), ("put_threshold", JSON, {"threshold"})],
+    options.CalibrationOptions: [("start_calibration", JSON, {"embeddings", "labels"})],
+    options.ComparisonOptions: [("start_comparison", JSON, {"embeddings", "labels"})],
+    options.ReindexOptions: [("reindex_gallery", JSON, set())],
+}
+
+
+@pytest.mark.parametrize("kind", SENT_WITH)
+def test_options_are_those_of_the_document(kind: type) -> None:
+    known = {one.name: one for one in operations()}
+    for name, body, others in SENT_WITH[kind]:
+        assert set(get_type_hints(kind)) == set(known[name].body(body)["properties"]) - others
+
+
+def test_choices_of_options_are_those_of_the_document() -> None:
+    known = {one.name: one for one in operations()}
+    for kind, name in ((options.SearchOptions, "search_batch"), (options.ReindexOptions, "reindex_gallery")):
+        for option, schema in known[name].body(JSON)["properties"].items():
+            if "enum" in schema:
+                literal = get_type_hints(kind)[option].__args__[0]
+                assert list(literal.__args__) == schema["enum"]
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"image": IMAGE, "item_id": "a"}, {"embedding": [1.0], "item_id": "a"}]
+)
+def test_a_search_is_for_exactly_one_thing(given: dict[str, Any], connect: Callable[..., Either]) -> None:
+    client = connect(Documented())
+    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id"):
+        client.search("shop", **given)
+    several = {f"{name}s": [one] for name, one in given.items()}
+    with pytest.raises(ValueError, match="exactly one of: image, embedding, item id"):
+        client.search_batch("shop", **several)
+
+
+def test_options_that_are_none_are_left_to_the_server(connect: Callable[..., Either]) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert json.loads(request.read()) == {"item_id": "a"}
+        return Documented()(request)
+
+    connect(answer).search("shop", item_id="a", limit=None, filter=None)
+
+
+def test_a_label_is_kept_removed_or_changed(connect: Callable[..., Either]) -> None:
+    bodies: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.read()))
+        return Documented()(request)
+
+    client = connect(answer)
+    client.patch_item("shop", "a", metadata={"price": 3})
+    client.patch_item("shop", "a", label=None)
+    client.patch_item("shop", "a", label="b")
+    assert bodies == [{"metadata": {"price": 3}}, {"label": None}, {"label": "b"}]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "str", "path"])
+def test_an_image_is_bytes_or_a_path(kind: str, tmp_path: Path, connect: Callable[..., Either]) -> None:
+    path = tmp_path / "größe 42.png"
+    path.write_bytes(IMAGE)
+    image = {"bytes": IMAGE, "str": str(path), "path": path}[kind]
+    forms: list[Form] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        forms.append(Form(request))
+        return Documented()(request)
+
+    connect(answer).search("shop", image)
+    assert forms[0].images == [IMAGE]

@@ -1,0 +1,439 @@
+"""Bulk uploads: whatever fails, every image is there once, or listed with the reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.client.conftest import BytesServer, Clock, Either, problem
+from vicinal.models.decoding import IMAGE_SUFFIXES
+from vicinal_client import Client, NewItem, Retries, UploadProgress, UploadStoppedError, uploads
+
+N = 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A hundred files of ten labels, and some that are no images."""
+    root = tmp_path / "photos"
+    for number in range(N):
+        label = root / f"label {number % 10}"
+        label.mkdir(parents=True, exist_ok=True)
+        (label / f"{number}.JPG").write_bytes(f"image {number}".encode())
+    (root / "notes.txt").write_text("no image")
+    (root / "alone.png").write_bytes(b"image alone")
+    return root
+
+
+def names(server: BytesServer) -> list[str]:
+    return sorted(server.items)
+
+
+def test_every_image_of_a_folder_is_there_with_its_label(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    result = connect(server).add_images("shop", folder)
+    assert (result.n_added, result.n_done, result.failures) == (N + 1, N + 1, [])
+    assert len(server.items) == N + 1
+    assert server.labels["photos/label 7/17.JPG"] == "label 7"
+    assert server.labels["photos/alone.png"] == ""
+
+
+def test_the_same_call_again_changes_nothing(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    connect(server).add_images("shop", folder)
+    before = dict(server.items)
+    result = connect(server).add_images("shop", folder)
+    assert (result.n_added, result.n_unchanged, server.items == before) == (0, N + 1, True)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "first"), [(None, "photos/alone.png"), ("", "alone.png"), ("a/b", "a/b/alone.png")]
+)
+def test_ids_of_a_folder_have_a_prefix(
+    prefix: str | None, first: str, folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    connect(server).add_images("shop", str(folder), prefix=prefix)
+    assert first in server.items
+
+
+@pytest.mark.parametrize(
+    ("label_from", "expected"),
+    [("folder", "label 7"), (None, ""), (lambda path: path.stem, "17"), (lambda _: None, "")],
+)
+def test_labels_are_of_the_folder_or_of_a_function(
+    label_from: Any, expected: str, folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    connect(server).add_images("shop", folder, label_from=label_from)
+    assert server.labels["photos/label 7/17.JPG"] == expected
+
+
+def test_a_source_may_name_ids_and_labels(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    path = folder / "label 7/17.JPG"
+    source = [
+        path,
+        str(folder / "alone.png"),
+        ("a", path),
+        ("b", path, "c"),
+        ("d", path, None),
+        NewItem(b"image", id="e", label="f"),
+    ]
+    result = connect(server).add_images("shop", source)
+    assert result.n_added == 6
+    assert server.labels == {
+        path.as_posix(): "label 7",
+        (folder / "alone.png").as_posix(): "photos",
+        "a": "label 7",
+        "b": "c",
+        "d": "",
+        "e": "f",
+    }
+
+
+def test_images_without_ids_get_those_of_their_files(
+    server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    source = [NewItem(b"1"), NewItem(b"2", id="a"), NewItem(b"3"), NewItem(b"4")]
+    assert connect(server).add_images("shop", source).n_added == 4
+    assert [len(one) for one in server.requests] == [1, 1, 2] or len(server.requests) == 3
+
+
+def test_a_broken_image_is_listed_with_the_reason_and_the_others_go_on(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    broken = folder / "label 3/13.JPG"
+    broken.write_bytes(b"broken")
+    result = connect(server).add_images("shop", folder)
+    assert result.n_added == N
+    (failure,) = result.failures
+    assert (failure.id, failure.path) == ("photos/label 3/13.JPG", broken)
+    assert (failure.kind, failure.reason) == ("not-an-image", "it is no image")
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_all_may_be_broken(n: int, server: BytesServer, connect: Callable[..., Either]) -> None:
+    result = connect(server).add_images("shop", [NewItem(b"broken", id=str(i)) for i in range(n)])
+    assert sorted(one.id or "" for one in result.failures) == sorted(str(i) for i in range(n))
+    assert {one.kind for one in result.failures} == {"not-an-image"}
+
+
+def test_an_image_that_spoils_its_request_is_found(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    """The server refuses the whole request for one id; the client finds which."""
+    source: list[Any] = [(str(path), path) for path in sorted(folder.rglob("*.JPG"))]
+    source = [(f"{i}", path) for i, (_, path) in enumerate(source)]
+    source[57] = ("x" * 1025, source[57][1])
+    result = connect(server).add_images("shop", source)
+    assert result.n_added == N - 1
+    assert [(one.id, one.kind) for one in result.failures] == [("x" * 1025, "invalid-request")]
+
+
+def test_a_taken_id_is_a_failure_of_one(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    server.items["photos/alone.png"] = "of another image"
+    result = connect(server).add_images("shop", folder)
+    assert (result.n_added, [one.kind for one in result.failures]) == (N, ["item-exists"])
+
+
+def test_files_that_cannot_be_read_or_are_too_large_are_not_sent(
+    tmp_path: Path, connect: Callable[..., Either]
+) -> None:
+    server = BytesServer(max_image_bytes=10)
+    (tmp_path / "large.png").write_bytes(bytes(11))
+    (tmp_path / "right.png").write_bytes(bytes(10))
+    source = [tmp_path / name for name in ("gone.png", "large.png", "right.png")]
+    result = connect(server).add_images("shop", source)
+    assert result.n_added == 1
+    assert {(one.path.name, one.kind) for one in result.failures if one.path} == {
+        ("gone.png", "unreadable-file"),
+        ("large.png", "image-too-large"),
+    }
+    assert "No such file" in next(one.reason for one in result.failures if one.kind == "unreadable-file")
+
+
+def test_a_name_that_is_no_utf8_is_a_failure_of_one(
+    tmp_path: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    try:
+        (tmp_path / os.fsdecode(b"gr\xf6\xdfe.png")).write_bytes(b"1")
+    except OSError:
+        pytest.skip("this disk takes UTF-8 names only")
+    (tmp_path / "a.png").write_bytes(b"2")
+    result = connect(server).add_images("shop", tmp_path)
+    assert (result.n_added, [one.kind for one in result.failures]) == (1, ["invalid-request"])
+
+
+def test_requests_are_bounded_in_bytes_and_number(connect: Callable[..., Either]) -> None:
+    server = BytesServer(max_batch=7)
+    source = [NewItem(bytes(3000) + str(i).encode(), id=str(i)) for i in range(60)]
+    connect(server).add_images("shop", source, batch_bytes=20_000)
+    sizes = [len(request) for request in server.requests]
+    assert (sum(sizes), max(sizes)) == (60, 4)
+    server.requests.clear()
+    connect(server).add_images("shop", [NewItem(b"x", id=one.id) for one in source])
+    assert max(len(request) for request in server.requests) == 7
+
+
+def test_a_request_is_no_larger_than_the_server_takes(connect: Callable[..., Either]) -> None:
+    server = BytesServer(max_request_bytes=10_000)
+    source = [NewItem(bytes(3000) + str(i).encode(), id=str(i)) for i in range(10)]
+    connect(server).add_images("shop", source)
+    assert max(len(request) for request in server.requests) == 2
+
+
+def test_an_image_that_alone_is_larger_is_sent_alone(
+    server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    source = [NewItem(bytes(n) + b"1", id=str(n)) for n in (10, 50_000, 20)]
+    assert connect(server).add_images("shop", source, batch_bytes=5000).n_added == 3
+
+
+def test_one_id_twice_is_not_one_request(server: BytesServer, connect: Callable[..., Either]) -> None:
+    source = [NewItem(b"1", id="a"), NewItem(b"2", id="a"), NewItem(b"1", id="a")]
+    result = connect(server).add_images("shop", source, concurrency=1)
+    assert (result.n_added, result.n_unchanged, [one.kind for one in result.failures]) == (
+        1,
+        1,
+        ["item-exists"],
+    )
+    assert [len(request) for request in server.requests] == [1, 1, 1]
+
+
+def test_files_are_read_when_their_request_is_made(is_async: bool, clock: Clock, server: BytesServer) -> None:
+    """At no time more images are in memory than the requests under way hold, and one more."""
+    loaded = released = most = 0
+
+    class Counting(bytes):
+        def __new__(cls, number: int) -> Counting:
+            nonlocal loaded, most
+            loaded += 1
+            most = max(most, loaded - released)
+            return super().__new__(cls, str(number).encode())
+
+        def __del__(self) -> None:
+            nonlocal released
+            released += 1
+
+    source = (NewItem(Counting(i), id=str(i)) for i in range(400))
+    client = Client(transport=httpx.MockTransport(server), sleep=clock.sleep)
+    assert client.add_images("shop", source, concurrency=2).n_added == 400
+    assert most <= 4 * 32
+
+
+def test_progress_is_told_after_each_request(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    seen: list[UploadProgress] = []
+    connect(server).add_images("shop", folder, on_progress=seen.append)
+    assert [one.total for one in seen] == [N + 1] * 4
+    assert [one.n_done for one in seen] == sorted(one.n_done for one in seen)
+    assert (seen[-1].n_done, seen[-1].n_failed) == (N + 1, 0)
+
+
+def test_a_generator_does_not_tell_how_many_there_are(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    seen: list[UploadProgress] = []
+    connect(server).add_images("shop", folder.rglob("*.JPG"), on_progress=seen.append)
+    assert {one.total for one in seen} == {None}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: httpx.ConnectError("refused"),
+        lambda: httpx.ReadError("reset"),
+        lambda: problem(503, "gallery-busy"),
+    ],
+)
+def test_a_server_that_comes_back_is_waited_for(
+    fault: Any, folder: Path, server: BytesServer, connect: Callable[..., Either], clock: Clock
+) -> None:
+    server.faults = [None, *(fault() for _ in range(9))]
+    result = connect(server).add_images("shop", folder, concurrency=1)
+    assert (result.n_done, result.failures, len(server.items)) == (N + 1, [], N + 1)
+    assert max(clock.waits) == 5.0
+
+
+def test_an_answer_that_was_lost_is_no_second_item(connect: Callable[..., Either]) -> None:
+    """The server did it and died before it said so."""
+    server = BytesServer()
+    lost = 0
+
+    def lose_the_first(request: httpx.Request) -> httpx.Response:
+        nonlocal lost
+        answer = server(request)
+        if request.method == "POST" and lost < 2:
+            lost += 1
+            raise httpx.ReadError("reset", request=request)
+        return answer
+
+    source = [NewItem(str(i).encode(), id=str(i)) for i in range(50)]
+    result = connect(lose_the_first).add_images("shop", source, concurrency=2)
+    assert (result.n_done, result.failures, len(server.items)) == (50, [], 50)
+    assert result.n_unchanged > 0
+
+
+def test_a_server_that_stays_away_stops_it_and_it_says_how_far_it_came(
+    folder: Path, server: BytesServer, connect: Callable[..., Either], clock: Clock
+) -> None:
+    server.faults = [None, *[httpx.ConnectError("refused")] * 1000]
+    with pytest.raises(UploadStoppedError, match="stopped after 32 images: no answer") as stopped:
+        connect(server).add_images("shop", folder, concurrency=1, patience=60.0)
+    assert (stopped.value.result.n_added, clock.now <= 60.0) == (32, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (404, "gallery-not-found"),
+        (507, "storage-failed"),
+        (409, "bundle-mismatch"),
+    ],
+)
+def test_what_no_image_can_pass_stops_it(
+    status: int, kind: str, folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    server.faults = [problem(status, kind, "no further") for _ in range(1000)]
+    with pytest.raises(UploadStoppedError, match="stopped after 0 images: no further"):
+        connect(server).add_images("shop", folder)
+    assert 1000 - len(server.faults) <= 3
+
+
+def test_a_server_that_fails_on_one_file_takes_the_others(
+    folder: Path, connect: Callable[..., Either]
+) -> None:
+    """An error that nobody expected (500) may be due to a file."""
+    server = BytesServer()
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        if b"image 55" in request.read():
+            return problem(500, "internal-error", "an unexpected error")
+        return server(request)
+
+    result = connect(fail).add_images("shop", folder)
+    assert (result.n_added, [one.id for one in result.failures]) == (N, ["photos/label 5/55.JPG"])
+
+
+def test_requests_under_way_are_counted_when_another_stops_it(connect: Callable[..., Either]) -> None:
+    server = BytesServer()
+    server.faults = [problem(507, "storage-failed"), None]
+    source = [NewItem(str(i).encode(), id=str(i)) for i in range(64)]
+    with pytest.raises(UploadStoppedError) as stopped:
+        connect(server).add_images("shop", source, concurrency=2)
+    assert stopped.value.result.n_added == len(server.items) == 32
+
+
+def test_an_error_of_the_callers_own_ends_it(
+    folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    def fail(_: UploadProgress) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        connect(server).add_images("shop", folder, on_progress=fail)
+
+
+def test_an_interruption_does_not_wait_for_a_server_that_is_away(clock: Clock) -> None:
+    n = 0
+
+    def away(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/readyz":
+            return httpx.Response(404)
+        raise httpx.ConnectError("refused", request=request)
+
+    def source() -> Iterator[NewItem]:
+        nonlocal n
+        for i in range(100):
+            n += 1
+            yield NewItem(b"1", id=str(i))
+            if i == 40:
+                raise KeyboardInterrupt
+
+    client = Client(transport=httpx.MockTransport(away), retries=Retries(first_wait=0.01, longest_wait=0.01))
+    with pytest.raises(KeyboardInterrupt):
+        client.add_images("shop", source(), patience=1e6)
+    assert n == 41
+
+
+def test_limits_that_a_proxy_hides_are_the_usual_ones(
+    connect: Callable[..., Either], server: BytesServer
+) -> None:
+    def hide(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(404) if request.url.path == "/readyz" else server(request)
+
+    source = [NewItem(str(i).encode(), id=str(i)) for i in range(50)]
+    assert connect(hide).add_images("shop", source).n_added == 50
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [("nowhere", {}, "there is no folder 'nowhere'"), ([], {"concurrency": 0}, "expected at least 1")],
+)
+def test_what_cannot_be_meant_is_refused(
+    source: Any, options: dict[str, Any], message: str, connect: Callable[..., Either], server: BytesServer
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        connect(server).add_images("shop", source, **options)
+
+
+def test_an_empty_source_is_done_at_once(connect: Callable[..., Either], server: BytesServer) -> None:
+    assert connect(server).add_images("shop", []).n_done == 0
+
+
+def test_files_of_a_folder_are_those_that_are_indexed() -> None:
+    assert uploads._SUFFIXES == IMAGE_SUFFIXES
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(0, 3000), max_size=40),
+    faults=st.lists(st.sampled_from(["ok", "lost", "refused", "busy", "bad gateway"]), max_size=30),
+    concurrency=st.integers(1, 4),
+    batch_bytes=st.integers(1, 20_000),
+)
+def test_whatever_happens_every_image_is_there_once_or_listed(
+    sizes: list[int], faults: list[str], concurrency: int, batch_bytes: int
+) -> None:
+    server, clock = BytesServer(max_batch=5), Clock()
+    source = [
+        NewItem((b"broken" if n % 7 == 3 else b"i%d " % i) + bytes(n), id=str(i)) for i, n in enumerate(sizes)
+    ]
+
+    def faulty(request: httpx.Request) -> httpx.Response:
+        fault = faults.pop() if faults else "ok"
+        if fault == "refused":
+            raise httpx.ConnectError("refused", request=request)
+        if fault == "busy":
+            return problem(503, "gallery-busy")
+        if fault == "bad gateway":
+            return httpx.Response(502, text="no")
+        answer = server(request)
+        if fault == "lost":
+            raise httpx.RemoteProtocolError("closed", request=request)
+        return answer
+
+    client = Client(
+        transport=httpx.MockTransport(faulty),
+        sleep=clock.sleep,
+        retries=Retries(clock=clock, attempts=None, seconds=1e9),
+    )
+    result = client.add_images("shop", source, concurrency=concurrency, batch_bytes=batch_bytes, patience=1e9)
+    broken = {str(i) for i, n in enumerate(sizes) if n % 7 == 3}
+    assert {one.id for one in result.failures} == broken
+    assert set(server.items) == {str(i) for i in range(len(sizes))} - broken
+    assert result.n_done == len(sizes)
