@@ -11,15 +11,30 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.service.types import Encode, MakeSettings, View
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
-from vicinal_client import AsyncClient, Client, InvalidRequestError, NewItem, NotFoundError, ServerError
+from vicinal_client import (
+    AsyncClient,
+    Client,
+    InvalidRequestError,
+    NewEmbedding,
+    NewItem,
+    NotFoundError,
+    ServerError,
+)
 
 GALLERIES = {"galleries": []}
 Ask = Callable[..., Any]
@@ -110,10 +125,30 @@ def test_what_the_server_refuses_is_told_by_image(client: Client, image: Ask) ->
         client.add_item("shoes", b"no image", id="a")
     assert (alone.value.status, alone.value.kind) == (400, "not-an-image")
     with pytest.raises(InvalidRequestError) as all_refused:
-        client.add_item_images("shoes", [NewItem(b"no", id="a"), NewItem(b"none", id="b")])
+        client.add_items("shoes", [NewItem(b"no", id="a"), NewItem(b"none", id="b")])
     assert (all_refused.value.kind, all_refused.value.item_ids) == ("nothing-added", ["a", "b"])
-    addition = client.add_item_images("shoes", [NewItem(b"no", id="a"), NewItem(image(50, 0), id="b")])
+    addition = client.add_items("shoes", [NewItem(b"no", id="a"), NewItem(image(50, 0), id="b")])
     assert ([one.id for one in addition.added], [one.id for one in addition.refused]) == (["b"], ["a"])
+
+
+def test_ready_embeddings_are_added_and_found(
+    data_dir: Path, make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    vectors = np.random.default_rng(0).normal(size=(60, 12))
+    ids, labels = [f"a/{i}" for i in range(40)], [f"label {i // 4}" for i in range(40)]
+    parquet.write_table(
+        pa.table({"id": ids, "label": labels, "embedding": list(vectors[:40])}), tmp_path / "a.parquet"
+    )
+    settings = make_settings(data_dir)
+    source, gallery = EmbeddingSource.open(tmp_path / "a.parquet"), Gallery(settings.gallery_path("clips"))
+    index_items(gallery, source, ServedBundles(settings).space(gallery, "clip", 12).embedder)
+    items = [NewEmbedding(f"new {i}", vector) for i, vector in enumerate(vectors[40:])]
+    with Client(app=create_app(settings)) as client:
+        result = client.add_embeddings("clips", items, space="clip")
+        again = client.add_embeddings("clips", items[:3])
+        answer = client.search("clips", embedding=vectors[47], limit=1, rerank="off", include_candidates=True)
+        assert (result.n_added, again.n_unchanged, client.get_gallery("clips").n_items) == (20, 3, 60)
+        assert answer.candidates[0].id == "new 7"
 
 
 def test_the_async_client_does_the_same(data_dir: Path, make_settings: MakeSettings, catalog: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.conftest import Either, Form
 from tests.client.openapi import FORM, JSON, Operation, example, operations
-from vicinal_client import Client, NewItem, options
+from vicinal_client import Client, NewEmbedding, NewItem, options
 from vicinal_client.operations.calls import operation
 
 IMAGE = b"any bytes"
@@ -34,7 +34,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("list_items", ("shop",), {"after": "5", "size": 10}),
     ("get_item", ("shop", "shoe/1 50%.jpg"), {}),
     ("get_item_image", ("shop", "shoe/1.jpg"), {}),
-    ("add_item_images", ("shop", [NewItem(IMAGE, "a", "b", {"c": 1})]), {"on_conflict": "skip"}),
+    ("add_items", ("shop", [NewItem(IMAGE, "a", "b", {"c": 1})]), {"on_conflict": "skip"}),
+    ("add_items", ("shop", [NewEmbedding("a", [1.0], "b", {"c": 1}, "u")]), {"space": "clip"}),
     ("patch_item", ("shop", "a/b"), {"label": None, "metadata": {"price": None}}),
     ("delete_item", ("shop", "a/b"), {}),
     ("delete_items", ("shop", ["a", "b"]), {}),
@@ -69,7 +70,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("cancel_job", ("7",), {}),
 ]
 # Made of other calls.
-COMPOSED = {"add_item", "add_images", "compact", "wait_for_job"}
+COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job"}
 LEFT_OUT = {
     "activate_variant",
     "add_answer",

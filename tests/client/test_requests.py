@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tests.client.conftest import Form
-from vicinal_client.requests import NewItem, image_form, path_of, vector_of
+from vicinal_client.requests import NewEmbedding, NewItem, items_body, path_of, vector_of
 
 ODD_IDS = [
     "a/b",
@@ -62,7 +62,7 @@ def test_any_id_arrives_as_it_is(item_id: str) -> None:
 
 
 def form_of(*items: NewItem, **options: str) -> Form:
-    return Form(httpx.Request("POST", "http://x", **image_form(items, **options)))
+    return Form(httpx.Request("POST", "http://x", **items_body(items, **options)))
 
 
 def test_fields_of_a_form_are_in_the_order_of_its_images() -> None:
@@ -98,3 +98,14 @@ def test_every_image_has_a_name(item: NewItem, name: str) -> None:
 
 def test_an_embedding_may_be_an_array() -> None:
     assert vector_of(np.asarray([1, 0.5], np.float32)) == [1.0, 0.5]
+
+
+def test_images_and_embeddings_do_not_come_together() -> None:
+    with pytest.raises(ValueError, match="apart from each other"):
+        items_body([NewItem(b"1"), NewEmbedding("a", [1.0])])  # type: ignore[list-item]
+
+
+def test_embeddings_are_sent_as_json() -> None:
+    body = items_body([NewEmbedding("a", np.ones(2), "b", {"c": 1}, "u")], space="clip")
+    item = {"id": "a", "embedding": [1.0, 1.0], "label": "b", "metadata": {"c": 1}, "uri": "u"}
+    assert body == {"json": {"items": [item], "space": "clip"}}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.client.conftest import BytesServer, Clock, Either, problem
-from vicinal.models.decoding import IMAGE_SUFFIXES
-from vicinal_client import Client, NewItem, Retries, UploadProgress, UploadStoppedError, uploads
+from tests.client.conftest import PROBLEM, BytesServer, Clock, Either, problem
+from vicinal.models.decoding import image_suffixes
+from vicinal_client import Client, NewEmbedding, NewItem, Retries, UploadProgress, UploadStoppedError, uploads
 
 N = 100
 
@@ -396,7 +398,7 @@ def test_an_empty_source_is_done_at_once(connect: Callable[..., Either], server:
 
 
 def test_files_of_a_folder_are_those_that_are_indexed() -> None:
-    assert uploads._SUFFIXES == IMAGE_SUFFIXES
+    assert image_suffixes() <= uploads._SUFFIXES
 
 
 @settings(max_examples=60)
@@ -437,3 +439,69 @@ def test_whatever_happens_every_image_is_there_once_or_listed(
     assert {one.id for one in result.failures} == broken
     assert set(server.items) == {str(i) for i in range(len(sizes))} - broken
     assert result.n_done == len(sizes)
+
+
+class EmbeddingsServer:
+    """Takes embeddings as JSON, at most 10 of them, and none that begins with 0."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, list[float]] = {}
+        self.sizes: list[int] = []
+        self.spaces: set[str] = set()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/readyz":
+            return httpx.Response(200, json=BytesServer(max_embeddings=10)._readiness())
+        body = json.loads(request.read())
+        self.spaces.add(body["space"])
+        self.sizes.append(len(body["items"]))
+        sent = [{"image": i, "id": one["id"], "filename": None} for i, one in enumerate(body["items"])]
+        taken = [bool(one["embedding"][0]) for one in body["items"]]
+        self.there |= {
+            one["id"]: one["embedding"]
+            for one, is_taken in zip(body["items"], taken, strict=True)
+            if is_taken
+        }
+        why = {"type": f"{PROBLEM}invalid-embedding", "reason": "it is zero"}
+        refused = [one | why for one, is_taken in zip(sent, taken, strict=True) if not is_taken]
+        if len(refused) == len(sent):
+            return (
+                problem(422, "nothing-added", errors=refused)
+                if len(sent) > 1
+                else problem(422, "invalid-embedding")
+            )
+        added = [one | {"replaced": False} for one, is_taken in zip(sent, taken, strict=True) if is_taken]
+        rest = {"unchanged": [], "skipped": [], "n_items": len(self.there), "revision": 1}
+        return httpx.Response(200, json={"added": added, "refused": refused, **rest})
+
+
+def test_embeddings_are_uploaded_in_requests_that_the_server_takes(connect: Callable[..., Either]) -> None:
+    server, vectors = EmbeddingsServer(), np.random.default_rng(0).normal(size=(95, 8))
+    items = (NewEmbedding(str(i), vector, label="a") for i, vector in enumerate(vectors))
+    result = connect(server).add_embeddings("clips", items, space="clip")
+    assert (result.n_added, result.failures, server.spaces) == (95, [], {"clip"})
+    assert (max(server.sizes), sum(server.sizes)) == (10, 95)
+    assert server.there["7"] == vectors[7].tolist()
+
+
+def test_an_embedding_that_cannot_be_used_is_a_failure_of_one(connect: Callable[..., Either]) -> None:
+    server = EmbeddingsServer()
+    vectors = {
+        "a": [1.0, 2.0],
+        "b": [0.0, 0.0],
+        "c": [float("nan"), 1.0],
+        "d": [float("inf"), 1.0],
+        "e": [3.0, 1.0],
+    }
+    items = [NewEmbedding(name, vector) for name, vector in vectors.items()]
+    result = connect(server).add_embeddings("clips", items, space="clip")
+    assert sorted(server.there) == ["a", "e"]
+    assert {one.id: one.kind for one in result.failures} == dict.fromkeys("bcd", "invalid-embedding")
+
+
+def test_a_gallery_of_another_space_stops_it(connect: Callable[..., Either]) -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        return problem(409, "space-mismatch", "gallery 'clips' holds 'clip'")
+
+    with pytest.raises(UploadStoppedError, match="holds 'clip'"):
+        connect(refuse).add_embeddings("clips", [NewEmbedding("a", [1.0])], space="siglip")

@@ -20,7 +20,7 @@ from vicinal_client.errors import (
     VicinalError,
 )
 from vicinal_client.models import Addition, Answer, Candidate, Gallery, Item, Job
-from vicinal_client.requests import NewItem
+from vicinal_client.requests import NewEmbedding, NewItem
 from vicinal_client.retries import Retries
 from vicinal_client.uploads import UploadFailure, UploadProgress, UploadResult
 
@@ -38,6 +38,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "JobUnfinishedError",
+    "NewEmbedding",
     "NewItem",
     "NoAnswerError",
     "NotFoundError",

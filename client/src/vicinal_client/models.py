@@ -479,6 +479,7 @@ class Limits(_Model):
     max_image_bytes: int = 32 * 2**20
     max_request_bytes: int = 256 * 2**20
     max_batch: int = 64
+    max_embeddings: int = 1000
     max_limit: int = 1000
 
 

@@ -95,6 +95,11 @@ class ReindexOptions(TypedDict, total=False):
 
     Attributes:
         source: Folder or manifest that the server reads; without one the gallery's own items.
+        prefix: Stands before every id.
+        label_from: Where labels come from.
+        path_column: Column of the paths of a manifest.
+        label_column: Column of its labels.
+        id_column: Column of its ids.
         bundle: Name of another bundle.
         index: Factory string of another vector index.
         max_failures: Most images that may be left out.
@@ -104,6 +109,11 @@ class ReindexOptions(TypedDict, total=False):
     """
 
     source: str | None
+    prefix: str | None
+    label_from: str | None
+    path_column: str | None
+    label_column: str | None
+    id_column: str | None
     bundle: str | None
     index: str | None
     max_failures: int | None

@@ -18,13 +18,14 @@ from vicinal_client.errors import UnreadableAnswerError
 
 __all__ = [
     "Image",
+    "NewEmbedding",
     "NewItem",
     "OnConflict",
     "Vector",
     "given",
     "image_base64",
     "image_file",
-    "image_form",
+    "items_body",
     "path_of",
     "read_model",
     "vector_of",
@@ -63,6 +64,23 @@ class NewItem:
         """How the image is named in a request."""
         own = "image" if isinstance(self.image, bytes) else Path(self.image).name
         return self.filename or self.id or own
+
+
+@dataclass(frozen=True)
+class NewEmbedding:
+    """A ready embedding that shall become an item, in a gallery of such.
+
+    Attributes:
+        id: Id that it gets.
+        embedding: As many finite numbers as the gallery's, not all 0.
+        uri: Path or address of what was embedded.
+    """
+
+    id: str
+    embedding: Vector
+    label: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    uri: str = ""
 
 
 def path_of(*parts: str | int) -> str:
@@ -104,9 +122,36 @@ def vector_of(vector: Vector) -> list[float]:
     return [float(value) for value in vector]
 
 
-def image_form(items: Sequence[NewItem], **options: Any) -> dict[str, Any]:
-    """A form that adds items: one field `id`, `label` and `metadata` an image, in their order."""
-    fields: dict[str, Any] = given(**options)
+def items_body(items: Sequence[NewItem] | Sequence[NewEmbedding], **options: Any) -> dict[str, Any]:
+    """What adds items: a form with images, or embeddings as JSON.
+
+    Raises:
+        ValueError: Images and embeddings come together, or only some of the images have an id.
+    """
+    images = [one for one in items if isinstance(one, NewItem)]
+    embeddings = [one for one in items if isinstance(one, NewEmbedding)]
+    if images and embeddings:
+        raise ValueError("add images and embeddings apart from each other")
+    chosen = given(**options)
+    return (
+        {"json": {"items": [_as_json(one) for one in embeddings], **chosen}}
+        if embeddings
+        else _form(images, chosen)
+    )
+
+
+def _as_json(item: NewEmbedding) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "embedding": vector_of(item.embedding),
+        "label": item.label,
+        "metadata": dict(item.metadata),
+        "uri": item.uri,
+    }
+
+
+def _form(items: Sequence[NewItem], fields: dict[str, Any]) -> dict[str, Any]:
+    """One field `id`, `label` and `metadata` an image, in their order."""
     ids = [item.id for item in items]
     if any(one is not None for one in ids):
         if None in ids:

@@ -1,10 +1,11 @@
-"""Bulk uploads: a folder or any number of images, in requests of bounded size."""
+"""Bulk uploads: a folder or any number of images or embeddings, in requests of bounded size."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +20,7 @@ from vicinal_client.errors import (
     UploadStoppedError,
 )
 from vicinal_client.models import Addition, Limits, Readiness
-from vicinal_client.requests import NewItem
+from vicinal_client.requests import NewEmbedding, NewItem, vector_of
 from vicinal_client.retries import Steps, Together
 
 __all__ = [
@@ -28,27 +29,36 @@ __all__ = [
     "UploadFailure",
     "UploadProgress",
     "UploadResult",
-    "upload_images",
+    "UploadSource",
+    "embeddings_source",
+    "images_source",
+    "upload",
 ]
 
 _Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = _Path | Iterable[_Path | tuple[str, _Path] | tuple[str, _Path, str | None] | NewItem]
 LabelFrom: TypeAlias = Literal["folder"] | Callable[[Path], str | None] | None
 
-# Those that `vicinal index` reads in a folder.
-_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
-# What a form adds to each image besides its id, label and metadata, generously.
+# All that a server may read: what it does not is listed as refused.
+_SUFFIXES = frozenset(
+    ".jpg .jpeg .png .webp .gif .bmp .tif .tiff .heic .heif .hif .avif".split()  # noqa: SIM905 (shorter)
+)
+# What a request adds to each item besides its id, label and metadata, and what a number takes, generously.
 _FORM_BYTES = 1024
+_NUMBER_BYTES = 25
 _MOST_IMAGES = 32
+
+_New: TypeAlias = NewItem | NewEmbedding
+_Add: TypeAlias = Callable[[Sequence[Any]], Steps[Addition]]
 
 
 @dataclass(frozen=True)
 class UploadFailure:
-    """One image that is not in the gallery, and why.
+    """One image or embedding that is not in the gallery, and why.
 
     Attributes:
         id: The id that it would have got; None where it was to be a digest of its file.
-        path: Its file; None where it came as bytes.
+        path: Its file; None where it came otherwise.
         kind: Name of the problem, such as `not-an-image` or `item-exists`; `unreadable-file` where it was
             not sent.
         reason: One sentence.
@@ -62,14 +72,14 @@ class UploadFailure:
 
 @dataclass
 class UploadResult:
-    """What became of the images of a bulk upload.
+    """What became of the images or embeddings of a bulk upload.
 
     Attributes:
-        n_added: Images that were written, those that replaced another one included.
+        n_added: Items that were written, those that replaced another one included.
         n_replaced: Those among them.
-        n_unchanged: Images that were there already under their id; also those whose first answer was lost.
-        n_skipped: Images whose id belongs to another one, with `on_conflict="skip"`.
-        failures: Images that are not there, in no fixed order.
+        n_unchanged: Items that were there already under their id; also those whose first answer was lost.
+        n_skipped: Items whose id belongs to another one, with `on_conflict="skip"`.
+        failures: Items that are not there, in no fixed order.
     """
 
     n_added: int = 0
@@ -89,9 +99,9 @@ class UploadProgress:
     """How far a bulk upload is.
 
     Attributes:
-        n_done: Images that are done, the failed ones included.
+        n_done: Items that are done, the failed ones included.
         n_failed: The failed ones.
-        total: All images; None where the source is an iterable that does not tell.
+        total: All items; None where the source is an iterable that does not tell.
     """
 
     n_done: int
@@ -101,38 +111,55 @@ class UploadProgress:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """An image with its bytes, the file that they are from, and what it takes of a request, in bytes."""
+    """What is sent, the file that it is from, and what it takes of a request, in bytes."""
 
-    item: NewItem
+    item: _New
     path: Path | None
     size: int
 
     @classmethod
-    def of(cls, item: NewItem, encoded: bytes, path: Path | None) -> _Loaded:
-        words = f"{item.id}{item.label}{item.metadata}{item.name}"
-        return cls(replace(item, image=encoded), path, len(encoded) + 2 * len(words.encode()) + _FORM_BYTES)
+    def of(cls, item: _New, n_bytes: int, path: Path | None = None) -> _Loaded:
+        words = f"{item.id}{item.label}{item.metadata}{item.name if isinstance(item, NewItem) else item.uri}"
+        return cls(item, path, n_bytes + 2 * len(words.encode()) + _FORM_BYTES)
 
     def failure(self, kind: str, reason: str) -> UploadFailure:
         return UploadFailure(self.item.id, self.path, kind.removeprefix(PROBLEM_PREFIX), reason)
 
 
+@dataclass(frozen=True)
+class UploadSource:
+    """What is uploaded.
+
+    Attributes:
+        items: The items, in order.
+        total: How many there are; None where that is not known.
+        load: Makes an item ready to be sent, or says why it cannot be.
+        most: Most of them in one request.
+    """
+
+    items: Iterable[Any]
+    total: int | None
+    load: Callable[[Any, Limits], _Loaded | UploadFailure]
+    most: Callable[[Limits], int]
+
+
 @dataclass
 class _Batch:
-    """Images of one request, and what is not worth sending."""
+    """Items of one request, and what is not worth sending."""
 
-    images: list[_Loaded] = field(default_factory=list)
+    loaded: list[_Loaded] = field(default_factory=list)
     failures: list[UploadFailure] = field(default_factory=list)
     size: int = 0
 
     def __len__(self) -> int:
-        return len(self.images) + len(self.failures)
+        return len(self.loaded) + len(self.failures)
 
     def has_room_for(self, one: _Loaded, most_bytes: int) -> bool:
-        if not self.images:
+        if not self.loaded:
             return True
-        ids = {image.item.id for image in self.images}
-        # One id twice in a request would be one item, and the earlier image be lost without a word. The
-        # images of a request have all an id, or none.
+        ids = {other.item.id for other in self.loaded}
+        # One id twice in a request would be one item, and the earlier one be lost without a word. The
+        # items of a request have all an id, or none.
         fits = one.item.id not in ids if one.item.id is not None else ids == {None}
         return fits and (one.item.id is None or None not in ids) and self.size + one.size <= most_bytes
 
@@ -140,13 +167,11 @@ class _Batch:
 _Outcome: TypeAlias = tuple[list[Addition], list[UploadFailure]]
 
 
-def upload_images(
-    add: Callable[[Sequence[NewItem]], Steps[Addition]],
+def upload(
+    add: _Add,
     ask_readiness: Steps[Readiness],
-    source: Source,
+    source: UploadSource,
     *,
-    label_from: LabelFrom,
-    prefix: str | None,
     concurrency: int,
     batch_bytes: int,
     on_progress: Callable[[UploadProgress], object] | None,
@@ -154,27 +179,28 @@ def upload_images(
     """Steps of a bulk upload; see `Client.add_images`.
 
     Args:
-        add: Steps that add some images.
+        add: Steps that add some items.
         ask_readiness: Steps that ask for the server's limits.
-        source: The images.
-        label_from: What names their labels.
-        prefix: Stands before the ids of a folder's images.
+        source: What is uploaded.
         concurrency: Requests under way at once.
         batch_bytes: Size of a request.
         on_progress: Called after each request.
+
+    Raises:
+        UploadStoppedError: Nothing more can be added.
+        ValueError: No request may be under way.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}, expected at least 1")
-    items, total = _items_of(source, label_from, prefix)
     limits = yield from _limits(ask_readiness)
     result = UploadResult()
 
     def note(outcome: _Outcome) -> None:
         _count(result, *outcome)
         if on_progress is not None:
-            on_progress(UploadProgress(result.n_done, len(result.failures), total))
+            on_progress(UploadProgress(result.n_done, len(result.failures), source.total))
 
-    batches = _batches(items, limits, min(batch_bytes, limits.max_request_bytes))
+    batches = _batches(source, limits, min(batch_bytes, limits.max_request_bytes))
     try:
         yield Together((_request(add, batch) for batch in batches), concurrency, note)
     except (NoAnswerError, UnreadableAnswerError, ProblemError) as error:
@@ -190,35 +216,36 @@ def _limits(ask_readiness: Steps[Readiness]) -> Steps[Limits]:
         return Limits()
 
 
-def _request(add: Callable[[Sequence[NewItem]], Steps[Addition]], batch: _Batch) -> Steps[_Outcome]:
-    done, failures = (yield from _upload(add, batch.images)) if batch.images else ([], [])
+def _request(add: _Add, batch: _Batch) -> Steps[_Outcome]:
+    done, failures = (yield from _upload(add, batch.loaded)) if batch.loaded else ([], [])
     return done, batch.failures + failures
 
 
-def _upload(add: Callable[[Sequence[NewItem]], Steps[Addition]], images: list[_Loaded]) -> Steps[_Outcome]:
-    """Add images; where they are refused as a whole, their halves, down to the one that is at fault."""
+def _upload(add: _Add, loaded: list[_Loaded]) -> Steps[_Outcome]:
+    """Add items; where they are refused as a whole, their halves, down to the one that is at fault."""
     try:
-        done = yield from add([one.item for one in images])
+        done = yield from add([one.item for one in loaded])
     except ProblemError as error:
         if _is_everyones(error):
             raise
         if error.kind == "nothing-added":
-            return [], [images[one["image"]].failure(one["type"], one["reason"]) for one in error.errors]
-        if len(images) == 1:
-            return [], [images[0].failure(error.kind, error.detail)]
+            return [], [loaded[one["image"]].failure(one["type"], one["reason"]) for one in error.errors]
+        if len(loaded) == 1:
+            return [], [loaded[0].failure(error.kind, error.detail)]
     else:
-        return [done], [images[one.image].failure(one.type, one.reason) for one in done.refused]
-    middle = len(images) // 2
-    first, failures = yield from _upload(add, images[:middle])
-    second, others = yield from _upload(add, images[middle:])
+        return [done], [loaded[one.image].failure(one.type, one.reason) for one in done.refused]
+    middle = len(loaded) // 2
+    first, failures = yield from _upload(add, loaded[:middle])
+    second, others = yield from _upload(add, loaded[middle:])
     return first + second, failures + others
 
 
 def _is_everyones(error: ProblemError) -> bool:
-    """Whether no other image could be added either."""
+    """Whether no other item could be added either."""
     # An unexpected error (500) may be due to one file.
     is_of_server = isinstance(error, ServerError) and error.status != 500
-    return is_of_server or isinstance(error, AccessError | NotFoundError) or error.kind == "bundle-mismatch"
+    is_of_gallery = error.kind in ("bundle-mismatch", "space-mismatch")
+    return is_of_server or is_of_gallery or isinstance(error, AccessError | NotFoundError)
 
 
 def _count(result: UploadResult, additions: list[Addition], failures: list[UploadFailure]) -> None:
@@ -230,17 +257,17 @@ def _count(result: UploadResult, additions: list[Addition], failures: list[Uploa
     result.failures += failures
 
 
-def _batches(items: Iterable[NewItem], limits: Limits, most_bytes: int) -> Iterator[_Batch]:
+def _batches(source: UploadSource, limits: Limits, most_bytes: int) -> Iterator[_Batch]:
     """What is sent in a request each; a file is read when its request is made."""
-    batch = _Batch()
-    for item in items:
-        one = _load(item, limits)
-        is_full = len(batch) >= min(limits.max_batch, _MOST_IMAGES)
+    batch, most = _Batch(), source.most(limits)
+    for item in source.items:
+        one = source.load(item, limits)
+        is_full = len(batch) >= most
         if is_full or (isinstance(one, _Loaded) and not batch.has_room_for(one, most_bytes)):
             yield batch
             batch = _Batch()
         if isinstance(one, _Loaded):
-            batch.images.append(one)
+            batch.loaded.append(one)
             batch.size += one.size
         else:
             batch.failures.append(one)
@@ -248,27 +275,49 @@ def _batches(items: Iterable[NewItem], limits: Limits, most_bytes: int) -> Itera
         yield batch
 
 
-def _load(item: NewItem, limits: Limits) -> _Loaded | UploadFailure:
+def embeddings_source(items: Iterable[NewEmbedding]) -> UploadSource:
+    """Ready embeddings."""
+    total = len(items) if isinstance(items, Sequence) else None
+    return UploadSource(items, total, _load_embedding, lambda limits: limits.max_embeddings)
+
+
+def _load_embedding(item: NewEmbedding, _: Limits) -> _Loaded | UploadFailure:
+    vector = vector_of(item.embedding)
+    # JSON has no form for these, so that the server cannot say it.
+    if not all(isfinite(value) for value in vector):
+        return UploadFailure(item.id, None, "invalid-embedding", "it holds a number that is not finite")
+    return _Loaded.of(replace(item, embedding=vector), _NUMBER_BYTES * len(vector))
+
+
+def images_source(source: Source, label_from: LabelFrom, prefix: str | None) -> UploadSource:
+    """A folder of images, or any number of them.
+
+    Raises:
+        ValueError: The source is no folder.
+    """
+    items, total = _images_of(source, label_from, prefix)
+    return UploadSource(items, total, _load_image, lambda limits: min(limits.max_batch, _MOST_IMAGES))
+
+
+def _load_image(item: NewItem, limits: Limits) -> _Loaded | UploadFailure:
+    path = None if isinstance(item.image, bytes) else Path(item.image)
     try:
         f"{item.id}{item.label}{item.name}".encode()
-    except UnicodeEncodeError:
-        path = None if isinstance(item.image, bytes) else Path(item.image)
-        return UploadFailure(item.id, path, "invalid-request", "its name or label is not UTF-8")
-    if isinstance(item.image, bytes):
-        return _Loaded.of(item, item.image, None)
-    path = Path(item.image)
-    try:
+        if path is None:
+            return _Loaded.of(item, len(item.image))  # type: ignore[arg-type]
         size = path.stat().st_size
         if size > limits.max_image_bytes:
             reason = f"it has {size:,} bytes, at most {limits.max_image_bytes:,} are accepted"
             return UploadFailure(item.id, path, "image-too-large", reason)
         encoded = path.read_bytes()
+    except UnicodeEncodeError:
+        return UploadFailure(item.id, path, "invalid-request", "its name or label is not UTF-8")
     except OSError as error:
         return UploadFailure(item.id, path, "unreadable-file", error.strerror or str(error))
-    return _Loaded.of(replace(item, filename=item.name), encoded, path)
+    return _Loaded.of(replace(item, image=encoded, filename=item.name), len(encoded), path)
 
 
-def _items_of(
+def _images_of(
     source: Source, label_from: LabelFrom, prefix: str | None
 ) -> tuple[Iterable[NewItem], int | None]:
     if isinstance(source, str | os.PathLike):

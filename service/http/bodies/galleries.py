@@ -69,6 +69,7 @@ class LimitsBody(_Response):
     max_image_pixels: int
     max_request_bytes: int
     max_batch: int = Field(description="Most images or queries.")
+    max_embeddings: int = Field(description="Most ready embeddings of one addition.")
     max_limit: int
 
 

@@ -64,6 +64,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
             "max_image_pixels": 64_000_000,
             "max_request_bytes": 500_000,
             "max_batch": 4,
+            "max_embeddings": 1000,
             "max_limit": 200,
         },
     }

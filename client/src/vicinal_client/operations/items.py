@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vicinal_client.models import Addition, Deletion, Item, ItemPage, Readiness
 from vicinal_client.operations.calls import Calls, operation
-from vicinal_client.requests import Image, NewItem, OnConflict, given, image_form, path_of
+from vicinal_client.requests import Image, NewEmbedding, NewItem, OnConflict, given, items_body, path_of
 from vicinal_client.retries import Retries, Steps
-from vicinal_client.uploads import LabelFrom, Source, UploadProgress, UploadResult, upload_images
+from vicinal_client.uploads import (
+    LabelFrom,
+    Source,
+    UploadProgress,
+    UploadResult,
+    UploadSource,
+    embeddings_source,
+    images_source,
+    upload,
+)
 
 __all__ = ["ItemCalls"]
 
@@ -50,7 +59,7 @@ class ItemCalls(Calls):
         metadata: Mapping[str, Any] | None = None,
         on_conflict: OnConflict | None = None,
     ) -> Steps[Addition]:
-        """Add one image; the next search finds it. See `add_item_images`.
+        """Add one image; the next search finds it. See `add_items`.
 
         Args:
             gallery: Name of the gallery.
@@ -64,14 +73,26 @@ class ItemCalls(Calls):
         return (yield from self._add(gallery, [item], on_conflict))
 
     @operation
-    def add_item_images(
-        self, gallery: str, items: Sequence[NewItem], *, on_conflict: OnConflict | None = None
+    def add_items(
+        self,
+        gallery: str,
+        items: Sequence[NewItem] | Sequence[NewEmbedding],
+        *,
+        on_conflict: OnConflict | None = None,
+        space: str | None = None,
     ) -> Steps[Addition]:
-        """Add images in one request, each taken or refused on its own; `add_images` is for more of them.
+        """Add images or ready embeddings in one request; `add_images` and `add_embeddings` are for more.
 
-        When all are refused it is an error, whose `errors` say what was wrong with each.
+        Each is taken or refused on its own. When all are refused it is an error, whose `errors` say what was
+        wrong with each.
+
+        Args:
+            gallery: Name of the gallery.
+            items: Images, or embeddings.
+            on_conflict: What to do when an id belongs to another image or embedding.
+            space: What made the embeddings: refused unless it is the gallery's.
         """
-        return (yield from self._add(gallery, items, on_conflict))
+        return (yield from self._add(gallery, items, on_conflict, space))
 
     @operation
     def add_images(
@@ -110,20 +131,49 @@ class ItemCalls(Calls):
                 such gallery. It says what was done.
             ValueError: The source is no folder and nothing of the above.
         """
-        # As soon as the server is back it goes on.
-        longest = min(self.retries.longest_wait, 5.0)
-        patient = replace(self.retries, attempts=None, seconds=patience, longest_wait=longest)
+        images = images_source(source, label_from, prefix)
+        how: dict[str, Any] = {
+            "concurrency": concurrency,
+            "batch_bytes": batch_bytes,
+            "on_progress": on_progress,
+        }
+        return (yield from self._upload(gallery, images, patience, on_conflict, **how))
+
+    @operation
+    def add_embeddings(
+        self,
+        gallery: str,
+        items: Iterable[NewEmbedding],
+        *,
+        space: str | None = None,
+        on_conflict: OnConflict = "error",
+        concurrency: int = 2,
+        batch_bytes: int = 8 * 2**20,
+        patience: float = 300.0,
+        on_progress: Callable[[UploadProgress], object] | None = None,
+    ) -> Steps[UploadResult]:
+        """Add any number of ready embeddings, some at a time; else as `add_images`.
+
+        Args:
+            gallery: Name of a gallery of ready embeddings.
+            items: The embeddings.
+            space: What made them: refused unless it is the gallery's.
+            on_conflict: What to do with an embedding whose id belongs to another one.
+            concurrency: Requests under way at once, at least 1.
+            batch_bytes: Size of a request in bytes, at most.
+            patience: Seconds that each request is sent again while the server is away.
+            on_progress: Called after each request, one at a time.
+
+        Raises:
+            UploadStoppedError: Nothing more can be added.
+        """
+        how: dict[str, Any] = {
+            "concurrency": concurrency,
+            "batch_bytes": batch_bytes,
+            "on_progress": on_progress,
+        }
         return (
-            yield from upload_images(
-                lambda items: self._add(gallery, items, on_conflict, patient),
-                self._ask("GET", "/readyz", Readiness, accepted=(503,)),
-                source,
-                label_from=label_from,
-                prefix=prefix,
-                concurrency=concurrency,
-                batch_bytes=batch_bytes,
-                on_progress=on_progress,
-            )
+            yield from self._upload(gallery, embeddings_source(items), patience, on_conflict, space, **how)
         )
 
     @operation
@@ -157,12 +207,32 @@ class ItemCalls(Calls):
     def _add(
         self,
         gallery: str,
-        items: Sequence[NewItem],
+        items: Sequence[NewItem] | Sequence[NewEmbedding],
         on_conflict: OnConflict | None,
+        space: str | None = None,
         retries: Retries | None = None,
     ) -> Steps[Addition]:
         # It may come twice: an image that is there already under its id is `unchanged`, and without an id it
         # gets a digest of its file, which is the same again.
-        form = image_form(items, on_conflict=on_conflict)
+        body = items_body(items, on_conflict=on_conflict, space=space)
         path = path_of("galleries", gallery, "items")
-        return (yield from self._ask("POST", path, Addition, repeatable=True, retries=retries, **form))
+        return (yield from self._ask("POST", path, Addition, repeatable=True, retries=retries, **body))
+
+    def _upload(
+        self,
+        gallery: str,
+        source: UploadSource,
+        patience: float,
+        on_conflict: OnConflict,
+        space: str | None = None,
+        **how: Any,
+    ) -> Steps[UploadResult]:
+        # As soon as the server is back it goes on.
+        longest = min(self.retries.longest_wait, 5.0)
+        patient = replace(self.retries, attempts=None, seconds=patience, longest_wait=longest)
+        readiness = self._ask("GET", "/readyz", Readiness, accepted=(503,))
+        return (
+            yield from upload(
+                lambda items: self._add(gallery, items, on_conflict, space, patient), readiness, source, **how
+            )
+        )
