@@ -2,6 +2,7 @@
 
 IndexerError
 ├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
+├── DownloadError (OSError)              a file behind an address cannot be read, or must not be
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
@@ -25,6 +26,7 @@ from typing import Literal
 __all__ = [
     "BuildError",
     "BundleMismatchError",
+    "DownloadError",
     "FilterError",
     "GalleryBusyError",
     "GalleryError",
@@ -50,6 +52,10 @@ class IndexerError(Exception):
 
 class SourceError(IndexerError, ValueError):
     """A folder or manifest of images, or a file of embeddings, cannot be read."""
+
+
+class DownloadError(IndexerError, OSError):
+    """A file behind an address cannot be read, or must not be."""
 
 
 class GalleryError(IndexerError, ValueError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import unlike_classes
+from vicinal.indexer.sources.remote import RemoteFile
 from vicinal.models.decoding import image_suffixes
 
 __all__ = ["FolderFiles", "folder_items"]
@@ -49,12 +51,29 @@ class FolderFiles:
         found.images.sort(key=lambda one: one.split("/"))
         return found
 
+    @classmethod
+    def listed(cls, paths: Iterable[str]) -> FolderFiles:
+        """What is in a folder whose files were listed elsewhere.
+
+        Args:
+            paths: Paths of all files inside it.
+        """
+        found = cls()
+        for inside in paths:
+            suffix = _suffix(inside)
+            if suffix in image_suffixes():
+                found.images.append(inside)
+            else:
+                found.others[suffix] += 1
+        found.images.sort(key=lambda one: one.split("/"))
+        return found
+
     def _note(self, entry: os.DirEntry[str], folder: str) -> str | None:
         """Count a file; a folder comes back."""
         inside = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_dir(follow_symlinks=False):
             return inside
-        suffix = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122  a Path for each file takes longer
+        suffix = _suffix(entry.name)
         if entry.is_dir():
             self.unread[inside] = "a link to a folder"
         elif suffix in image_suffixes() and entry.is_file():
@@ -64,10 +83,20 @@ class FolderFiles:
         return None
 
 
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122  a Path for each file takes longer
+
+
 def folder_items(
-    root: Path, options: SourceOptions, files: FolderFiles
+    files: FolderFiles, name: str, options: SourceOptions, place: Callable[[str], Path | RemoteFile]
 ) -> tuple[list[SourceItem], str | None]:
     """The images of a folder with ids and labels, and why they have no labels where folders look like albums.
+
+    Args:
+        files: What is in it.
+        name: Its own name.
+        options: How ids and labels are found.
+        place: Gives the file of a path inside.
 
     Raises:
         SourceError: Labels cannot be taken from where the options say.
@@ -77,9 +106,9 @@ def folder_items(
     names = {label for label in labels if label is not None}
     if rule.kind == "auto" and names and (why := unlike_classes(names)):
         labels, remark = [None] * len(labels), f"no labels taken: {why}; ask for them by --label-from folder"
-    prefix = options.prefix_of(root.resolve().name)
+    prefix = options.prefix_of(name)
     items = [
-        SourceItem(f"{prefix}{inside}", root / inside, label)
+        SourceItem(f"{prefix}{inside}", place(inside), label)
         for inside, label in zip(files.images, labels, strict=True)
     ]
     return items, remark

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.indexer.sources.labels import LabelRule
+from vicinal.indexer.sources.remote import RemoteFile
 
 __all__ = ["SourceItem", "SourceOptions", "as_json"]
 
@@ -18,13 +19,14 @@ class SourceItem:
 
     Attributes:
         id: Id within the gallery.
-        path: File to read; absolute, so that it can be embedded again by a process in another folder.
+        path: File to read, on the disk or behind an address; absolute, so that it can be embedded again by a
+            process in another folder.
         label: Class, or None when unlabelled.
         metadata: Further values, as JSON can hold them.
     """
 
     id: str
-    path: Path
+    path: Path | RemoteFile
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 

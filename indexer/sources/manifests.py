@@ -11,6 +11,7 @@ import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.remote import file_at
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
 
@@ -53,7 +54,7 @@ class _Manifest:
                     "labels from column or regex:PATTERN"
                 )
         return [
-            SourceItem(f"{prefix}{item_id}", folder / path, label, _metadata(row, taken))
+            SourceItem(f"{prefix}{item_id}", file_at(path, folder), label, _metadata(row, taken))
             for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True)
         ]
 

@@ -12,6 +12,7 @@ from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
+from vicinal.indexer.sources.remote import RemoteFile, is_address, list_bucket
 from vicinal.models.decoding import image_suffixes
 
 __all__ = ["Source", "read_source"]
@@ -34,7 +35,7 @@ class Source:
     remark: str | None = None
 
     @classmethod
-    def open(cls, path: Path, options: SourceOptions | None = None) -> Self:
+    def open(cls, place: Path | str, options: SourceOptions | None = None) -> Self:
         """List the images of a source.
 
         A folder gives every image below it, with its path inside the folder as id. A manifest is a `.csv` or
@@ -42,18 +43,23 @@ class Source:
         `id`, `label` and any others, which become metadata.
 
         Args:
-            path: Folder or manifest.
+            place: Folder or manifest, or the address of a bucket or of a folder in one.
             options: How it is read; ids without a prefix and labels as they are given when None.
 
         Raises:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
                 an id twice; labels cannot be taken from where the options say.
         """
-        options = options or SourceOptions()
+        options, path = options or SourceOptions(), Path(place)
         files, remark = FolderFiles(), None
-        if path.is_dir():
-            files = FolderFiles.below(path.absolute())
-            items, remark = folder_items(path.absolute(), options, files)
+        if is_address(str(place)):
+            found = dict(list_bucket(str(place)))
+            files, name = FolderFiles.listed(found), str(place).rstrip("/").rpartition("/")[2]
+            items, remark = folder_items(files, name, options, found.__getitem__)
+        elif path.is_dir():
+            root = path.absolute()
+            files = FolderFiles.below(root)
+            items, remark = folder_items(files, root.resolve().name, options, root.joinpath)
         elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
             items = manifest_items(path, options)
         elif path.exists():
@@ -62,18 +68,20 @@ class Source:
             raise SourceError(f"there is no source '{path}'")
         if not items:
             besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
-            raise SourceError(f"'{path}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
+            raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
         return cls(items, files, remark)
 
-    def look(self, refuse: Callable[[Path], str | None] = lambda _: None) -> SourceLook:
+    def look(self, refuse: Callable[[Path | RemoteFile], str | None] = lambda _: None) -> SourceLook:
         """Count what is there.
 
         Args:
             refuse: Why a file must not be read, or None when it may; of others nothing is said.
         """
-        # What a folder lists is there.
-        listed = [] if self.files.images else self.items
-        missing = [str(item.path) for item in listed if refuse(item.path) is None and not item.path.exists()]
+        # What a folder lists is there, and nobody knocks at every address first.
+        named = [] if self.files.images else [item.path for item in self.items]
+        missing = [
+            str(one) for one in named if isinstance(one, Path) and refuse(one) is None and not one.exists()
+        ]
         return SourceLook.at(
             [item.label for item in self.items],
             missing=missing,
@@ -83,6 +91,6 @@ class Source:
         )
 
 
-def read_source(path: Path, options: SourceOptions | None = None) -> list[SourceItem]:
+def read_source(place: Path | str, options: SourceOptions | None = None) -> list[SourceItem]:
     """The images of a source, in a fixed order; see `Source.open`."""
-    return Source.open(path, options).items
+    return Source.open(place, options).items

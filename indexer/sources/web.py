@@ -1,0 +1,211 @@
+"""Files on the web: read with limits on size, time and tries; for strangers from public addresses only."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpcore
+import httpx
+
+from vicinal.indexer.errors import DownloadError
+from vicinal.models.decoding import DecodeLimits
+from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+
+__all__ = ["WebAccess", "WebClient", "is_public"]
+
+_PORTS = frozenset({80, 443})
+_MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_ERRORS = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.RemoteProtocolError)
+# No longer than that for one answer of a server that has stopped talking.
+_LONGEST_SILENCE = 10.0
+_HEADERS = [(b"User-Agent", b"vicinal"), (b"Accept", b"image/*"), (b"Accept-Encoding", b"identity")]
+# Public by their numbers, and yet what machines of two clouds ask for their secrets; and what is translated.
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("168.63.129.16/32", "192.0.0.0/24", "64:ff9b:1::/48")))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True)
+class WebAccess:
+    """What may be read of the web, and at what cost.
+
+    Attributes:
+        public_only: Refuse addresses that are not public, and ports other than 80 and 443: for addresses that
+            others name.
+        seconds: Longest time for one file, all tries together.
+        tries: Most tries when a server fails or does not answer.
+    """
+
+    public_only: bool = False
+    seconds: float = 60.0
+    tries: int = 3
+
+
+class WebClient:
+    """Reads files by http and https; safe for several threads.
+
+    Args:
+        access: What may be read.
+    """
+
+    def __init__(self, access: WebAccess | None = None) -> None:
+        self.access = access or WebAccess()
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=ssl.create_default_context(),
+            network_backend=_PublicAddresses() if self.access.public_only else None,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def read(self, address: str, limits: DecodeLimits) -> bytes:
+        """Read one file; no more of it than the limits allow lies in memory.
+
+        Args:
+            address: Where it is.
+            limits: Its largest size.
+
+        Raises:
+            DownloadError: It cannot be read, or must not be.
+            ImageTooLargeError: It has more bytes than the limits allow.
+            NotAnImageError: It is empty.
+        """
+        deadline = time.monotonic() + self.access.seconds
+        for again in range(self.access.tries):
+            try:
+                return self._get(_parsed(address), limits, deadline)
+            except _TRANSIENT_ERRORS as error:
+                reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            except _TransientStatusError as error:
+                reason = str(error)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(0.5 * 2**again, max(0.0, deadline - time.monotonic())))
+        raise DownloadError(f"'{address}' cannot be read: {reason}")
+
+    def _get(self, url: httpx.URL, limits: DecodeLimits, deadline: float) -> bytes:
+        for _ in range(_MOST_REDIRECTS + 1):
+            self._check(url)
+            target = httpcore.URL(
+                scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+            )
+            headers = [(b"Host", url.netloc), *_HEADERS]
+            silence = max(0.1, min(_LONGEST_SILENCE, deadline - time.monotonic()))
+            timeouts = dict.fromkeys(("connect", "read", "write", "pool"), silence)
+            try:
+                with self._pool.stream(
+                    "GET", target, headers=headers, extensions={"timeout": timeouts}
+                ) as response:
+                    if response.status not in _REDIRECTS:
+                        return _body(response, url, limits, deadline)
+                    url = _parsed(_header(response, b"location"), url)
+            except (httpcore.LocalProtocolError, httpcore.UnsupportedProtocol) as error:
+                raise DownloadError(f"'{url}' cannot be read: {error}") from error
+        raise DownloadError(f"'{url}' is redirected more than {_MOST_REDIRECTS} times")
+
+    def _check(self, url: httpx.URL) -> None:
+        if url.scheme not in ("http", "https") or not url.host:
+            raise DownloadError(f"'{url}' is no address of http or https")
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        if self.access.public_only and port not in _PORTS:
+            raise DownloadError(f"port {port} of '{url}' must not be read, only 80 and 443")
+
+
+def is_public(address: str) -> bool:
+    """Whether a numeric address is one of the public internet, for which nobody's network is trusted.
+
+    Args:
+        address: IPv4 or IPv6 address, the latter perhaps with a zone.
+    """
+    found = ipaddress.ip_address(address.split("%")[0])
+    inner: ipaddress.IPv4Address | None = None
+    if isinstance(found, ipaddress.IPv6Address):
+        inner = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
+        if found in _NAT64:
+            inner = ipaddress.IPv4Address(found.packed[-4:])
+        if found.is_site_local:
+            return False
+    if inner is not None:
+        return is_public(str(inner))
+    is_special = found.is_multicast or found.is_reserved or any(found in one for one in _NOT_PUBLIC)
+    return found.is_global and not is_special
+
+
+class _PublicAddresses(httpcore.SyncBackend):
+    """Connects to addresses that were checked, so that a name cannot mean another one a moment later."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        """Connect to a host, if all of its addresses are public."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpcore.ConnectError(f"'{host}' has no address: {error}") from error
+        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        if not addresses or not all(map(is_public, addresses)):
+            raise DownloadError(f"'{host}' is not on the public internet, so that it must not be read")
+        for address in addresses[:-1]:
+            try:
+                return super().connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return super().connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+
+    def connect_unix_socket(self, path: str, *_: object, **__: object) -> httpcore.NetworkStream:
+        """Refuse sockets of this machine."""
+        raise DownloadError(f"'{path}' must not be read")
+
+
+class _TransientStatusError(Exception):
+    pass
+
+
+def _parsed(address: str, base: httpx.URL | None = None) -> httpx.URL:
+    try:
+        return httpx.URL(address) if base is None else base.join(address)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise DownloadError(f"'{address}' is no address: {error}") from error
+
+
+def _header(response: httpcore.Response, name: bytes) -> str:
+    found = [value for key, value in response.headers if key.lower() == name]
+    return found[0].decode("latin-1") if found else ""
+
+
+def _body(response: httpcore.Response, url: httpx.URL, limits: DecodeLimits, deadline: float) -> bytes:
+    if response.status in _TRANSIENT_STATUSES:
+        raise _TransientStatusError(f"status {response.status}")
+    if response.status != 200:
+        raise DownloadError(f"'{url}' cannot be read: status {response.status}")
+    said = _header(response, b"content-length")
+    parts, n_bytes = [], int(said) if said.isdecimal() else 0
+    if n_bytes <= limits.max_bytes:
+        n_bytes = 0
+        for part in response.iter_stream():
+            parts.append(part)
+            n_bytes += len(part)
+            if n_bytes > limits.max_bytes:
+                break
+            if time.monotonic() > deadline:
+                raise DownloadError(f"'{url}' takes too long")
+    if n_bytes > limits.max_bytes:
+        raise ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")
+    if not n_bytes:
+        raise NotAnImageError("the file is empty")
+    return b"".join(parts)

@@ -1,0 +1,100 @@
+"""A web server of this machine that answers as a test tells it to, well or badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@dataclass
+class WebServer:
+    """What it answers by path, and what it was asked.
+
+    Attributes:
+        port: Its port, on every address of the loopback network.
+        answers: By path; others are 404.
+        asked: Paths, in order.
+    """
+
+    port: int
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        """Address of a path."""
+        return f"http://{host}:{self.port}{path}"
+
+
+def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
+    """Answers with a body; underscores in names of headers are dashes."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            request.send_header(name.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
+
+
+def redirects(to: str, status: int = 302) -> Answer:
+    """Answers that it is elsewhere."""
+    return sends(b"", status, Location=to)
+
+
+def streams(chunk: bytes, n_chunks: int, n_bytes_said: int | None = None) -> Answer:
+    """Sends without an end of its own: so many chunks, and perhaps a length that it claims."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        if n_bytes_said is not None:
+            request.send_header("Content-Length", str(n_bytes_said))
+        request.end_headers()
+        for _ in range(n_chunks):
+            request.wfile.write(chunk)
+
+    return answer
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """Each answer once, then the last one for good."""
+    left = list(answers)
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    return answer
+
+
+@contextmanager
+def serving() -> Iterator[WebServer]:
+    """A server on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append(self.path)
+            try:
+                made.answers.get(self.path, sends(b"nothing here", 404))(self)
+            except (BrokenPipeError, ConnectionResetError):
+                # Who reads no more than it has to hangs up.
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("", 0), Handler) as server:
+        server.daemon_threads = True
+        made = WebServer(server.server_port)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
