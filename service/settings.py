@@ -63,6 +63,8 @@ class Settings(BaseSettings):
             `Retry-After`. Without a value any number.
         sources_dir: Folder below which jobs may read images, wherever a manifest or a link points; without
             one they read none.
+        allow_urls: Whether manifests of re-index jobs may name images by addresses of the web; only public
+            ones are read, on the ports 80 and 443.
         bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
             that was made with one is searched with it.
         run_jobs: Whether the server works on jobs too; otherwise `vicinal worker` does.
@@ -104,6 +106,7 @@ class Settings(BaseSettings):
     max_queue: int = Field(default=256, ge=1)
     rate_limit: str = ""
     sources_dir: Path | None = None
+    allow_urls: bool = False
     bundles_dir: Path | None = None
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)

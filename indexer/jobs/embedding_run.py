@@ -12,13 +12,15 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import BuildError
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import PUBLIC, RemoteFile, SourceItem, WebAccess
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
 __all__ = ["EmbeddingRun", "Failure", "RunOptions", "displayable"]
 
+# Files behind addresses that are read at a time.
+_READERS = 8
 # Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
 
@@ -38,9 +40,10 @@ class RunOptions:
 
     Attributes:
         max_failures: Give up when more images than this cannot be used; None goes on.
-        workers: Threads that decode.
+        workers: Threads that decode; more read files behind addresses, which is mostly waiting.
         rows_per_commit: Finished rows that are committed together.
         seconds_per_commit: Commit also fewer rows when so much time has passed, which is what a death costs.
+        access: What may be read of the web when the gallery's own items are read again.
         resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
     """
 
@@ -48,6 +51,7 @@ class RunOptions:
     workers: int = 2
     rows_per_commit: int = field(default_factory=lambda: _ROWS_PER_COMMIT)
     seconds_per_commit: float = 30.0
+    access: WebAccess = PUBLIC
     resumes: bool = False
 
 
@@ -70,6 +74,7 @@ class EmbeddingRun:
         self._n_kept = 0
         self._rows: list[pa.Table] = []
         self._started = self.options.resumes
+        self._reads_addresses = False
         self._committed_at = time.monotonic()
 
     def over(self, items: Sequence[SourceItem], on_progress: OnProgress = no_progress) -> None:
@@ -82,6 +87,7 @@ class EmbeddingRun:
         Raises:
             BuildError: Too many failures, or nothing could be used.
         """
+        self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
         for batch in self._prepared_batches(self._without_repeats(items)):
             self._embed(batch)
             on_progress("embed", self._n_kept + len(self.failures), len(items))
@@ -117,8 +123,9 @@ class EmbeddingRun:
     def _decoding(self, items: Iterator[SourceItem]) -> Iterator[tuple[SourceItem, Future[PreparedItem]]]:
         """Items in order, while those of the next batches are being decoded."""
         ahead = 3 * self.embedder.batch_size
+        workers = max(self.options.workers, _READERS if self._reads_addresses else 0)
         waiting: deque[tuple[SourceItem, Future[PreparedItem]]] = deque()
-        with ThreadPoolExecutor(self.options.workers, thread_name_prefix="decode") as pool:
+        with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
             try:
                 for item in items:
                     waiting.append((item, pool.submit(prepare_item, item, self.embedder)))

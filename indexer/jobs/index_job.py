@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from vicinal.indexer.jobs.index_plan import IndexPlan, IndexResult, StageClock
 from vicinal.indexer.jobs.live_diff import LiveDiff, contents_of, live_diff
 from vicinal.indexer.jobs.preparation import ready_rows
 from vicinal.indexer.jobs.staging import Base, Staging, remove_leftovers
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceItem, WebAccess, file_at
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Sequences
@@ -102,7 +101,7 @@ def index_items(
         GalleryBusyError: Another process indexes the same source.
         GalleryError: Faiss does not know the factory string, or the disk refuses.
     """
-    options = RunOptions(max_failures=max_failures, workers=workers)
+    options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
     if isinstance(items, EmbeddingSource):
         options = replace(options, rows_per_commit=_READY_ROWS_PER_COMMIT)
     plan = IndexPlan(items, index, activate=activate, options=options)
@@ -280,7 +279,7 @@ class IndexJob:
 
     def _own_items(self, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
         """The gallery's items as a source: their files are read again."""
-        return _items_at(self.gallery, active, sequences)
+        return _items_at(self.gallery, active, sequences, self.plan.options.access)
 
     def _take(self, source: EmbeddingSource) -> None:
         """Stage the rows of ready embeddings that are not staged yet."""
@@ -458,12 +457,14 @@ class IndexJob:
         return report
 
 
-def _items_at(gallery: Gallery, active: Activation, sequences: Sequences | None = None) -> list[SourceItem]:
+def _items_at(
+    gallery: Gallery, active: Activation, sequences: Sequences | None = None, access: WebAccess = PUBLIC
+) -> list[SourceItem]:
     rows = gallery.columns(active.revision, ["sequence", "id", "uri", "label", "metadata"])
     if sequences is not None:
         rows = rows.filter(pa.array(np.isin(rows["sequence"].to_numpy(), sequences)))
     return [
-        SourceItem(row["id"], Path(row["uri"]), row["label"], json.loads(row["metadata"] or "{}"))
+        SourceItem(row["id"], file_at(row["uri"], access), row["label"], json.loads(row["metadata"] or "{}"))
         for row in rows.to_pylist()
     ]
 

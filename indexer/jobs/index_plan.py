@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import ImageFile, SourceItem
 
 __all__ = ["IndexPlan", "IndexResult", "StageClock"]
 
@@ -37,7 +36,7 @@ class IndexPlan:
     activate: bool = True
     calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
-    refuse: Callable[[Path], str | None] = lambda _: None
+    refuse: Callable[[ImageFile], str | None] = lambda _: None
     job: str | None = None
 
     @property

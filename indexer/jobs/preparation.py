@@ -17,7 +17,7 @@ from PIL import Image
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.hygiene import SIGNATURE_SIDE
 from vicinal.indexer.jobs.capture import Capture, read_capture
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import SourceItem, read_file
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.decoding import read_encoded
 from vicinal.models.embedder import Embedder
@@ -64,7 +64,7 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
         ImageError: The image cannot be used.
         OSError: The file cannot be read.
     """
-    return prepare_encoded(item, read_encoded(item.path, embedder.limits), embedder)
+    return prepare_encoded(item, read_file(item.path, embedder.limits), embedder)
 
 
 def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> PreparedItem:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outc
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, displayable
 from vicinal.indexer.jobs.preparation import ready_rows
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import ImageFile, SourceItem
 from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -189,7 +188,7 @@ def _still_to_add(
     return [item for item in items if item.id not in held]
 
 
-def _digest(path: Path) -> bytes:
+def _digest(path: ImageFile) -> bytes:
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()

@@ -2,6 +2,24 @@
 
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
+from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
 from vicinal.indexer.sources.source import Source, read_source
+from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
-__all__ = ["Source", "SourceItem", "SourceLook", "SourceOptions", "as_json", "read_source"]
+__all__ = [
+    "ANYWHERE",
+    "ImageFile",
+    "PUBLIC",
+    "RemoteFile",
+    "Source",
+    "SourceItem",
+    "SourceLook",
+    "SourceOptions",
+    "WebAccess",
+    "as_json",
+    "file_at",
+    "is_address",
+    "place_of",
+    "read_file",
+    "read_source",
+]

@@ -11,7 +11,7 @@ from pathlib import Path
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import unlike_classes
-from vicinal.indexer.sources.remote import RemoteFile
+from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
 
 __all__ = ["FolderFiles", "folder_items"]
@@ -88,7 +88,7 @@ def _suffix(name: str) -> str:
 
 
 def folder_items(
-    files: FolderFiles, name: str, options: SourceOptions, place: Callable[[str], Path | RemoteFile]
+    files: FolderFiles, name: str, options: SourceOptions, place: Callable[[str], ImageFile]
 ) -> tuple[list[SourceItem], str | None]:
     """The images of a folder with ids and labels, and why they have no labels where folders look like albums.
 

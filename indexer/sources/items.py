@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from vicinal.indexer.sources.labels import LabelRule
-from vicinal.indexer.sources.remote import RemoteFile
+from vicinal.indexer.sources.remote import ImageFile
+from vicinal.indexer.sources.web import PUBLIC, WebAccess
 
 __all__ = ["SourceItem", "SourceOptions", "as_json"]
 
@@ -26,7 +26,7 @@ class SourceItem:
     """
 
     id: str
-    path: Path | RemoteFile
+    path: ImageFile
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -46,6 +46,7 @@ class SourceOptions:
         label_column: Column of the labels, `label` when None.
         id_column: Column of the ids, `id` when None.
         embedding_column: Column of ready embeddings, `embedding` when None.
+        access: What may be read of the web.
 
     Raises:
         SourceError: `label_from` is none of these.
@@ -57,6 +58,7 @@ class SourceOptions:
     label_column: str | None = None
     id_column: str | None = None
     embedding_column: str | None = None
+    access: WebAccess = PUBLIC
 
     def __post_init__(self) -> None:
         LabelRule.parse(self.label_from)

@@ -54,7 +54,12 @@ class _Manifest:
                     "labels from column or regex:PATTERN"
                 )
         return [
-            SourceItem(f"{prefix}{item_id}", file_at(path, folder), label, _metadata(row, taken))
+            SourceItem(
+                f"{prefix}{item_id}",
+                file_at(path, self._options.access, folder),
+                label,
+                _metadata(row, taken),
+            )
             for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True)
         ]
 

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple
 
 from pyarrow import fs
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.indexer.sources.web import WebAccess, WebClient
+from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
-__all__ = ["FileReader", "RemoteFile", "file_at", "is_address", "list_bucket"]
+__all__ = [
+    "FileStat",
+    "ImageFile",
+    "RemoteFile",
+    "file_at",
+    "is_address",
+    "list_bucket",
+    "place_of",
+    "read_file",
+]
 
 _WEB = ("http", "https")
 _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_HERE = Path()
 _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5, 30, 3
+
+
+class FileStat(NamedTuple):
+    """What a listing says of a file, as `os.stat_result` names it."""
+
+    st_size: int
+    st_mtime_ns: int
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file behind an address.
+    """A file behind an address; it is looked at and opened as a path is.
 
     Attributes:
         address: Such as `https://shop.example/1.jpg` or `s3://bucket/photos/1.jpg`.
-        size: Bytes, where a listing said so.
-        modified_ns: Nanoseconds since 1970 when it was written, where a listing said so.
+        access: What may be read of the web.
+        listed: What a listing said of it; None where it stands in none.
     """
 
     address: str
-    size: int | None = None
-    modified_ns: int | None = None
+    access: WebAccess = PUBLIC
+    listed: FileStat | None = None
 
     def __str__(self) -> str:
         return self.address
@@ -53,37 +70,50 @@ class RemoteFile:
         """Whether it is read by http or https."""
         return self.scheme in _WEB
 
+    def is_absolute(self) -> bool:
+        """Always: an address is the same from everywhere."""
+        return True
 
-class FileReader:
-    """Reads images, from the disk or behind an address; safe for several threads.
-
-    Args:
-        access: What may be read of the web.
-    """
-
-    def __init__(self, access: WebAccess | None = None) -> None:
-        self._web = WebClient(access)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._web.__exit__(kind, error, trace)
-
-    def read(self, file: Path | RemoteFile, limits: DecodeLimits) -> bytes:
-        """The bytes of an image; of one that is too large no more than the limits allow are read.
+    def stat(self) -> FileStat:
+        """What a listing said of it.
 
         Raises:
-            DownloadError: It cannot be read.
+            DownloadError: It stands in none.
+        """
+        if self.listed is None:
+            raise DownloadError(f"nobody listed '{self}'")
+        return self.listed
+
+    def open(self, _mode: str = "rb") -> io.BytesIO:
+        """Its bytes as a stream; see `read`."""
+        return io.BytesIO(self.read(DecodeLimits()))
+
+    def read(self, limits: DecodeLimits) -> bytes:
+        """Its bytes; no more of them than the limits allow are read.
+
+        Args:
+            limits: Its largest size.
+
+        Raises:
+            DownloadError: It cannot be read, or must not be.
             ImageTooLargeError: It has more bytes than the limits allow.
             NotAnImageError: It is empty.
-            OSError: A file on the disk cannot be read.
         """
-        if isinstance(file, Path):
-            return read_encoded(file, limits)
-        return self._web.read(file.address, limits) if file.is_on_web else _read_object(file, limits)
+        return _client(self.access).read(self.address, limits) if self.is_on_web else _object(self, limits)
+
+
+ImageFile = Path | RemoteFile
+
+
+def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
+    """Bytes of an image, from the disk or behind an address, that are not more than the limits allow.
+
+    Raises:
+        NotAnImageError: There are no bytes.
+        ImageTooLargeError: There are more than `limits.max_bytes`.
+        OSError: It cannot be read.
+    """
+    return file.read(limits) if isinstance(file, RemoteFile) else read_encoded(file, limits)
 
 
 def is_address(text: str) -> bool:
@@ -91,11 +121,17 @@ def is_address(text: str) -> bool:
     return _ADDRESS.match(text) is not None
 
 
-def file_at(place: str, folder: Path) -> Path | RemoteFile:
+def place_of(text: str) -> Path | str:
+    """What a text names: a file or folder, or an address, which stays as it is written."""
+    return text if is_address(text) else Path(text)
+
+
+def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
     """A file by its address, or by its path.
 
     Args:
         place: Address or path.
+        access: What may be read of the web.
         folder: Where relative paths begin.
 
     Raises:
@@ -103,27 +139,28 @@ def file_at(place: str, folder: Path) -> Path | RemoteFile:
     """
     if not is_address(place):
         return folder / place
-    file = RemoteFile(place)
+    file = RemoteFile(place, access)
     if file.scheme not in (*_WEB, *_BUCKETS):
         known = ", ".join(f"{one}://" for one in (*_WEB, *_BUCKETS))
         raise SourceError(f"'{place}' is none of the addresses that are read, {known}")
     return file
 
 
-def list_bucket(address: str) -> Iterator[tuple[str, RemoteFile]]:
+def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFile]]:
     """All files below an address, each with its path below.
 
     Args:
         address: `s3://bucket/folder`, `gs://…` or `az://container/folder`.
+        access: What may be read.
 
     Raises:
         SourceError: It is no bucket, or cannot be listed.
     """
-    place = RemoteFile(address.rstrip("/"))
+    place = RemoteFile(address.rstrip("/"), access)
     if place.scheme not in _BUCKETS:
         raise SourceError(
-            f"'{address}' cannot be listed: give a bucket ({', '.join(f'{one}://' for one in _BUCKETS)}), or a "
-            "manifest with an address a row"
+            f"'{address}' cannot be listed: give a bucket ({', '.join(f'{one}://' for one in _BUCKETS)}), or "
+            "a manifest with an address a row"
         )
     try:
         system, path = _system_of(place)
@@ -133,17 +170,24 @@ def list_bucket(address: str) -> Iterator[tuple[str, RemoteFile]]:
     for one in found:
         if one.type == fs.FileType.File:
             inside = one.path.removeprefix(f"{path}/")
-            yield inside, RemoteFile(f"{place}/{inside}", one.size, one.mtime_ns)
+            yield inside, RemoteFile(f"{place}/{inside}", access, FileStat(one.size, one.mtime_ns))
 
 
-def _read_object(file: RemoteFile, limits: DecodeLimits) -> bytes:
-    # Of a file that is read to its end the size says nothing new.
-    if file.size is not None and file.size > limits.max_bytes:
+@cache
+def _client(access: WebAccess) -> WebClient:
+    # One for all reads: connections are kept for the next file of the same server.
+    return WebClient(access)
+
+
+def _object(file: RemoteFile, limits: DecodeLimits) -> bytes:
+    if file.listed is not None and file.listed.st_size > limits.max_bytes:
         raise _too_large(limits)
     try:
         system, path = _system_of(file)
         with system.open_input_stream(path) as stream:
             encoded = bytes(stream.read(limits.max_bytes + 1))
+    except DownloadError:
+        raise
     except OSError as error:
         raise DownloadError(f"'{file}' cannot be read: {_first_line(error)}") from error
     if len(encoded) > limits.max_bytes:
@@ -163,6 +207,8 @@ def _first_line(error: OSError) -> str:
 
 def _system_of(file: RemoteFile) -> tuple[fs.FileSystem, str]:
     """What reads the bucket of a file, and the file's path there."""
+    if file.access.public_only:
+        raise DownloadError(f"'{file}' must not be read: only addresses of http and https may")
     path = file.address.partition("://")[2]
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return _open_bucket(file.scheme, path.partition("/")[0], endpoint), path

@@ -12,7 +12,7 @@ from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
-from vicinal.indexer.sources.remote import RemoteFile, is_address, list_bucket
+from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
 from vicinal.models.decoding import image_suffixes
 
 __all__ = ["Source", "read_source"]
@@ -53,7 +53,7 @@ class Source:
         options, path = options or SourceOptions(), Path(place)
         files, remark = FolderFiles(), None
         if is_address(str(place)):
-            found = dict(list_bucket(str(place)))
+            found = dict(list_bucket(str(place), options.access))
             files, name = FolderFiles.listed(found), str(place).rstrip("/").rpartition("/")[2]
             items, remark = folder_items(files, name, options, found.__getitem__)
         elif path.is_dir():
@@ -71,7 +71,7 @@ class Source:
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
         return cls(items, files, remark)
 
-    def look(self, refuse: Callable[[Path | RemoteFile], str | None] = lambda _: None) -> SourceLook:
+    def look(self, refuse: Callable[[ImageFile], str | None] = lambda _: None) -> SourceLook:
         """Count what is there.
 
         Args:

@@ -17,7 +17,7 @@ from vicinal.indexer.errors import DownloadError
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
-__all__ = ["WebAccess", "WebClient", "is_public"]
+__all__ = ["ANYWHERE", "PUBLIC", "WebAccess", "WebClient", "is_public"]
 
 _PORTS = frozenset({80, 443})
 _MOST_REDIRECTS = 5
@@ -37,15 +37,20 @@ class WebAccess:
     """What may be read of the web, and at what cost.
 
     Attributes:
-        public_only: Refuse addresses that are not public, and ports other than 80 and 443: for addresses that
-            others name.
+        public_only: Refuse buckets, addresses that are not public, and ports other than 80 and 443: for
+            addresses that others name.
         seconds: Longest time for one file, all tries together.
         tries: Most tries when a server fails or does not answer.
     """
 
-    public_only: bool = False
+    public_only: bool = True
     seconds: float = 60.0
     tries: int = 3
+
+
+# For addresses that strangers name, and for those that whoever runs the program names.
+PUBLIC = WebAccess()
+ANYWHERE = WebAccess(public_only=False)
 
 
 class WebClient:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.jobs.embedding_run import Failure
-from vicinal.indexer.sources import SourceItem, read_source
+from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Positions = npt.NDArray[np.int64]
-Refuse = Callable[[Path], str | None]
+Refuse = Callable[[ImageFile], str | None]
 # Takes a stage, what of it is done, and all there is.
 OnProgress = Callable[[str, int, int], None]
 
@@ -222,7 +222,7 @@ def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReadin
     if not items:
         return
     try:
-        rows = embedder.embed([item.path for item in items])
+        rows = embedder.embed([_readable(item.path, embedder) for item in items])
     except (ImageError, EmbeddingError, OSError) as error:
         if len(items) == 1:
             reading.failures.append(Failure(items[0].id, str(items[0].path), str(error)))
@@ -232,6 +232,10 @@ def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReadin
         return
     reading.rows += [rows[i : i + 1] for i in range(len(items))]
     reading.items += items
+
+
+def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
+    return file.read(embedder.limits) if isinstance(file, RemoteFile) else file
 
 
 def _read_embeddings(path: Path, dim: int) -> QueryReading:

@@ -113,10 +113,10 @@ def show(
 def add(
     name: NameArgument,
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="Image, folder of images, or .csv or .parquet manifest; for a gallery of ready embeddings "
-            "such a file as `vicinal index` takes."
+            help="Image, folder of images, bucket (s3://, gs://, az://), or .csv or .parquet manifest; for "
+            "a gallery of ready embeddings such a file as `vicinal index` takes."
         ),
     ],
     label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,
@@ -142,16 +142,18 @@ def add(
     from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
     from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import SourceOptions
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
 
     if replaces and skips:
         raise RequestError("--replace and --skip exclude each other")
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader = GalleryReader(matcher.gallery)
-    options = SourceOptions(prefix, label_from, path_column, label_column, id_column, embedding_column)
+    options = SourceOptions(
+        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+    )
     options = options if label is None else replace(options, label_from="none")
-    added = _open(source, options, name, matcher.embedder.bundle.manifest, space)
+    added = _open(place_of(source), options, name, matcher.embedder.bundle.manifest, space)
     for line in look_lines(added.look()):
         say(line, to=errors if json_output else console)
     on_conflict: OnConflict = "replace" if replaces else "skip" if skips else "error"
@@ -216,7 +218,7 @@ def delete(
 
 
 def _open(
-    source: Path, options: SourceOptions, gallery: str, held: BundleManifest, space: str | None
+    source: Path | str, options: SourceOptions, gallery: str, held: BundleManifest, space: str | None
 ) -> EmbeddingSource | Source:
     """A source, or one image, that the gallery can take.
 
@@ -228,6 +230,9 @@ def _open(
     from vicinal.models.decoding import image_suffixes
     from vicinal.service.galleries.uploads import require_images, require_space
 
+    if isinstance(source, str):
+        require_images(gallery, held)
+        return Source.open(source, options)
     is_ready = bool(space or held.space) and may_hold_embeddings(source)
     if is_ready or holds_embeddings(source, options):
         require_space(gallery, held, space)

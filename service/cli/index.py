@@ -40,10 +40,11 @@ _STAGES = {"embed": "Embedding", "neighbors": "Finding neighbors", "publish": "P
 def index(
     gallery: GalleryOption,
     source: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            help="Folder of images, a .csv or .parquet manifest, or ready embeddings (.parquet, .lance, a "
-            "saved dataset of Hugging Face, .npz, .npy beside a .csv). Default: what the gallery holds."
+            help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, or ready "
+            "embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). Default: "
+            "what the gallery holds."
         ),
     ] = None,
     data_dir: DataDirOption = None,
@@ -75,16 +76,18 @@ def index(
     """
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items, index_items
-    from vicinal.indexer.sources import Source, SourceOptions
+    from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    options = SourceOptions(prefix, label_from, path_column, label_column, id_column, embedding_column)
-    if source is None and (dry_run or options != SourceOptions(None, "auto")):
+    options = SourceOptions(
+        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+    )
+    if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
     target = Gallery(settings.gallery_path(gallery))
-    items = None if source is None else _open(source, options, is_ready=bool(space or target.space))
+    items = None if source is None else _open(place_of(source), options, is_ready=bool(space or target.space))
     if items is not None:
         look = items.look()
         if dry_run and json_output:
@@ -127,10 +130,12 @@ def index(
     say(f"Searches: {search_words(pipeline, served.bundle)}")
 
 
-def _open(source: Path, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
+def _open(source: Path | str, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
     from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
     from vicinal.indexer.sources import Source
 
+    if isinstance(source, str):
+        return Source.open(source, options)
     if (is_ready and may_hold_embeddings(source)) or holds_embeddings(source, options):
         return EmbeddingSource.open(source, options)
     return Source.open(source, options)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.indexer.sources import SourceItem
+from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
@@ -81,7 +81,7 @@ class LabelledPhotos:
         cls,
         items: Sequence[SourceItem],
         *,
-        refuse: Callable[[Path], str | None] = lambda _path: None,
+        refuse: Callable[[ImageFile], str | None] = lambda _path: None,
         limits: DecodeLimits | None = None,
         on_progress: OnProgress = no_progress,
     ) -> LabelledPhotos:
@@ -112,7 +112,7 @@ class LabelledPhotos:
                     kept.append(item)
                 on_progress("look", done, len(labelled))
         return cls(
-            tuple(item.path for item in kept),
+            tuple(item.path for item in kept if isinstance(item.path, Path)),
             np.array([str(item.label) for item in kept], dtype=np.str_),
             len(items) - len(labelled),
             len(labelled) - len(kept) - len(unusable),
@@ -176,8 +176,12 @@ def _sequence(item: SourceItem) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
 
-def _look(path: Path, refuse: Callable[[Path], str | None], limits: DecodeLimits) -> tuple[str, str]:
+def _look(
+    path: ImageFile, refuse: Callable[[ImageFile], str | None], limits: DecodeLimits
+) -> tuple[str, str]:
     """Digest of a file, and why it cannot be used or nothing."""
+    if isinstance(path, RemoteFile):
+        return "", "it lies behind an address: learning needs files that can be read again and again"
     refused = refuse(path)
     if refused:
         return "", refused

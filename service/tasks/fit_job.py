@@ -70,9 +70,13 @@ class FitJob:
             raise MissingPackageError(missing[0], "train", "adapting the model")
         if self._output(request).exists():
             raise RequestError(f"there is a bundle '{request.name}' already: choose another name")
-        labelled = [item for item in gallery_items(opened) if item.label is not None]
-        labels = np.array([str(item.label) for item in labelled], dtype=np.str_)
-        LabelledPhotos(tuple(item.path for item in labelled), labels).split(request.seed)
+        labelled = [
+            (item.path, str(item.label))
+            for item in gallery_items(opened)
+            if item.label is not None and isinstance(item.path, Path)
+        ]
+        labels = np.array([label for _, label in labelled], dtype=np.str_)
+        LabelledPhotos(tuple(path for path, _ in labelled), labels).split(request.seed)
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Train, export and measure, going on where an earlier attempt was."""

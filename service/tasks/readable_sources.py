@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vicinal.indexer.sources import ImageFile, RemoteFile
 from vicinal.service.errors import RequestError
 
 __all__ = ["JobSources"]
@@ -16,10 +17,12 @@ class JobSources:
 
     Args:
         root: The folder; None when jobs may read nothing.
+        allow_urls: Whether manifests may name public addresses of the web.
     """
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, *, allow_urls: bool = False) -> None:
         self.root = root
+        self.allow_urls = allow_urls
 
     def path(self, name: str) -> Path:
         """A source by its name below the folder.
@@ -53,8 +56,11 @@ class JobSources:
                 f"{_MANIFESTS[-1]} manifest" + "".join(f" nor a {suffix} file" for suffix in also)
             )
 
-    def refusal(self, path: Path) -> str | None:
+    def refusal(self, path: ImageFile) -> str | None:
         """Why a file must not be read: rows of a manifest, links and names of uploads can point anywhere."""
+        if isinstance(path, RemoteFile):
+            allowed = self.allow_urls and path.is_on_web
+            return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
         if (
             self.root is not None
             and path.is_absolute()

@@ -120,7 +120,7 @@ class ReindexJob:
     ) -> None:
         self.bundles = bundles
         self.settings = bundles.settings
-        self.sources = JobSources(bundles.settings.sources_dir)
+        self.sources = JobSources(self.settings.sources_dir, allow_urls=self.settings.allow_urls)
         self.options = options or RunOptions()
         self._on_change = on_change
 

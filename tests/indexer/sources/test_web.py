@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
 from vicinal.indexer.errors import DownloadError
 from vicinal.indexer.sources import web
-from vicinal.indexer.sources.web import WebAccess, WebClient, is_public
+from vicinal.indexer.sources.web import ANYWHERE, WebAccess, WebClient, is_public
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
@@ -44,12 +44,12 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web.time, "sleep", lambda _: None)
 
 
-def read(url: str, access: WebAccess | None = None) -> bytes:
+def read(url: str, access: WebAccess = ANYWHERE) -> bytes:
     with WebClient(access) as client:
         return client.read(url, LIMITS)
 
 
-def refusal(url: str, access: WebAccess | None = None) -> str:
+def refusal(url: str, access: WebAccess = ANYWHERE) -> str:
     with pytest.raises(DownloadError) as refused:
         read(url, access)
     return str(refused.value)
@@ -60,7 +60,7 @@ def as_public(monkeypatch: pytest.MonkeyPatch, server: WebServer) -> WebAccess:
     """Access of strangers, for whom 127.0.0.1 is a public address here; 127.0.0.2 is not."""
     monkeypatch.setattr(web, "_PORTS", {server.port})
     monkeypatch.setattr(web, "is_public", lambda address: address == "127.0.0.1")
-    return WebAccess(public_only=True)
+    return WebAccess()
 
 
 def test_a_file_is_read_whole(server: WebServer) -> None:
@@ -162,7 +162,7 @@ def test_a_server_that_sends_a_drop_at_a_time_is_given_up(server: WebServer) -> 
 
     server.answers["/1.jpg"] = drip
     started = time.monotonic()
-    assert "takes too long" in refusal(server.url("/1.jpg"), WebAccess(seconds=0.5))
+    assert "takes too long" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
     assert time.monotonic() - started < 5
     enough.set()
 
@@ -171,7 +171,7 @@ def test_a_server_that_says_nothing_is_given_up(server: WebServer) -> None:
     enough = threading.Event()
     server.answers["/1.jpg"] = lambda _: enough.wait(20) and None
     started = time.monotonic()
-    assert "ReadTimeout" in refusal(server.url("/1.jpg"), WebAccess(seconds=0.5))
+    assert "ReadTimeout" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
     assert time.monotonic() - started < 5
     enough.set()
 
@@ -244,7 +244,7 @@ def test_strangers_reach_nothing_of_this_network(
 ) -> None:
     monkeypatch.setattr(web, "_PORTS", {server.port})
     server.answers["/1.jpg"] = sends(b"secret")
-    line = refusal(server.url("/1.jpg", host), WebAccess(public_only=True))
+    line = refusal(server.url("/1.jpg", host), WebAccess())
     assert "not on the public internet" in line or "cannot be read" in line
     assert server.asked == []
 
@@ -269,7 +269,7 @@ def test_every_redirect_is_checked_anew(server: WebServer, as_public: WebAccess)
 
 
 def test_strangers_choose_no_ports(server: WebServer) -> None:
-    line = refusal(server.url("/1.jpg", PUBLIC), WebAccess(public_only=True))
+    line = refusal(server.url("/1.jpg", PUBLIC), WebAccess())
     assert f"port {server.port} of" in line
 
 
@@ -304,7 +304,7 @@ def test_a_name_is_asked_for_once_and_the_address_that_was_checked_is_used(
 ) -> None:
     """Otherwise its owner answers the check with a public address and the connection with a private one."""
     asked = resolves(monkeypatch, [PUBLIC], ["127.0.0.1"])
-    refusal("http://rebinds.example/1.jpg", WebAccess(public_only=True, tries=1))
+    refusal("http://rebinds.example/1.jpg", WebAccess(tries=1))
     assert (asked, connected) == (["rebinds.example"], [PUBLIC])
 
 
@@ -312,7 +312,7 @@ def test_a_name_that_is_private_at_the_next_try_is_refused_then(
     monkeypatch: pytest.MonkeyPatch, connected: list[str]
 ) -> None:
     resolves(monkeypatch, [PUBLIC], ["127.0.0.1"])
-    line = refusal("http://rebinds.example/1.jpg", WebAccess(public_only=True, tries=3))
+    line = refusal("http://rebinds.example/1.jpg", WebAccess(tries=3))
     assert "'rebinds.example' is not on the public internet" in line
     assert connected == [PUBLIC]
 
@@ -321,11 +321,11 @@ def test_a_name_with_one_private_address_is_refused(
     monkeypatch: pytest.MonkeyPatch, connected: list[str]
 ) -> None:
     resolves(monkeypatch, [PUBLIC, "10.0.0.1"])
-    assert "not on the public internet" in refusal("https://both.example/1.jpg", WebAccess(public_only=True))
+    assert "not on the public internet" in refusal("https://both.example/1.jpg", WebAccess())
     assert connected == []
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, connected: list[str]) -> None:
     resolves(monkeypatch, [PUBLIC, "8.8.8.8"])
-    refusal("http://twice.example/1.jpg", WebAccess(public_only=True, tries=1))
+    refusal("http://twice.example/1.jpg", WebAccess(tries=1))
     assert connected == [PUBLIC, "8.8.8.8"]

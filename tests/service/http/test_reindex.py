@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_for_job, wait_until
+from tests.web_server import redirects, sends, serving
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -109,6 +110,45 @@ def test_labels_that_cannot_be_taken_are_refused_at_once(
 ) -> None:
     answer = client.post(REINDEX, json=body)
     assert (answer.status_code, sentence in answer.json()["detail"]) == (422, True)
+
+
+def addresses(sources: Path, *urls: str) -> str:
+    (sources / "list.csv").write_text("\n".join(["path", *urls]), encoding="utf-8")
+    return "list.csv"
+
+
+def test_addresses_are_read_by_no_job_unasked(client: TestClient, worker: None, sources: Path) -> None:
+    with serving() as web:
+        body = {"source": addresses(sources, web.url("/1.png"), "s3://bucket/1.png")}
+        job = wait_for_job(client, client.post(REINDEX, json=body))
+        assert web.asked == []
+    assert job["state"] == "failed"
+    assert "VICINAL_ALLOW_URLS" in str(job["problem"])
+
+
+def test_allowed_addresses_are_public_ones_of_the_web(
+    data_dir: Path, make_settings: MakeSettings, sources: Path, encode: Encode, view: View
+) -> None:
+    app = create_app(make_settings(data_dir, sources_dir=sources, allow_urls=True))
+    client = TestClient(app)
+    with (
+        serving() as web,
+        JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5),
+    ):
+        web.answers["/1.png"] = sends(encode(view(50, 0)))
+        web.answers["/2.png"] = redirects(web.url("/1.png", "127.0.0.2"))
+        secrets = [web.url("/1.png"), "http://169.254.169.254/latest/meta-data/", "s3://bucket/1.png"]
+        job = wait_for_job(client, client.post(REINDEX, json={"source": addresses(sources, *secrets)}))
+        assert (job["state"], web.asked) == ("failed", [])
+        with pytest.MonkeyPatch.context() as patch:
+            # What is public and what is not are two addresses of this machine here.
+            patch.setattr("vicinal.indexer.sources.web.is_public", lambda address: address == "127.0.0.1")
+            patch.setattr("vicinal.indexer.sources.web._PORTS", {web.port})
+            body = {"source": addresses(sources, web.url("/1.png"), web.url("/2.png"))}
+            job = wait_for_job(client, client.post(REINDEX, json=body))
+        assert (job["state"], job["result"]["n_items"]) == ("succeeded", 1)
+        assert "'127.0.0.2' is not on the public internet" in job["progress"]["failures"][0]["reason"]
+    state_of(app).jobs.queue.close()
 
 
 def test_other_settings_need_no_source(client: TestClient, worker: None, app: FastAPI) -> None:

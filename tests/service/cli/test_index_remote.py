@@ -1,0 +1,145 @@
+"""Photos behind addresses: indexed from a bucket and from a table of addresses, and searched."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.s3_server import serving_s3
+from tests.service.types import Encode, Fail, Run, View
+from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
+from vicinal.indexer.sources import web as web_module
+
+pytestmark = pytest.mark.usefixtures("cli_environment")
+LABELS = ("milk", "bread", "salt")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[WebServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def web(running: WebServer, view: View, encode: Encode) -> WebServer:
+    """Two pictures of each label, by http."""
+    running.answers.clear()
+    for number, label in enumerate(LABELS):
+        for one in range(2):
+            running.answers[f"/{label}/{one}.png"] = sends(encode(view(number, one)))
+    return running
+
+
+def manifest(path: Path, web: WebServer, *others: str) -> Path:
+    rows = [f"{label}-{one},{web.url(f'/{label}/{one}.png')},{label}" for label in LABELS for one in range(2)]
+    path.write_text("\n".join(["sku,photo,category", *rows, *others]), encoding="utf-8")
+    return path
+
+
+COLUMNS = ("--id-column", "sku", "--path-column", "photo", "--label-column", "category")
+
+
+def best(run: Run, picture: Path) -> dict[str, str]:
+    answer = run("search", picture, "-g", "shop", "--candidates", "--json").stdout
+    return dict(json.loads(answer)["candidates"][0])
+
+
+def test_a_table_of_addresses_is_indexed_and_searched(
+    run: Run, tmp_path: Path, web: WebServer, view: View
+) -> None:
+    view(1, 9).save(tmp_path / "query.png")
+    run("index", manifest(tmp_path / "shop.csv", web), "-g", "shop", *COLUMNS)
+    assert best(run, tmp_path / "query.png")["label"] == "bread"
+    view(1, 0).save(tmp_path / "same.png")
+    assert best(run, tmp_path / "same.png")["uri"] == web.url("/bread/0.png")
+
+
+def test_addresses_that_cannot_be_used_are_failures_of_their_own(
+    run: Run, tmp_path: Path, web: WebServer, encode: Encode, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not there, one of 10 GB, no picture, and a server that fails once."""
+    monkeypatch.setattr(web_module.time, "sleep", lambda _: None)
+    web.answers["/vast.png"] = streams(bytes(2**16), 100_000, 10 * 2**30)
+    web.answers["/words.png"] = sends(b"<html>sorry</html>")
+    web.answers["/moody.png"] = in_turn(sends(b"", 503), sends(encode(view(2, 5))))
+    web.answers["/old.png"] = redirects("/moody.png")
+    names = ("gone", "vast", "words", "moody", "old")
+    rows = [f"{name},{web.url(f'/{name}.png')},milk" for name in names]
+    rows.append("nowhere,http://nobody.invalid/1.png,milk")
+    done = json.loads(
+        run("index", manifest(tmp_path / "shop.csv", web, *rows), "-g", "shop", *COLUMNS, "--json").stdout
+    )
+    assert done["n_items"] == 8
+    reasons = {one["id"]: one["reason"] for one in done["failures"]}
+    assert set(reasons) == {"gone", "vast", "words", "nowhere"}
+    assert "status 404" in reasons["gone"]
+    assert "bytes, the most that are accepted" in reasons["vast"]
+    assert "no image" in reasons["words"]
+    assert "cannot be read" in reasons["nowhere"]
+
+
+def test_several_files_are_read_at_a_time(run: Run, tmp_path: Path, web: WebServer) -> None:
+    """Each answer waits until four were asked for."""
+    together = threading.Barrier(4)
+    for path, answer in dict(web.answers).items():
+
+        def wait(request: object, answer: object = answer) -> None:
+            try:
+                together.wait(timeout=5)
+            except threading.BrokenBarrierError:
+                together.reset()
+            answer(request)  # type: ignore[operator]
+
+        if "salt" not in path:
+            web.answers[path] = wait
+    lines = manifest(tmp_path / "shop.csv", web).read_text().splitlines()
+    (tmp_path / "four.csv").write_text("\n".join(lines[:5]), encoding="utf-8")
+    run("index", tmp_path / "four.csv", "-g", "shop", *COLUMNS)
+    assert not together.broken
+
+
+def test_addresses_are_added_to_a_gallery_while_it_is_searched(
+    run: Run, tmp_path: Path, web: WebServer
+) -> None:
+    lines = manifest(tmp_path / "shop.csv", web).read_text().splitlines()
+    (tmp_path / "first.csv").write_text("\n".join(lines[:5]), encoding="utf-8")
+    run("index", tmp_path / "first.csv", "-g", "shop", *COLUMNS)
+    output = run("gallery", "add", "shop", tmp_path / "shop.csv", *COLUMNS).stdout
+    assert "Added 2 items, replaced 0, skipped 0, unchanged 4; gallery shop holds 6" in output
+
+
+def test_a_folder_on_the_web_cannot_be_listed(fail: Fail, web: WebServer) -> None:
+    assert "cannot be listed: give a bucket" in fail("index", web.url("/photos"), "-g", "shop")
+
+
+@pytest.mark.slow
+def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
+    run: Run, fail: Fail, tmp_path: Path, view: View, encode: Encode
+) -> None:
+    with serving_s3() as client:
+        client.create_bucket(Bucket="shop")
+        for number, label in enumerate(LABELS):
+            for one in range(2):
+                key = f"photos/{label}/{one}.png"
+                client.put_object(Bucket="shop", Key=key, Body=encode(view(number, one)))
+        client.put_object(Bucket="shop", Key="photos/list.xlsx", Body=b"words")
+        output = run("index", "s3://shop/photos", "-g", "shop").stdout
+        assert output.splitlines()[:2] == [
+            "6 items with 3 labels; 2 to 2 items a label, median 2",
+            "  files that are not read: 1 .xlsx",
+        ]
+        view(0, 9).save(tmp_path / "query.png")
+        found = best(run, tmp_path / "query.png")
+        assert (found["label"], found["uri"].rpartition("/")[0]) == ("milk", "s3://shop/photos/milk")
+        assert found["id"].startswith("photos/milk/")
+        client.put_object(Bucket="shop", Key="photos/salt/7.png", Body=encode(view(2, 7)))
+        added = run("gallery", "add", "shop", "s3://shop/photos").stdout
+        assert "Added 1 items, replaced 0, skipped 0, unchanged 6; gallery shop holds 7" in added
+        assert "'s3://shop/none' cannot be listed" in fail("index", "s3://shop/none", "-g", "other")
+        # From the stored images, with another index; and with another bundle they are read from the bucket.
+        run("index", "-g", "shop", "--index", "HNSW8")
+        assert best(run, tmp_path / "query.png")["label"] == "milk"
