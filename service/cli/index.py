@@ -43,8 +43,8 @@ def index(
         str | None,
         typer.Argument(
             help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, or ready "
-            "embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). Default: "
-            "what the gallery holds."
+            "embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
+            "Default: what the gallery holds."
         ),
     ] = None,
     data_dir: DataDirOption = None,
