@@ -115,8 +115,12 @@ def index_items(
     return result
 
 
-def gallery_items(gallery: Gallery) -> list[SourceItem]:
+def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceItem]:
     """The items of a gallery as a source; their files are where they were when they were indexed.
+
+    Args:
+        gallery: The gallery.
+        access: What may be read of the web.
 
     Raises:
         ReadyEmbeddingsError: They came as embeddings.
@@ -125,7 +129,7 @@ def gallery_items(gallery: Gallery) -> list[SourceItem]:
     if space is not None:
         raise ReadyEmbeddingsError(gallery.name, space.space, "there are no images to learn from or to embed")
     active = gallery.activation
-    return [] if active is None else _items_at(gallery, active)
+    return [] if active is None else _items_at(gallery, active, access=access)
 
 
 def _digest(items: Sequence[SourceItem] | EmbeddingSource | None) -> str:

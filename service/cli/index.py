@@ -101,7 +101,7 @@ def index(
     indexed: EmbeddingSource | list[SourceItem] | None
     if items is None:
         served = bundles.to_index(open_gallery(settings, gallery))
-        indexed = None if served.bundle.manifest.space else gallery_items(target)
+        indexed = None if served.bundle.manifest.space else gallery_items(target, ANYWHERE)
     elif isinstance(items, Source):
         indexed, served = items.items, bundles.own
     else:
