@@ -73,6 +73,7 @@ def test_items_are_added_read_changed_and_removed(client: Client, image: Ask) ->
     assert gone.value.kind == "item-not-found"
 
 
+@pytest.mark.slow
 def test_a_job_is_worked_on_and_waited_for(client: Client, image: Ask) -> None:
     """The application's lifespan runs, so that it has a worker."""
     states: list[str] = []
@@ -88,6 +89,7 @@ def test_a_job_is_worked_on_and_waited_for(client: Client, image: Ask) -> None:
     assert [one.id for one in client.list_calibrations("shoes").calibrations] == [by_hand.record.id, job.id]
 
 
+@pytest.mark.slow
 def test_images_calibrate_too(client: Client, image: Ask) -> None:
     queries = [image(label, 9) for label in range(10)] + [image(label, 0) for label in range(60, 70)]
     labels = ["red shoe", "blé", "größe 42", "o'brien", "50% off", "鞋", "plain", "a+b", "x_y", "z-z"]
@@ -97,6 +99,7 @@ def test_images_calibrate_too(client: Client, image: Ask) -> None:
     assert (record.source, record.n_with_mate, record.n_without_mate) == ("queries", 10, 10)
 
 
+@pytest.mark.slow
 def test_a_version_is_made_compared_and_activated(client: Client) -> None:
     first = client.get_gallery("shoes").version
     job = client.reindex_gallery("shoes", index="Flat", activate="manual", comparison={"max_queries": 20})
@@ -109,6 +112,7 @@ def test_a_version_is_made_compared_and_activated(client: Client) -> None:
     assert [one.state for one in client.list_jobs(gallery="shoes").jobs] == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_folder_is_uploaded_within_the_limits(client: Client, catalog: Path) -> None:
     assert client.readyz().limits.max_batch == 8
     client.put_gallery("again")
@@ -131,6 +135,7 @@ def test_what_the_server_refuses_is_told_by_image(client: Client, image: Ask) ->
     assert ([one.id for one in addition.added], [one.id for one in addition.refused]) == (["b"], ["a"])
 
 
+@pytest.mark.slow
 def test_ready_embeddings_are_added_and_found(
     data_dir: Path, make_settings: MakeSettings, tmp_path: Path
 ) -> None:
@@ -151,6 +156,7 @@ def test_ready_embeddings_are_added_and_found(
         assert answer.candidates[0].id == "new 7"
 
 
+@pytest.mark.slow
 def test_the_async_client_does_the_same(data_dir: Path, make_settings: MakeSettings, catalog: Path) -> None:
     async def use() -> tuple[int, str]:
         async with AsyncClient(app=create_app(make_settings(data_dir, max_batch=8))) as client:

@@ -213,7 +213,7 @@ def test_one_id_twice_is_not_one_request(server: BytesServer, connect: Callable[
     assert [len(request) for request in server.requests] == [1, 1, 1]
 
 
-def test_files_are_read_when_their_request_is_made(is_async: bool, clock: Clock, server: BytesServer) -> None:
+def test_files_are_read_when_their_request_is_made(clock: Clock, server: BytesServer) -> None:
     """At no time more images are in memory than the requests under way hold, and one more."""
     loaded = released = most = 0
 
@@ -305,6 +305,7 @@ def test_a_server_that_stays_away_stops_it_and_it_says_how_far_it_came(
         (404, "gallery-not-found"),
         (507, "storage-failed"),
         (409, "bundle-mismatch"),
+        (429, "too-many-requests"),
     ],
 )
 def test_what_no_image_can_pass_stops_it(
@@ -312,8 +313,50 @@ def test_what_no_image_can_pass_stops_it(
 ) -> None:
     server.faults = [problem(status, kind, "no further") for _ in range(1000)]
     with pytest.raises(UploadStoppedError, match="stopped after 0 images: no further"):
+        connect(server).add_images("shop", folder, patience=1.0)
+    assert 1000 - len(server.faults) <= 6
+
+
+@pytest.mark.parametrize("status", [301, 400, 405])
+def test_what_is_no_answer_of_the_server_stops_it(
+    status: int, folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    """A proxy that sends elsewhere would have every file listed as refused."""
+    server.faults = [httpx.Response(status, text="a page") for _ in range(1000)]
+    with pytest.raises(UploadStoppedError, match="stopped after 0 images: a page"):
         connect(server).add_images("shop", folder)
-    assert 1000 - len(server.faults) <= 3
+
+
+def test_a_proxy_that_takes_smaller_requests_gets_them(folder: Path, connect: Callable[..., Either]) -> None:
+    server = BytesServer()
+
+    def limited(request: httpx.Request) -> httpx.Response:
+        is_large = len(request.read()) > 5000
+        return httpx.Response(413, text="a page") if is_large else server(request)
+
+    result = connect(limited).add_images("shop", folder)
+    assert (result.n_added, result.failures) == (N + 1, [])
+
+
+def test_a_folder_that_cannot_be_read_is_listed(
+    folder: Path, server: BytesServer, connect: Callable[..., Either], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("label 3"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = connect(server).add_images("shop", folder)
+    assert result.n_added == N + 1 - 10
+    (failure,) = result.failures
+    assert (failure.path, failure.kind, failure.reason) == (
+        folder / "label 3",
+        "unreadable-folder",
+        "Permission denied",
+    )
 
 
 def test_a_server_that_fails_on_one_file_takes_the_others(

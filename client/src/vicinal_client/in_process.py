@@ -62,8 +62,6 @@ class InProcess(httpx.BaseTransport):
 
     def close(self) -> None:
         """End the application's lifespan, and the thread."""
-        if self._loop.is_closed():
-            return
         self._run(self._calls.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

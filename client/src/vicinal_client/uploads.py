@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,6 +17,7 @@ from vicinal_client.errors import (
     NotFoundError,
     ProblemError,
     ServerError,
+    TooManyRequestsError,
     UnreadableAnswerError,
     UploadStoppedError,
 )
@@ -59,8 +61,8 @@ class UploadFailure:
     Attributes:
         id: The id that it would have got; None where it was to be a digest of its file.
         path: Its file; None where it came otherwise.
-        kind: Name of the problem, such as `not-an-image` or `item-exists`; `unreadable-file` where it was
-            not sent.
+        kind: Name of the problem, such as `not-an-image` or `item-exists`; `unreadable-file` or
+            `unreadable-folder` where nothing was sent.
         reason: One sentence.
     """
 
@@ -149,19 +151,26 @@ class _Batch:
 
     loaded: list[_Loaded] = field(default_factory=list)
     failures: list[UploadFailure] = field(default_factory=list)
+    ids: set[str | None] = field(default_factory=set)
     size: int = 0
 
     def __len__(self) -> int:
         return len(self.loaded) + len(self.failures)
 
     def has_room_for(self, one: _Loaded, most_bytes: int) -> bool:
-        if not self.loaded:
-            return True
-        ids = {other.item.id for other in self.loaded}
         # One id twice in a request would be one item, and the earlier one be lost without a word. The
         # items of a request have all an id, or none.
-        fits = one.item.id not in ids if one.item.id is not None else ids == {None}
-        return fits and (one.item.id is None or None not in ids) and self.size + one.size <= most_bytes
+        own = one.item.id
+        fits = self.ids <= {None} if own is None else not self.ids & {own, None}
+        return not self.loaded or (fits and self.size + one.size <= most_bytes)
+
+    def take(self, one: _Loaded | UploadFailure) -> None:
+        if isinstance(one, UploadFailure):
+            self.failures.append(one)
+        else:
+            self.loaded.append(one)
+            self.ids.add(one.item.id)
+            self.size += one.size
 
 
 _Outcome: TypeAlias = tuple[list[Addition], list[UploadFailure]]
@@ -242,10 +251,14 @@ def _upload(add: _Add, loaded: list[_Loaded]) -> Steps[_Outcome]:
 
 def _is_everyones(error: ProblemError) -> bool:
     """Whether no other item could be added either."""
+    if not error.kind:
+        # A proxy takes requests of another size than the server.
+        return error.status != 413
     # An unexpected error (500) may be due to one file.
     is_of_server = isinstance(error, ServerError) and error.status != 500
     is_of_gallery = error.kind in ("bundle-mismatch", "space-mismatch")
-    return is_of_server or is_of_gallery or isinstance(error, AccessError | NotFoundError)
+    of_all = AccessError | NotFoundError | TooManyRequestsError
+    return is_of_server or is_of_gallery or isinstance(error, of_all)
 
 
 def _count(result: UploadResult, additions: list[Addition], failures: list[UploadFailure]) -> None:
@@ -266,11 +279,7 @@ def _batches(source: UploadSource, limits: Limits, most_bytes: int) -> Iterator[
         if is_full or (isinstance(one, _Loaded) and not batch.has_room_for(one, most_bytes)):
             yield batch
             batch = _Batch()
-        if isinstance(one, _Loaded):
-            batch.loaded.append(one)
-            batch.size += one.size
-        else:
-            batch.failures.append(one)
+        batch.take(one)
     if len(batch):
         yield batch
 
@@ -299,7 +308,9 @@ def images_source(source: Source, label_from: LabelFrom, prefix: str | None) -> 
     return UploadSource(items, total, _load_image, lambda limits: min(limits.max_batch, _MOST_IMAGES))
 
 
-def _load_image(item: NewItem, limits: Limits) -> _Loaded | UploadFailure:
+def _load_image(item: NewItem | UploadFailure, limits: Limits) -> _Loaded | UploadFailure:
+    if isinstance(item, UploadFailure):
+        return item
     path = None if isinstance(item.image, bytes) else Path(item.image)
     try:
         f"{item.id}{item.label}{item.name}".encode()
@@ -319,16 +330,29 @@ def _load_image(item: NewItem, limits: Limits) -> _Loaded | UploadFailure:
 
 def _images_of(
     source: Source, label_from: LabelFrom, prefix: str | None
-) -> tuple[Iterable[NewItem], int | None]:
+) -> tuple[Iterable[NewItem | UploadFailure], int | None]:
     if isinstance(source, str | os.PathLike):
         root = Path(source)
         if not root.is_dir():
             raise ValueError(f"there is no folder '{root}': give a folder, or an iterable of paths")
-        paths = sorted(one for one in root.rglob("*") if one.suffix.lower() in _SUFFIXES and one.is_file())
+        paths, unread = _files_below(root)
         before = root.resolve().name if prefix is None else prefix
-        return (_in_folder(path, root, label_from, before) for path in paths), len(paths)
+        images = (_in_folder(path, root, label_from, before) for path in paths)
+        return chain(unread, images), len(unread) + len(paths)
     total = len(source) if isinstance(source, Sequence) else None
     return (_item_of(one, label_from) for one in source), total
+
+
+def _files_below(root: Path) -> tuple[list[Path], list[UploadFailure]]:
+    """Images of a folder and all below it, and the folders that cannot be read."""
+    errors: list[OSError] = []
+    walked = os.walk(root, onerror=errors.append)
+    paths = [Path(folder, name) for folder, _, names in walked for name in names]
+    unread = [
+        UploadFailure(None, Path(one.filename), "unreadable-folder", one.strerror or str(one))
+        for one in errors
+    ]
+    return sorted(one for one in paths if one.suffix.lower() in _SUFFIXES), unread
 
 
 def _in_folder(path: Path, root: Path, label_from: LabelFrom, prefix: str) -> NewItem:
