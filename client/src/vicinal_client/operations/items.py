@@ -121,8 +121,8 @@ class ItemCalls(Calls):
             prefix: Stands before the ids of a folder's images; None for the folder's name, '' for none.
             on_conflict: What to do with an image whose id belongs to another one.
             concurrency: Requests under way at once, at least 1.
-            batch_bytes: Size of a request in bytes, as far as its images can be divided. Up to
-                `concurrency` times as much is in memory.
+            batch_bytes: Size of a request in bytes, as far as its images can be divided. A few times as much
+                is in memory for each request under way, however many images there are.
             patience: Seconds that each request is sent again while the server is away.
             on_progress: Called after each request, one at a time.
 
