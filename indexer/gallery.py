@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -309,28 +310,38 @@ class Gallery:
         if graph is None:
             # They were not written just now.
             table.check(revision)
-        rows = table.columns(revision, [*ITEM_COLUMNS, "sequence", "embedding"])
-        embeddings = as_matrix(rows["embedding"])
+        rows = table.columns(revision, [*ITEM_COLUMNS, "sequence"])
         sequences = rows["sequence"].to_numpy()
-        known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
         items = rows.select(ITEM_COLUMNS)
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
-        snapshot = write_snapshot(
-            self.snapshot_path(version),
-            SnapshotRows(items, sequences, embeddings, known),
-            index=index,
-            fields={
-                "version": version,
-                "revision": revision,
-                "next_number": table.next_number(revision),
-                **table.identity(revision),
-            },
-            # They follow from the same rows, whatever became of the other files.
-            kept=whole_refined_folders(self.snapshot_path(version)),
-        )
+        with self._scratch() as folder:
+            embeddings = table.embeddings(revision, folder / "embeddings.npy")
+            known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
+            snapshot = write_snapshot(
+                self.snapshot_path(version),
+                SnapshotRows(items, sequences, embeddings, known),
+                index=index,
+                fields={
+                    "version": version,
+                    "revision": revision,
+                    "next_number": table.next_number(revision),
+                    **table.identity(revision),
+                },
+                # They follow from the same rows, whatever became of the other files.
+                kept=whole_refined_folders(self.snapshot_path(version)),
+            )
         if self.refinement is not None:
             self.refinement.apply(snapshot, refined)
         return snapshot
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        # Beside the versions: what is made here does not fit into memory, and maybe not on another disk.
+        with storing(f"files of gallery '{self.name}'"):
+            make_folder(self.path / "versions")
+            folder = tempfile.TemporaryDirectory(dir=self.path / "versions", suffix=".partial")
+        with folder as path:
+            yield Path(path)
 
     def refine(self, snapshot: Snapshot) -> None:
         """Refine the items of a version that is made of the active one, as that one's are."""

@@ -1,22 +1,44 @@
-"""Neighbor graph: the nearest other items of every item, exact, block by block."""
+"""Neighbor graph: the nearest other items of every item, scored exactly, block by block.
+
+Up to `EXACT_LIMIT` items all pairs are compared. Above, an item is compared with those of some cells alone
+(`graph.cell_lists`), so that a few of its neighbors are missed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
 
-__all__ = ["N_NEIGHBORS", "SPARE_NEIGHBORS", "NeighborGraph", "build_neighbor_graph", "nearest_others"]
+__all__ = [
+    "EXACT_LIMIT",
+    "N_NEIGHBORS",
+    "SPARE_NEIGHBORS",
+    "NeighborGraph",
+    "build_neighbor_graph",
+    "nearest_others",
+]
 
+# Above this, comparing all pairs takes longer than all other stages of an index job together.
+EXACT_LIMIT = 100_000
 N_NEIGHBORS = 32
 # Float32 products can swap neighbors of almost equal similarity; these are re-scored and cut off.
 SPARE_NEIGHBORS = 8
 _BLOCK = 1024
+# Rows whose candidates are scored at once: some hundred megabytes a thread.
+_SCORED = 256
+
+
+# Positions of some items, and positions and similarities of their neighbors.
+_Lists = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -44,16 +66,19 @@ def build_neighbor_graph(
     duplicate may come before it.
 
     Args:
-        embeddings: (n, d) float32, L2-normalized.
+        embeddings: (n, d) float32, L2-normalized; may be a memory map.
         n_neighbors: Length K of the lists.
         on_progress: Called with `neighbors`, the number of finished items and n.
     """
     n = len(embeddings)
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
-    for start in range(0, n, _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, n))
-        found, scores = nearest_others(embeddings, rows, n_neighbors)
+    if n > EXACT_LIMIT:
+        candidates = cell_candidates(embeddings, n_neighbors + 1 + SPARE_NEIGHBORS, on_progress=on_progress)
+        blocks = _scored(embeddings, candidates, n_neighbors)
+    else:
+        blocks = _compared(embeddings, n_neighbors)
+    for rows, found, scores in blocks:
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores
         on_progress("neighbors", int(rows[-1]) + 1, n)
@@ -78,7 +103,30 @@ def nearest_others(
     queries = np.ascontiguousarray(embeddings[rows])
     n_fetched = min(len(embeddings), n_neighbors + 1 + SPARE_NEIGHBORS)
     _, found = faiss.knn(queries, embeddings, n_fetched, metric=faiss.METRIC_INNER_PRODUCT)
-    exact = exact_similarities(queries, embeddings[found])
-    exact[found == rows[:, None]] = -np.inf
+    return _best_others(embeddings, rows, found, n_neighbors)
+
+
+def _compared(embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
+    for start in range(0, len(embeddings), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(embeddings)))
+        yield rows, *nearest_others(embeddings, rows, n_neighbors)
+
+
+def _scored(embeddings: FloatArray, candidates: npt.NDArray[np.int32], n_neighbors: int) -> Iterator[_Lists]:
+    def lists(start: int) -> _Lists:
+        rows = np.arange(start, min(start + _SCORED, len(embeddings)))
+        return rows, *_best_others(embeddings, rows, candidates[rows].astype(np.int64), n_neighbors)
+
+    with ThreadPoolExecutor(import_faiss().omp_get_max_threads()) as pool:
+        yield from pool.map(lists, range(0, len(embeddings), _SCORED))
+
+
+def _best_others(
+    embeddings: FloatArray, rows: npt.NDArray[np.int64], found: npt.NDArray[np.int64], n_neighbors: int
+) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """The best of what was found for each row, itself and -1 left out; see `nearest_others`."""
+    exact = exact_similarities(np.ascontiguousarray(embeddings[rows]), embeddings[found])
+    exact[(found == rows[:, None]) | (found < 0)] = -np.inf
     order = np.lexsort((found, -exact), axis=1)[:, : min(n_neighbors, len(embeddings) - 1)]
-    return np.take_along_axis(found, order, axis=1), np.take_along_axis(exact, order, axis=1)
+    found, exact = np.take_along_axis(found, order, axis=1), np.take_along_axis(exact, order, axis=1)
+    return np.where(np.isfinite(exact), found, -1), exact

@@ -7,7 +7,6 @@ version as they stood beside the old one.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.graph.vector_index import choose_factory
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.arrays import mapped_matrix
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -150,16 +150,8 @@ def _rows_of(view: GalleryView, folder: Path, on_progress: OnProgress) -> Snapsh
 
 def _gathered(view: GalleryView, live: npt.NDArray[np.int64], path: Path) -> FloatArray:
     """(n, d) embeddings in a file: a large gallery's do not fit into memory twice."""
-    shape = (len(live), view.snapshot.manifest.dim)
-    if not len(live):
-        return np.empty(shape, np.float32)
-    gathered: FloatArray = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    with path.open("r+b") as stream:
-        # A disk that is full must say so now: a write through the map would end the process.
-        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
-    for start in range(0, len(live), _BLOCK):
-        gathered[start : start + _BLOCK] = view.vectors(live[start : start + _BLOCK])
-    return gathered
+    parts = (view.vectors(live[start : start + _BLOCK]) for start in range(0, len(live), _BLOCK))
+    return mapped_matrix(path, (len(live), view.snapshot.manifest.dim), parts)
 
 
 def _items_of(view: GalleryView, live: npt.NDArray[np.int64]) -> pa.Table:

@@ -5,6 +5,7 @@
   begun.json    bundle, and which state the gallery was in when the job began
   base.arrow    the items of that state; begun.json holds its seal
   rows.lance    finished rows, and rows.seals what their files must look like
+  embeddings.npy  the embeddings of these, while neighbors are found
 
 Searches, live changes and other index jobs do not see any of it.
 """
@@ -27,7 +28,7 @@ import pyarrow.feather
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.storage.arrays import mapped_matrix, matrices
 from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
 from vicinal.indexer.storage.seals import FileSeal, SealedTable
 from vicinal.models.similarity import FloatArray
@@ -67,6 +68,7 @@ class Staging:
         self.path = gallery.path / "staging" / name
         self._begun_path = self.path / "begun.json"
         self._base_path = self.path / "base.arrow"
+        self._embeddings_path = self.path / "embeddings.npy"
         self._rows = SealedTable(self.path / "rows.lance", f"staged rows of gallery '{gallery.name}'")
 
     @contextmanager
@@ -144,9 +146,11 @@ class Staging:
         return [] if self.is_empty else list(self._rows.readable().to_table(columns=["id"])["id"].to_pylist())
 
     def embeddings(self) -> FloatArray:
-        """(n, d) float32 embeddings of the rows, in order."""
-        embeddings: FloatArray = as_matrix(self._rows.readable().to_table(columns=["embedding"])["embedding"])
-        return embeddings
+        """(n, d) float32 embeddings of the rows, in order; a memory map, which the next call replaces."""
+        rows = self._rows.readable()
+        shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
+        with storing(f"'{self._embeddings_path}'"):
+            return mapped_matrix(self._embeddings_path, shape, matrices(rows, "embedding"))
 
     def batches(self) -> Iterator[pa.Table]:
         """All rows in order, some thousands at a time."""

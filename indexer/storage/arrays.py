@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["as_fixed_lists", "as_matrix"]
+__all__ = ["as_fixed_lists", "as_matrix", "mapped_matrix", "matrices"]
+
+_BATCH = 8192
 
 
 def as_fixed_lists(matrix: npt.NDArray[np.generic]) -> pa.FixedSizeListArray:
@@ -26,3 +31,44 @@ def as_matrix(column: pa.ChunkedArray) -> npt.NDArray[Any]:
         matrix[array.is_valid().to_numpy(zero_copy_only=False)] = known
         return matrix
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)
+
+
+def matrices(rows: Any, column: str) -> Iterator[npt.NDArray[Any]]:
+    """A column of a Lance dataset as matrices of some thousand rows, in order.
+
+    Args:
+        rows: The dataset.
+        column: A column of lists of one length.
+    """
+    for batch in rows.to_batches(columns=[column], batch_size=_BATCH, scan_in_order=True, batch_readahead=2):
+        if batch.num_rows:
+            yield as_matrix(pa.chunked_array([batch.column(0)]))
+
+
+def mapped_matrix(
+    path: Path, shape: tuple[int, int], parts: Iterable[npt.NDArray[np.float32]]
+) -> npt.NDArray[np.float32]:
+    """An (n, width) float32 matrix in an `.npy` file, which is larger than memory may be.
+
+    Args:
+        path: The file; what is there is replaced.
+        shape: n and width.
+        parts: All rows in order, some at a time.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    if not shape[0]:
+        return np.empty(shape, np.float32)
+    path.unlink(missing_ok=True)
+    matrix: npt.NDArray[np.float32] = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.float32, shape=shape
+    )
+    with path.open("r+b") as stream:
+        # A disk that is full must say so now: a write through the map would end the process.
+        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    first = 0
+    for part in parts:
+        matrix[first : first + len(part)] = part
+        first += len(part)
+    return np.asarray(matrix)

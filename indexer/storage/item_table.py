@@ -29,8 +29,8 @@ from lance.fragment import write_fragments
 from lance.optimize import Compaction, CompactionOptions
 
 from vicinal.indexer.errors import FilterError
-from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.indexer.storage.files import sync_path
+from vicinal.indexer.storage.arrays import as_fixed_lists, mapped_matrix, matrices
+from vicinal.indexer.storage.files import storing, sync_path
 from vicinal.indexer.storage.seals import SealedTable, reason_of
 from vicinal.models.similarity import FloatArray
 
@@ -264,6 +264,24 @@ class ItemTable(SealedTable):
         if (np.diff(sequences) < 0).any():
             rows = rows.take(np.argsort(sequences))
         return rows.select(names)
+
+    def embeddings(self, revision: int, path: Path) -> FloatArray:
+        """(n, d) float32 embeddings of a revision in gallery order, in an `.npy` file.
+
+        Args:
+            revision: The revision.
+            path: The file; what is there is replaced.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        rows = self.readable(revision)
+        shape = (rows.count_rows(), rows.schema.field("embedding").type.list_size)
+        with storing(f"'{path}'"):
+            matrix = mapped_matrix(path, shape, matrices(rows, "embedding"))
+        sequences = rows.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
+        # Only changes put rows out of order, and a version that was built holds none.
+        return matrix[np.argsort(sequences)] if (np.diff(sequences) < 0).any() else matrix
 
     def rows(self, revision: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
         """Rows by sequence, complete or with some columns."""

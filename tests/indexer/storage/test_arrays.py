@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
+from tests.disks import mounted
+from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix, mapped_matrix, matrices
+from vicinal.models.similarity import FloatArray
 
 
 def test_a_matrix_is_read_as_it_was_written() -> None:
@@ -22,3 +28,29 @@ def test_null_is_a_row_of_zeros(is_null: list[bool]) -> None:
     found = as_matrix(column)
     expected = [[0, 0] if one is None else one for one in values]
     assert (found.dtype, found.tolist()) == (np.uint8, expected)
+
+
+def test_a_mapped_matrix_holds_all_parts_in_order(tmp_path: Path) -> None:
+    path, expected = tmp_path / "a.npy", np.arange(21, dtype=np.float32).reshape(7, 3)
+    path.write_bytes(b"what was there")
+    matrix = mapped_matrix(path, (7, 3), iter([expected[:4], expected[4:6], expected[6:]]))
+    np.testing.assert_array_equal(matrix, expected)
+    np.testing.assert_array_equal(np.load(path), expected)
+    assert mapped_matrix(tmp_path / "none.npy", (0, 3), iter([])).shape == (0, 3)
+
+
+def test_a_full_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    def parts() -> Iterator[FloatArray]:
+        raise AssertionError
+        yield
+
+    with mounted(tmp_path / "disk", "64k") as disk, pytest.raises(OSError, match="No space left"):
+        mapped_matrix(disk / "a.npy", (1000, 100), parts())
+
+
+def test_a_column_of_a_dataset_comes_in_order(tmp_path: Path) -> None:
+    expected = np.arange(40_000, dtype=np.float32).reshape(20_000, 2)
+    rows = lance.write_dataset(pa.table({"a": as_fixed_lists(expected)}), tmp_path / "a.lance")
+    parts = list(matrices(rows, "a"))
+    assert len(parts) > 1
+    np.testing.assert_array_equal(np.concatenate(parts), expected)

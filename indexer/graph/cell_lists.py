@@ -1,0 +1,108 @@
+"""Neighbor lists of large galleries: of every item the nearest among those of the cells nearest to it.
+
+Comparing all pairs takes hours from a million items on. Here k-means divides the gallery into cells; an item
+visits the few cells whose centers are nearest to it, and is compared with every item in them. What is found
+is scored exactly, as in a small gallery; what lies in a cell that is not visited is missed. How much that is
+stands in docs/RESULTS.md (benchmarks/speed/ready_embeddings.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["cell_candidates"]
+
+Positions = npt.NDArray[np.int32]
+
+# Cells that an item visits.
+_N_VISITED = 8
+# Of a gallery of n items about 2 sqrt(n) cells, so that finding them and searching them takes equally long.
+_CELLS_PER_ROOT = 2.0
+_SAMPLE_PER_CELL = 64
+_ITERATIONS = 8
+_BLOCK = 16_384
+# Most items of a cell and visits to it that are compared at once: some hundred megabytes.
+_MOST_VISITS = 16_384
+
+
+def cell_candidates(
+    embeddings: FloatArray, n_candidates: int, *, on_progress: OnProgress = no_progress
+) -> Positions:
+    """Near items of every item, itself among them, up to the rounding of float32 products.
+
+    Args:
+        embeddings: (n, d) float32, L2-normalized; may be a memory map.
+        n_candidates: Length k of the lists.
+        on_progress: Called with `neighbors`, finished items and n.
+
+    Returns:
+        (n, k) positions in no order, -1 where fewer were found.
+    """
+    n = len(embeddings)
+    centers = _centers(embeddings)
+    cells = _nearest_cells(embeddings, centers)
+    found = np.full((n, n_candidates), -1, dtype=np.int32)
+    scores = np.full((n, n_candidates), -np.inf, dtype=np.float32)
+    order = np.argsort(cells[:, 0], kind="stable").astype(np.int32)
+    bounds = np.searchsorted(cells[order, 0], np.arange(len(centers) + 1))
+    visits = np.argsort(cells.reshape(-1), kind="stable")
+    visit_bounds = np.searchsorted(cells.reshape(-1)[visits], np.arange(len(centers) + 1))
+    for cell in range(len(centers)):
+        members = order[bounds[cell] : bounds[cell + 1]]
+        visitors = visits[visit_bounds[cell] : visit_bounds[cell + 1]] // cells.shape[1]
+        for start in range(0, len(visitors) if len(members) else 0, _MOST_VISITS):
+            _visit(embeddings, members, visitors[start : start + _MOST_VISITS], found, scores)
+        on_progress("neighbors", n * (cell + 1) // len(centers), n)
+    return found
+
+
+def _centers(embeddings: FloatArray) -> FloatArray:
+    """(c, d) unit vectors: the centers that k-means finds of a sample drawn by a seed."""
+    n, dim = embeddings.shape
+    n_cells = min(n, 2 ** round(math.log2(_CELLS_PER_ROOT * math.sqrt(n))))
+    rows = np.random.default_rng(0).choice(n, min(n, _SAMPLE_PER_CELL * n_cells), replace=False)
+    means = import_faiss().Kmeans(
+        dim,
+        n_cells,
+        niter=_ITERATIONS,
+        seed=0,
+        spherical=True,
+        min_points_per_centroid=1,
+        max_points_per_centroid=_SAMPLE_PER_CELL,
+    )
+    means.train(np.ascontiguousarray(embeddings[np.sort(rows)]))
+    centers: FloatArray = means.centroids.reshape(n_cells, dim).copy()
+    return centers
+
+
+def _nearest_cells(embeddings: FloatArray, centers: FloatArray) -> Positions:
+    """(n, v) cells that each item visits, its own first."""
+    faiss = import_faiss()
+    cells = np.empty((len(embeddings), min(_N_VISITED, len(centers))), np.int32)
+    for start in range(0, len(embeddings), _BLOCK):
+        block = np.ascontiguousarray(embeddings[start : start + _BLOCK])
+        found = faiss.knn(block, centers, cells.shape[1], metric=faiss.METRIC_INNER_PRODUCT)[1]
+        cells[start : start + _BLOCK] = found
+    return cells
+
+
+def _visit(
+    embeddings: FloatArray, members: Positions, visitors: Positions, found: Positions, scores: FloatArray
+) -> None:
+    """Compare visitors with the members of a cell, and keep the best that they have found so far."""
+    faiss = import_faiss()
+    width = found.shape[1]
+    queries, items = (np.ascontiguousarray(embeddings[rows]) for rows in (visitors, members))
+    nearest = faiss.knn(queries, items, min(width, len(members)), metric=faiss.METRIC_INNER_PRODUCT)
+    both = np.concatenate([scores[visitors], nearest[0]], axis=1)
+    ids = np.concatenate([found[visitors], members[nearest[1]]], axis=1)
+    best = np.argpartition(-both, width - 1, axis=1)[:, :width]
+    scores[visitors] = np.take_along_axis(both, best, axis=1)
+    found[visitors] = np.take_along_axis(ids, best, axis=1)
