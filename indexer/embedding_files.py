@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
 
-__all__ = ["EmbeddingRows", "holds_bytes", "kind_of", "open_rows", "reading"]
+__all__ = ["EmbeddingRows", "files_of", "holds_bytes", "kind_of", "open_rows", "reading"]
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
@@ -44,6 +44,9 @@ class EmbeddingRows(Protocol):
     names: list[str]
     dim: int
 
+    def __len__(self) -> int:
+        """Number of rows."""
+
     def column(self, name: str) -> pa.ChunkedArray:
         """One of the columns, whole."""
 
@@ -58,6 +61,12 @@ def kind_of(path: Path) -> str:
         is_saved = any((path / name).is_file() for name in (_STATE, _PARTS))
         return _LANCE if suffix == _LANCE else _STATE if is_saved else ""
     return suffix if suffix in _FILES and path.is_file() else ""
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files that are read of what lies at a path, in a fixed order."""
+    beside = (path, path.with_suffix(".csv"), *sorted(path.rglob("*")))
+    return [one for one in beside if one.is_file()]
 
 
 def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
@@ -119,6 +128,11 @@ class _TableRows:
             )
         self.names = [name for name in names if name != embedding_column]
         self.dim = self._first_length()
+
+    def __len__(self) -> int:
+        # Columns beside the embeddings are read faster.
+        columns = [*self.names, self._column][:1]
+        return sum(map(len, self._tables.batches(_ROWS_OF_A_COLUMN, columns)))
 
     def column(self, name: str) -> pa.ChunkedArray:
         parts = [one[name] for one in self._tables.batches(_ROWS_OF_A_COLUMN, [name])]
@@ -266,6 +280,9 @@ class _ArrayRows:
         self._table = table
         self.names = list(table.column_names)
         self.dim = int(array.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._array)
 
     def column(self, name: str) -> pa.ChunkedArray:
         return self._table[name]

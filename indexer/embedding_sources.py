@@ -25,13 +25,20 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from vicinal.indexer.embedding_files import EmbeddingRows, holds_bytes, kind_of, open_rows, reading
+from vicinal.indexer.embedding_files import (
+    EmbeddingRows,
+    files_of,
+    holds_bytes,
+    kind_of,
+    open_rows,
+    reading,
+)
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources import SourceLook, SourceOptions, as_json
+from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
-__all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings"]
+__all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings", "open_source"]
 
 _KINDS = (
     ".parquet file, .lance folder or saved dataset of Hugging Face with a column of lists, .npz file, or "
@@ -79,6 +86,7 @@ class EmbeddingSource:
         rows: What is in it.
         columns: Which of its columns are `id`, `label` and `path`; the last two may be missing.
         prefix: Stands before every id.
+        needs_ids: Refuse a file without ids; otherwise its rows are numbered.
 
     Attributes:
         ids: n ids, each there once.
@@ -87,12 +95,23 @@ class EmbeddingSource:
         SourceError: An id is missing, or there twice.
     """
 
-    def __init__(self, path: Path, rows: EmbeddingRows, columns: Mapping[str, str], prefix: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        rows: EmbeddingRows,
+        columns: Mapping[str, str],
+        prefix: str = "",
+        *,
+        needs_ids: bool = True,
+    ) -> None:
         self.path = path
         self._rows = rows
         self._columns = columns
         self._prefix = prefix
         id_column = columns["id"]
+        if id_column not in rows.names and not needs_ids:
+            self.ids = pa.array([f"{path.name} {row}" for row in range(len(rows))], pa.string())
+            return
         if id_column not in rows.names:
             raise SourceError(
                 f"'{path.name}' has no ids: it has no '{id_column}', only "
@@ -103,12 +122,13 @@ class EmbeddingSource:
         self.ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
 
     @classmethod
-    def open(cls, path: Path, options: SourceOptions | None = None) -> Self:
+    def open(cls, path: Path, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
         """Open a file; see the module for what it has to hold.
 
         Args:
             path: The file.
             options: Which columns, or arrays of an `.npz` file, hold what; the usual ones when None.
+            needs_ids: Refuse a file without ids; otherwise its rows are numbered.
 
         Raises:
             SourceError: It is missing, empty, damaged or of another kind, or its ids cannot be used.
@@ -127,7 +147,7 @@ class EmbeddingSource:
             _check_columns(path, rows, options)
             if options.label_rule.kind == "none":
                 del columns["label"]
-            return cls(path, rows, columns, options.prefix_of(""))
+            return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -139,9 +159,8 @@ class EmbeddingSource:
 
     def identity(self) -> list[Any]:
         """What changes with the file, and with what is read of it."""
-        beside = (self.path, self.path.with_suffix(".csv"), *sorted(self.path.rglob("*")))
-        files = [one for one in beside if one.is_file()]
-        written = [(str(one.absolute()), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
+        files = [(one.absolute(), one.stat()) for one in files_of(self.path)]
+        written = [(str(file), found.st_size, found.st_mtime_ns) for file, found in files]
         return [written, self.dim, self._rows.names, self._columns, self._prefix]
 
     def batches(self, n_rows: int) -> Iterator[ReadyRows]:
@@ -246,6 +265,24 @@ def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
     with reading(path):
         names = pa.parquet.read_schema(path).names
     return "embedding" in names and (options.path_column or "path") not in names
+
+
+def open_source(path: Path | str, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
+    """Open a source of images or of ready embeddings.
+
+    Args:
+        path: Any source; an address is one of images.
+        options: How it is read.
+        is_ready: A file that can be either is one of embeddings.
+
+    Raises:
+        SourceError: It is neither.
+    """
+    if isinstance(path, str):
+        return Source.open(path, options)
+    if (is_ready and may_hold_embeddings(path)) or holds_embeddings(path, options):
+        return EmbeddingSource.open(path, options)
+    return Source.open(path, options)
 
 
 def may_hold_embeddings(path: Path) -> bool:

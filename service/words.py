@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vicinal.indexer.hygiene import Hygiene
     from vicinal.indexer.sources import SourceLook
-    from vicinal.models.bundle import ModelBundle
+    from vicinal.models.bundle import BundleManifest, ModelBundle
     from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.calibrator.promise import PromiseCheck
     from vicinal.service.scoring.pipeline import Pipeline
@@ -27,6 +28,7 @@ __all__ = [
     "look_lines",
     "measured_rates",
     "mebibytes",
+    "of_items",
     "percent",
     "promise_lines",
     "rate_name",
@@ -169,6 +171,20 @@ def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
         stages.append(_RERANKED[pipeline.rerank.method])
     on = "" if pipeline.group is None else f" on each {pipeline.group.by}"
     return ", ".join([*stages, f"one threshold{on}"])
+
+
+def of_items(sentence: str, bundle: BundleManifest) -> str:
+    """A sentence about photos as it holds for what is searched: with ready embeddings it is about items.
+
+    Args:
+        sentence: The sentence.
+        bundle: What made the embeddings.
+    """
+    if not bundle.space:
+        return sentence
+    return re.sub(
+        r"\b([Pp])hoto(s?)\b", lambda one: ("I" if one[1] == "P" else "i") + "tem" + one[2], sentence
+    )
 
 
 def mebibytes(n_bytes: int) -> str:

@@ -38,11 +38,11 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["IndexJob", "gallery_items", "index_items"]
+__all__ = ["READY_ROWS_PER_COMMIT", "IndexJob", "gallery_items", "index_items"]
 
 _BATCH = 4096
 # Ready embeddings take no time, so that little is lost with many.
-_READY_ROWS_PER_COMMIT = 16_384
+READY_ROWS_PER_COMMIT = 16_384
 _PATIENCE = 1.0
 # How the names of runs begin that nobody gave an id.
 _BY_HAND = "index-"
@@ -103,7 +103,7 @@ def index_items(
     """
     options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
     if isinstance(items, EmbeddingSource):
-        options = replace(options, rows_per_commit=_READY_ROWS_PER_COMMIT)
+        options = replace(options, rows_per_commit=READY_ROWS_PER_COMMIT)
     plan = IndexPlan(items, index, activate=activate, options=options)
     staging = Staging(gallery, f"{_BY_HAND}{_digest(items)}")
     try:

@@ -5,23 +5,25 @@ They come from the gallery itself (leave-one-out), from a folder or a manifest o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
+from vicinal.indexer.embedding_files import files_of
+from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.jobs.embedding_run import Failure
-from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem, read_source
+from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem, SourceOptions, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
-from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.visits import Visits
 from vicinal.service.scoring.item_groups import value_text
 
@@ -37,6 +39,8 @@ Positions = npt.NDArray[np.int64]
 Refuse = Callable[[ImageFile], str | None]
 # Takes a stage, what of it is done, and all there is.
 OnProgress = Callable[[str, int, int], None]
+# Ready embeddings that are read at once.
+_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -172,36 +176,43 @@ def read_queries(
     on_progress: OnProgress | None = None,
     failures: list[Failure] | None = None,
     needs_labels: bool = True,
+    options: SourceOptions | None = None,
 ) -> QueryReading:
     """Read labelled queries; images that cannot be used are left out and listed.
 
     Args:
         source: Folder of class folders; `.csv` or `.parquet` manifest with the columns `path` and `label`; or
-            `.npz` file with the arrays `embeddings` (n, d) and `labels` (n,).
+            ready embeddings with labels (`indexer.embedding_sources`), whose ids may be missing.
         embedder: Embedder of the gallery's bundle.
         visits_by: Column of the manifest that names the visit of each.
         refuse: Says why a file must not be read, or None.
         on_progress: Called with `embed`, finished and all queries after every batch.
         failures: Where those that cannot be used are listed, as they are found.
         needs_labels: Refuse queries without a label.
+        options: Which columns of ready embeddings hold what; the usual ones when None.
 
     Raises:
         SourceError: The source is missing or of another kind.
         EmbeddingError: The embeddings have another length than the bundle's.
         CalibrationError: A query has no label.
     """
-    if source.suffix.lower() == ".npz":
-        reading = _read_embeddings(source, embedder.bundle.dim)
+    options = options or SourceOptions()
+    is_ready = bool(embedder.bundle.manifest.space) and may_hold_embeddings(source)
+    if is_ready or holds_embeddings(source, options):
+        for file in files_of(source) if refuse else ():
+            if refuse and (reason := refuse(file)):
+                raise SourceError(f"'{file.name}': {reason}")
+        ready = EmbeddingSource.open(source, options, needs_ids=False)
+        reading = _read_embeddings(ready, embedder.bundle.dim, visits_by)
+        if needs_labels:
+            _check_labels(source, reading.items, "give each row of the label column one")
         if on_progress:
             on_progress("embed", reading.total, reading.total)
         return reading
     items = read_source(source)
-    unlabelled = sum(not item.label for item in items)
-    if unlabelled and needs_labels:
-        raise CalibrationError(
-            f"{unlabelled} of {len(items)} queries in '{source}' have no label: lay them in a folder a "
-            "label, or name a manifest with the columns path and label"
-        )
+    if needs_labels:
+        advice = "lay them in a folder a label, or name a manifest with the columns path and label"
+        _check_labels(source, items, advice)
     reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
     for start in range(0, len(items), embedder.batch_size):
         batch = items[start : start + embedder.batch_size]
@@ -238,18 +249,19 @@ def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
     return file.read(embedder.limits) if isinstance(file, RemoteFile) else file
 
 
-def _read_embeddings(path: Path, dim: int) -> QueryReading:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            embeddings, labels = arrays["embeddings"], arrays["labels"]
-    except FileNotFoundError as error:
-        raise SourceError(f"there is no source '{path.name}'") from error
-    except (BadZipFile, EOFError, KeyError, ValueError, OSError) as error:
-        raise SourceError(f"'{path.name}' holds no arrays embeddings and labels: {error}") from error
-    if len(embeddings) != len(labels) or not len(labels):
-        raise CalibrationError(f"{len(labels)} labels for {len(embeddings)} embeddings: give one each")
-    names = [str(label) for label in labels]
-    if not all(names):
-        raise CalibrationError(f"{sum(not name for name in names)} of {len(names)} queries have no label")
-    items = [SourceItem(f"{path.name} {number}", path, name) for number, name in enumerate(names)]
-    return QueryReading(len(names), rows=[as_embeddings(embeddings, dim)], items=items)
+def _check_labels(source: Path, items: Sequence[SourceItem], advice: str) -> None:
+    unlabelled = sum(not item.label for item in items)
+    if unlabelled:
+        raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label: {advice}")
+
+
+def _read_embeddings(source: EmbeddingSource, dim: int, visits_by: str | None) -> QueryReading:
+    if source.dim != dim:
+        raise EmbeddingError(f"expected {dim} numbers an embedding, got {source.dim} in '{source.path.name}'")
+    reading = QueryReading(len(source), visits_by=visits_by)
+    for rows in source.batches(_ROWS):
+        reading.rows.append(rows.embeddings)
+        columns = (rows.ids, rows.labels, rows.metadata)
+        for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
+            reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
+    return reading

@@ -14,8 +14,10 @@ from vicinal.service.cli.console import console, errors, print_json, progress_ba
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    EmbeddingColumnOption,
     GalleryOption,
     JsonOption,
+    LabelColumnOption,
     open_matcher,
 )
 from vicinal.service.cli.promise import print_promise
@@ -37,7 +39,8 @@ def calibrate(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled queries: class subfolders, manifest or .npz file. Default: leave one out."
+            help="Labelled queries: class subfolders, a manifest, or ready embeddings as `vicinal index` "
+            "takes them, whose ids may be missing. Default: leave one out."
         ),
     ] = None,
     coarse_labels: Annotated[
@@ -58,6 +61,8 @@ def calibrate(
             "for it, none, or the metadata column of the visit or session."
         ),
     ] = "auto",
+    embedding_column: EmbeddingColumnOption = None,
+    label_column: LabelColumnOption = None,
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto: as in searches.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The re-ranking; auto: as in searches.")] = "auto",
@@ -83,6 +88,7 @@ def calibrate(
     json_output: JsonOption = False,
 ) -> None:
     """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
+    from vicinal.indexer.sources import SourceOptions
     from vicinal.service.calibrator.coarse_labels import read_coarse_labels
     from vicinal.service.calibrator.options import CalibrationOptions
     from vicinal.service.calibrator.queries import read_queries
@@ -111,7 +117,11 @@ def calibrate(
         reading = None
         if queries is not None:
             reading = read_queries(
-                queries, matcher.embedder, visits_by=visit_column(visits_by), on_progress=show
+                queries,
+                matcher.embedder,
+                visits_by=visit_column(visits_by),
+                on_progress=show,
+                options=SourceOptions(label_column=label_column, embedding_column=embedding_column),
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
     kept_back = None
@@ -132,7 +142,7 @@ def calibrate(
     if json_output:
         print_json(json.loads(record.model_dump_json()))
         return
-    print_promise(record, gallery, details=details)
+    print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details)
 
 
 def _is_wanted(kept_back: str) -> bool:

@@ -313,7 +313,8 @@ def _print_record(
     if json_output:
         print_json(found.model_dump(mode="json"))
         return
-    print_promise(record, matcher.gallery.name, details=details)
+    bundle = matcher.embedder.bundle.manifest
+    print_promise(record, matcher.gallery.name, bundle, details=details)
     state = "It is in force" if found.is_active else "It is not in force"
     say(state + (f"; {found.reason}" if found.reason else "") + ".")
     if found.last_check is not None:

@@ -70,11 +70,10 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
     if not rows:
         console.print(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
         return
-    table = Table("name", "version", "items", "labels", "index", "bundle", box=None)
+    table = Table("name", "version", "items", "labels", "index", "embedded by", box=None)
     for row in rows:
-        table.add_row(
-            *(str(row[key]) for key in ("name", "version", "n_items", "n_labels", "index", "bundle"))
-        )
+        names = ("name", "version", "n_items", "n_labels", "index")
+        table.add_row(*(str(row[key]) for key in names), row["space"] or row["bundle"])
     print_table(table)
 
 
@@ -271,12 +270,14 @@ def _search_words(settings: Settings, gallery: Gallery, fingerprint: str) -> str
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:
     from vicinal.indexer.reader import GalleryReader
 
-    view = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name)).view()
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    view, space = GalleryReader(gallery).view(), gallery.space
     present = {
         "revision": view.revision,
         "n_items": len(view),
         "n_labels": view.n_labels,
         "graph_staleness": view.graph_staleness,
+        "space": space and f"{space.space}@{space.version}",
     }
     built = view.snapshot.manifest.model_dump(exclude={"files", "next_number"})
     return {"name": name, **built, **present}

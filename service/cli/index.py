@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,7 @@ from vicinal.service.words import hygiene_lines, look_lines, search_words
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
     from vicinal.indexer.jobs.index_plan import IndexResult
-    from vicinal.indexer.sources import Source, SourceItem, SourceOptions
+    from vicinal.indexer.sources import SourceItem
 
 __all__ = ["index", "print_build"]
 
@@ -74,6 +73,7 @@ def index(
 
     A run that was stopped goes on where it was when it is started again over the same files.
     """
+    from vicinal.indexer.embedding_sources import open_source
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items, index_items
     from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of
@@ -87,7 +87,11 @@ def index(
     if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
     target = Gallery(settings.gallery_path(gallery))
-    items = None if source is None else _open(place_of(source), options, is_ready=bool(space or target.space))
+    items = (
+        None
+        if source is None
+        else open_source(place_of(source), options, is_ready=bool(space or target.space))
+    )
     if items is not None:
         look = items.look()
         if dry_run and json_output:
@@ -128,17 +132,6 @@ def index(
         return
     pipeline = ActivePipelineFile(target.calibrations_path).resolve(served.pipeline, served.bundle).pipeline
     say(f"Searches: {search_words(pipeline, served.bundle)}")
-
-
-def _open(source: Path | str, options: SourceOptions, *, is_ready: bool) -> EmbeddingSource | Source:
-    from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
-    from vicinal.indexer.sources import Source
-
-    if isinstance(source, str):
-        return Source.open(source, options)
-    if (is_ready and may_hold_embeddings(source)) or holds_embeddings(source, options):
-        return EmbeddingSource.open(source, options)
-    return Source.open(source, options)
 
 
 def print_build(gallery: str, result: IndexResult) -> None:

@@ -57,12 +57,12 @@ def label(
         if browser:
             webbrowser.open(address)
         serve_until_stopped(app, listener)
-    found = galleries.matcher(gallery).calibrations
-    record = next((one for one in found.history() if one.id == session.head.id), None)
+    matcher = galleries.matcher(gallery)
+    record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
     if record is None:
         say(f"{len(session.answers())} answers are kept: go on by `vicinal label -g {gallery}`.")
     else:
-        print_promise(record, gallery)
+        print_promise(record, gallery, matcher.embedder.bundle.manifest)
 
 
 def _query(gallery: str, target: str) -> str:

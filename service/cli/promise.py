@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vicinal.service.cli.console import say
 
 if TYPE_CHECKING:
+    from vicinal.models.bundle import BundleManifest
     from vicinal.service.calibrator.record import CalibrationRecord
 
 __all__ = ["print_promise"]
@@ -15,24 +16,28 @@ __all__ = ["print_promise"]
 _MOST_ADVICE = 3
 
 
-def print_promise(record: CalibrationRecord, gallery: str, *, details: bool = False) -> None:
+def print_promise(
+    record: CalibrationRecord, gallery: str, bundle: BundleManifest, *, details: bool = False
+) -> None:
     """Print a calibration for people.
 
     Args:
         record: The calibration.
         gallery: Name of its gallery.
+        bundle: What made the gallery's embeddings.
         details: Also print all figures.
     """
     from vicinal.service.reports.promise import advice, promise
     from vicinal.service.reports.text import calibration_lines
+    from vicinal.service.words import of_items
 
     for sentence in promise(record):
-        say(sentence)
-    steps = advice(record, gallery)[:_MOST_ADVICE]
+        say(of_items(sentence, bundle))
+    steps = advice(record, gallery, has_images=not bundle.space)[:_MOST_ADVICE]
     if steps:
         say("To improve it, what promises most first:")
     for number, step in enumerate(steps, start=1):
-        say(f"  {number}. {step.text}")
+        say(f"  {number}. {of_items(step.text, bundle)}")
         if step.command:
             say(f"     {step.command}")
     if details:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
@@ -73,7 +74,7 @@ def read_common(
             raise SourceError(one.problem or "its bundle is not here")
         if served.bundle.fingerprint in readings:
             continue
-        if readings and source.suffix.lower() == ".npz":
+        if readings and holds_embeddings(source):
             raise SourceError(f"'{source.name}' holds embeddings of one bundle: give pictures for several")
 
         readings[served.bundle.fingerprint] = read_queries(

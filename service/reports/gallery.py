@@ -12,7 +12,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.promise import promise
-from vicinal.service.words import hygiene_lines, mebibytes, percent, search_words
+from vicinal.service.words import hygiene_lines, mebibytes, of_items, percent, search_words
 
 __all__ = ["gallery_lines"]
 
@@ -28,9 +28,9 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
         GalleryError: The gallery is damaged.
         CalibrationRecordError: The calibration in force is missing or damaged.
     """
-    view = GalleryReader(gallery).view()
-    built = view.snapshot.manifest
-    held = f"{len(view):,} photos with {view.n_labels:,} labels"
+    view, space = GalleryReader(gallery).view(), gallery.space
+    built, noun = view.snapshot.manifest, "photo" if space is None else "item"
+    held = f"{len(view):,} {noun}s with {view.n_labels:,} labels"
     yield f"Gallery {gallery.name}: {held}, version {built.version}"
     try:
         matcher = bundles.matcher(gallery, view)
@@ -41,11 +41,14 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
         yield from _threshold_lines(matcher)
     n_versions = len(gallery.versions())
     size = sum(file.stat().st_size for file in gallery.path.rglob("*") if file.is_file())
+    made_by = f"Model {built.bundle_name} ({built.bundle})"
+    if space is not None:
+        made_by = f"Space {space.space}@{space.version} of {space.dim} dimensions"
     yield (
-        f"Model {built.bundle_name} ({built.bundle}), index {built.index}, {mebibytes(size)} on the disk in "
+        f"{made_by}, index {built.index}, {mebibytes(size)} on the disk in "
         f"{n_versions:,} version" + ("s" if n_versions != 1 else "")
     )
-    yield from (f"note: {line}" for line in _notes(gallery, view))
+    yield from (f"note: {line}" for line in _notes(gallery, view, noun))
 
 
 def _threshold_lines(matcher: Matcher) -> Iterator[str]:
@@ -59,19 +62,20 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
     if record is None and found.value is None:
         yield f"To measure one: vicinal calibrate -g {matcher.gallery.name}"
     elif record is not None:
-        yield from (f"  {sentence}" for sentence in promise(record))
+        manifest = matcher.embedder.bundle.manifest
+        yield from (f"  {of_items(sentence, manifest)}" for sentence in promise(record))
     if found.note:
         yield f"note: {found.note}"
 
 
-def _notes(gallery: Gallery, view: GalleryView) -> Iterator[str]:
+def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
     report = gallery.reports.of(view.snapshot.manifest.version)
     n_unread = len(report.get("failures", []))
     if n_unread:
-        yield f"{n_unread:,} photo{'s' if n_unread != 1 else ''} could not be read, see --json"
+        yield f"{n_unread:,} {noun}{'s' if n_unread != 1 else ''} could not be read, see --json"
     yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
     if view.graph_staleness:
         yield (
-            f"{percent(view.graph_staleness)} of the photos have changed since the version was made, which "
+            f"{percent(view.graph_staleness)} of the {noun}s have changed since the version was made, which "
             f"re-ranking does not know: vicinal gallery compact {gallery.name}"
         )

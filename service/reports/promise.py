@@ -139,23 +139,27 @@ def _labels(n: int) -> str:
     return f"{n:,} label" + ("" if n == 1 else "s")
 
 
-def advice(record: CalibrationRecord, gallery: str) -> tuple[Step, ...]:
+def advice(record: CalibrationRecord, gallery: str, *, has_images: bool = True) -> tuple[Step, ...]:
     """What would improve a calibration, the largest gain that was measured first.
 
     Args:
         record: The calibration.
         gallery: Name of its gallery, for the commands.
+        has_images: Whether there are images that a model could be adapted to.
     """
     if record.evidence is None or record.source == "by_hand":
         return ()
     if record.evidence.answers is not None:
         text = "Give the photos labels, in one folder a label or a manifest: they tell how many are found."
         return (Step(1.0, text, f"vicinal index FOLDER -g {gallery} && vicinal calibrate -g {gallery}"),)
-    steps = [one for one in _steps(record, record.evidence, gallery) if one.gain >= _LEAST_GAIN]
+    found = _steps(record, record.evidence, gallery, has_images=has_images)
+    steps = [one for one in found if one.gain >= _LEAST_GAIN]
     return tuple(sorted(steps, key=lambda one: -one.gain))
 
 
-def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iterator[Step]:
+def _steps(
+    record: CalibrationRecord, evidence: Evidence, gallery: str, *, has_images: bool
+) -> Iterator[Step]:
     missed, another = evidence.rates.get("fnir"), evidence.another_day.get("fnir")
     if missed is not None and another is not None and another.apart is not None:
         yield Step(
@@ -174,13 +178,15 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Itera
         )
     hits = None if record.rates is None else record.rates.hit_rate_1
     if missed is not None and hits is not None:
-        found, right, wrong = 1 - missed.rate, counted(hits), counted(1 - hits)
+        found, right = 1 - missed.rate, counted(hits)
         yield Step(
             hits - found,
             f"For {right} of 100 the nearest photo is the right one, and {counted(found)} pass the "
             "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
             f"vicinal compare -g {gallery}{_grouped(record)}",
         )
+    if missed is not None and hits is not None and has_images:
+        wrong = counted(1 - hits)
         yield Step(
             1 - hits,
             f"For {wrong} of 100 the nearest photo is a wrong one: adapt the model to your photos.",

@@ -17,6 +17,7 @@ from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.words import of_items
 
 __all__ = [
     "CalibrationHistoryBody",
@@ -143,7 +144,8 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
     Raises:
         CalibrationRecordError: Its scores or curves are damaged.
     """
-    scores, said = matcher.calibrations.scores(record), promise(record)
+    bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
+    said = [of_items(sentence, bundle) for sentence in promise(record)]
     return ReportBody(
         **dict(describe_record(matcher, record)),
         verdict=" ".join(said[:_N_RATES]),

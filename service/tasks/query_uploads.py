@@ -37,7 +37,7 @@ class QueryRequest(BaseModel):
     """Where the labelled queries of a job come from.
 
     Attributes:
-        queries: Folder, manifest or `.npz` file below `sources_dir`; without one, and without an upload,
+        queries: Folder, manifest or ready embeddings below `sources_dir`; without one, and without an upload,
             every labelled item is left out once.
         is_upload: Whether they came with the request.
     """
@@ -118,7 +118,7 @@ class QueryUploads:
                 "so that a version holds them"
             ) from error
         if request.queries is not None:
-            self.sources.check(request.queries, also=(".npz",))
+            self.sources.check(request.queries, also=(".npz", ".npy"))
 
     def keep_embeddings(
         self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from vicinal.indexer.errors import GalleryBusyError, GalleryError
+from vicinal.indexer.embedding_files import files_of
+from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
+from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
 from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.embedding_run import RunOptions
-from vicinal.indexer.jobs.index_job import IndexJob
+from vicinal.indexer.jobs.index_job import READY_ROWS_PER_COMMIT, IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.sources import Source, SourceOptions
@@ -40,7 +42,8 @@ class ReindexRequest(BaseModel):
     """What to make of a gallery; without a source its own items are taken.
 
     Attributes:
-        source: Folder or manifest below `sources_dir`.
+        source: Folder, manifest or ready embeddings below `sources_dir`.
+        space: What made the ready embeddings.
         prefix: See `SourceOptions`; it and the following say how the source is read.
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
@@ -53,7 +56,12 @@ class ReindexRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str | None = Field(None, description="Folder or manifest below `sources_dir`.")
+    source: str | None = Field(None, description="Folder, manifest or ready embeddings below `sources_dir`.")
+    space: str | None = Field(
+        None,
+        description="What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of "
+        "the gallery when null.",
+    )
     prefix: str | None = Field(
         None, description="Stands before every id; the own name of a folder when null, none when empty."
     )
@@ -66,6 +74,9 @@ class ReindexRequest(BaseModel):
     path_column: str | None = Field(None, description="Column of the paths, `path` when null.")
     label_column: str | None = Field(None, description="Column of the labels, `label` when null.")
     id_column: str | None = Field(None, description="Column of the ids, `id` when null.")
+    embedding_column: str | None = Field(
+        None, description="Column of ready embeddings, `embedding` when null."
+    )
     bundle: str | None = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
@@ -91,7 +102,12 @@ class ReindexRequest(BaseModel):
             SourceError: Labels cannot be taken from where it says.
         """
         return SourceOptions(
-            self.prefix, self.label_from, self.path_column, self.label_column, self.id_column
+            self.prefix,
+            self.label_from,
+            self.path_column,
+            self.label_column,
+            self.id_column,
+            self.embedding_column,
         )
 
     @model_validator(mode="after")
@@ -129,6 +145,8 @@ class ReindexJob:
 
         Raises:
             RequestError: The gallery's name, the source, the bundle or the index is none, or lies elsewhere.
+            SourceError: Ready embeddings cannot be used.
+            SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryNotFoundError: There is neither a source nor such a gallery.
         """
         if not GALLERY_NAME.fullmatch(gallery):
@@ -136,22 +154,28 @@ class ReindexJob:
         if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.gallery_path(gallery))
         if request.source is not None:
-            self.sources.check(request.source)
+            self.sources.check(request.source, also=(".npz", ".npy"))
         check_sources(self.sources, request.comparison)
         try:
             if request.source_options != SourceOptions(None, "auto") and request.source is None:
                 raise RequestError("name a source: without one there is nothing to read ids and labels from")
             own = Gallery(self.settings.gallery_path(gallery))
-            check_factory(request.index, self._bundle(own, request).bundle.dim)
+            ready = self._ready(own, request)
+            bundle = self._bundle(own, request, ready).bundle
+            check_factory(request.index, bundle.dim)
         except (BundleError, GalleryError, RefineError) as error:
             raise RequestError(str(error)) from error
+        held, given = own.in_words, bundle.manifest.in_words
+        if held and held != given and (own.space is not None or ready is not None):
+            raise SpaceMismatchError(gallery, held, given)
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Make the new version, compare it with the active one, and activate it when that was asked for."""
         job, request = context.job, ReindexRequest.model_validate(context.request)
-        source = None
+        source: Source | EmbeddingSource | None = None
         if request.source is not None:
-            source = Source.open(self.sources.path(request.source), request.source_options)
+            source = self._ready(Gallery(self.settings.gallery_path(job.gallery)), request)
+            source = source or Source.open(self.sources.path(request.source), request.source_options)
         index_job = self._index_job(context, request, source)
         gallery = index_job.gallery
         try:
@@ -170,7 +194,11 @@ class ReindexJob:
             raise JobStoppedError("overtaken") from error
         self._on_change(job.gallery)
         self._prune(gallery)
-        look = {} if source is None else {"source": asdict(source.look(self.sources.refusal))}
+        look = {}
+        if isinstance(source, Source):
+            look = {"source": asdict(source.look(self.sources.refusal))}
+        elif source is not None:
+            look = {"source": asdict(source.look())}
         return {**result.summary(), **look, **compared}
 
     def clean(self, job: Job) -> None:
@@ -184,20 +212,52 @@ class ReindexJob:
             # Old versions take room and do no harm; the next compaction tries again.
             logger.info("old versions of gallery '%s' are not removed now: %s", gallery.name, error)
 
-    def _bundle(self, gallery: Gallery, request: ReindexRequest) -> ServedBundle:
+    def _ready(self, gallery: Gallery, request: ReindexRequest) -> EmbeddingSource | None:
+        """The source when it is one of ready embeddings.
+
+        Raises:
+            SourceError: It cannot be used.
+            RequestError: A file of it lies elsewhere; or a space or a bundle is named that plays no part.
+        """
+        if request.source is None:
+            if request.space is not None:
+                raise RequestError("space says what made the ready embeddings of a source: name the source")
+            return None
+        path, options = self.sources.path(request.source), request.source_options
+        is_ready = (request.space or gallery.space) is not None and may_hold_embeddings(path)
+        for file in files_of(path) if may_hold_embeddings(path) else ():
+            if reason := self.sources.refusal(file):
+                raise RequestError(f"'{file.name}': {reason}")
+        if not (is_ready or holds_embeddings(path, options)):
+            if request.space is not None:
+                raise RequestError(f"space is for ready embeddings, and '{path.name}' holds none")
+            return None
+        if request.bundle is not None:
+            raise RequestError(f"'{path.name}' holds ready embeddings, which no bundle embeds: leave it out")
+        return EmbeddingSource.open(path, options)
+
+    def _bundle(
+        self, gallery: Gallery, request: ReindexRequest, ready: EmbeddingSource | None
+    ) -> ServedBundle:
         """The bundle to index with; the own items of a gallery of ready embeddings keep its space."""
         bundles, name = self.bundles, request.bundle
+        if ready is not None:
+            return bundles.space(gallery, request.space, ready.dim)
         return bundles.to_index(gallery, name) if request.source is None else bundles.named(name)
 
-    def _index_job(self, context: JobContext, request: ReindexRequest, source: Source | None) -> IndexJob:
+    def _index_job(
+        self, context: JobContext, request: ReindexRequest, source: Source | EmbeddingSource | None
+    ) -> IndexJob:
         gallery = Gallery(self.settings.gallery_path(context.job.gallery))
-        served = self._bundle(gallery, request)
+        ready = source if isinstance(source, EmbeddingSource) else None
+        served = self._bundle(gallery, request, ready)
         gallery.refinement = served.refinement
+        options = replace(self.options, max_failures=request.max_failures)
         plan = IndexPlan(
-            items=None if source is None else source.items,
+            items=source.items if isinstance(source, Source) else source,
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
-            options=replace(self.options, max_failures=request.max_failures),
+            options=options if ready is None else replace(options, rows_per_commit=READY_ROWS_PER_COMMIT),
             refuse=self.sources.refusal,
             job=context.job.id,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vicinal.models.bundle import ModelBundle
+from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.service.calibrator.evidence import RateEvidence, VisitEvidence
 from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.thresholds.drift import DriftState
@@ -12,6 +12,7 @@ from vicinal.service.words import (
     RATES,
     drift_words,
     labels_behind,
+    of_items,
     percent,
     rate_name,
     search_words,
@@ -96,3 +97,9 @@ def test_a_search_is_told_stage_by_stage(
     default = service_pipeline(Pipeline(), refiner_bundle)
     pipeline = choose_pipeline(default, rerank, refine=refine, bundle=refiner_bundle)
     assert search_words(pipeline, refiner_bundle) == expected
+
+
+def test_sentences_about_photos_are_about_items_where_there_are_no_photos() -> None:
+    sentence = "Photos of one visit: 1 photo, 2 photos, photoshop"
+    made = of_items(sentence, space_manifest("clip", 3))
+    assert made == "Items of one visit: 1 item, 2 items, photoshop"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -59,7 +60,7 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
     np.save(query, near(7, 100))
     np.save(stranger, np.random.default_rng(99).normal(size=DIM))
     assert "No threshold to decide by" in run("search", query, "-g", "shop").stdout
-    assert "This rests on 240 photos of 40 labels" in run("calibrate", "-g", "shop").stdout
+    assert "This rests on 240 items of 40 labels" in run("calibrate", "-g", "shop").stdout
     found = answers(run, query)
     assert (found["no_match"], {one["label"] for one in found["matches"]}) == (False, {"label 7"})
     assert answers(run, stranger)["no_match"]
@@ -272,3 +273,51 @@ def test_nothing_but_its_space_is_added(
 def test_a_gallery_of_images_takes_no_embeddings(data_dir: Path, fail: Fail, path: Path) -> None:
     refused = fail("gallery", "add", "shoes", path)
     assert "gallery 'shoes' holds images embedded by bundle 'tiny', not ready embeddings" in refused
+
+
+def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery) -> None:
+    (line,) = (one for one in run("gallery", "list").stdout.splitlines() if "shop" in one)
+    assert line.split()[-1] == "clip-vit-b32@1"
+    assert json.loads(run("gallery", "show", "shop", "--json").stdout)["space"] == "clip-vit-b32@1"
+    calibrated = run("calibrate", "-g", "shop").stdout
+    shown = run("gallery", "show", "shop").stdout
+    assert "Gallery shop: 240 items with 40 labels" in shown
+    assert "Space clip-vit-b32@1 of 16 dimensions, index Flat" in shown
+    for text in (calibrated, shown):
+        assert "Of 100 items of things you have" in text
+        assert "photo" not in text
+        assert "vicinal fit" not in text
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz", "npy", "lance"])
+def test_queries_from_outside_are_embeddings_of_any_kind(
+    run: Run, indexed: Gallery, tmp_path: Path, kind: str
+) -> None:
+    places = [(label, view) for view in range(50, 53) for label in range(N_LABELS)]
+    labels, vectors = [f"label {label}" for label, _ in places], [near(*place) for place in places]
+    path = tmp_path / f"queries.{kind}"
+    if kind == "npz":
+        np.savez(path, embeddings=vectors, labels=labels)
+    elif kind == "npy":
+        np.save(path, vectors)
+        path.with_suffix(".csv").write_text("label\n" + "\n".join(labels) + "\n", encoding="utf-8")
+    elif kind == "lance":
+        lance.write_dataset(pa.table({"label": labels, "embedding": vectors}), path)
+    else:
+        parquet.write_table(pa.table({"sku": labels, "vec": vectors}), path)
+    named = ("--embedding-column", "vec", "--label-column", "sku") if kind == "parquet" else ()
+    output = run("calibrate", "-g", "shop", "--target", "fnir=10%", "--queries", path, *named).stdout
+    assert "This rests on items from outside: 120 of 40 labels that the gallery has" in output, output
+
+
+def test_queries_that_cannot_be_used_are_refused(
+    run: Run, fail: Fail, indexed: Gallery, tmp_path: Path
+) -> None:
+    path = tmp_path / "queries.npz"
+    np.savez(path, embeddings=np.ones((2, 3)), labels=["a", "b"])
+    assert "expected 16 numbers an embedding, got 3" in fail("calibrate", "-g", "shop", "--queries", path)
+    np.savez(path, embeddings=[near(0, 0), near(1, 0)], labels=["a", ""])
+    assert "1 of 2 queries in " in fail("calibrate", "-g", "shop", "--queries", path)
+    np.savez(path, embeddings=[near(0, 0), np.zeros(DIM)], labels=["a", "b"])
+    refused = fail("calibrate", "-g", "shop", "--queries", path)
+    assert "row 2 of 'queries.npz' has an embedding that is zero" in refused

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -36,7 +37,7 @@ PROBLEM = "urn:vicinal:problem:"
 @pytest.fixture
 def settings(data_dir: Path, make_settings: MakeSettings, tmp_path: Path) -> Settings:
     """A data folder with a gallery of images, `shoes`, and one of ready embeddings, `shop`."""
-    made = make_settings(data_dir)
+    made = make_settings(data_dir, sources_dir=tmp_path / "sources")
     ids, labels = [f"a/{i} b" for i in range(N)], [f"label {i // 6}" for i in range(N)]
     table = pa.table({"id": ids, "label": labels, "embedding": list(VECTORS)})
     parquet.write_table(table, tmp_path / "a.parquet")
@@ -335,3 +336,100 @@ def test_a_gallery_is_not_made_anew_for_another_space(
     answer = client.put(SHOP, params=query)
     assert (answer.status_code, reason in answer.json()["detail"]) == (status, True)
     assert client.get(SHOP).json() == before
+
+
+def job(client: TestClient, path: str, **fields: Any) -> dict[str, Any]:
+    """A job, done."""
+    state = state_of(client.app)
+    with JobWorker(state.jobs, state.kinds.by_name(), heartbeat_seconds=0.5):
+        return wait_for_job(client, client.post(f"/v1/admin/galleries/{path}", json=fields))
+
+
+def write(path: Path, n: int = 2 * N, **columns: Any) -> None:
+    """A file with twice as many rows of the same labels."""
+    rows = {
+        "id": [f"b/{i}" for i in range(n)],
+        "label": [f"label {i % N // 6}" for i in range(n)],
+        "vec": list(np.concatenate([VECTORS, VECTORS + 0.1])[:n]),
+    }
+    parquet.write_table(pa.table({**rows, **columns}), path)
+
+
+@pytest.fixture
+def sources(settings: Settings) -> Path:
+    assert settings.sources_dir is not None
+    settings.sources_dir.mkdir(exist_ok=True)
+    write(settings.sources_dir / "b.parquet")
+    return settings.sources_dir
+
+
+@pytest.mark.slow
+def test_a_version_is_made_of_a_file_by_a_job(client: TestClient, sources: Path) -> None:
+    done = job(client, "shop/reindex", source="b.parquet", embedding_column="vec")
+    assert (done["state"], done["result"]["n_items"]) == ("succeeded", 2 * N)
+    assert done["result"]["source"]["n_labels"] == N // 6
+    answer = client.post(f"{SHOP}/search", json={"embedding": VECTORS[7].tolist()}).json()
+    assert answer["candidates"][0]["id"] == "b/7"
+    made = job(client, "fresh/reindex", source="b.parquet", embedding_column="vec", space="siglip@2")
+    assert made["state"] == "succeeded"
+    assert client.get("/v1/galleries/fresh").json()["bundle_name"] == "siglip"
+
+
+@pytest.mark.parametrize(
+    ("gallery", "fields", "status", "reason"),
+    [
+        ("fresh", {}, 422, "say what made these embeddings"),
+        ("fresh", {"space": "no space"}, 422, "is no name of a space"),
+        ("fresh", {"space": "clip", "index": "IVFx"}, 422, "Faiss cannot build 'IVFx'"),
+        ("fresh", {"space": "clip", "bundle": "tiny"}, 422, "no bundle embeds: leave it out"),
+        ("fresh", {"space": "clip", "embedding_column": "vector"}, 422, "has no column 'vector'"),
+        ("fresh", {"space": "clip", "source": "gone.npz"}, 422, "neither a folder nor"),
+        ("shop", {"space": "clip@2"}, 409, "of 'clip@1', not ready 12-d embeddings of 'clip@2'"),
+        ("shop", {"source": "photos", "embedding_column": None}, 409, "of 'clip@1', not images embedded by"),
+        ("shoes", {"space": "clip"}, 409, "holds images embedded by bundle 'tiny', not ready 12-d"),
+        ("shoes", {"source": "photos", "space": "clip", "embedding_column": None}, 422, "holds none"),
+        ("shop", {"source": None, "space": "clip", "embedding_column": None}, 422, "name the source"),
+    ],
+)
+def test_what_cannot_become_a_version_is_refused_before_it_waits(
+    client: TestClient, sources: Path, gallery: str, fields: dict[str, Any], status: int, reason: str
+) -> None:
+    (sources / "photos").mkdir()
+    body = {"source": "b.parquet", "embedding_column": "vec", **fields}
+    answer = client.post(f"/v1/admin/galleries/{gallery}/reindex", json=body)
+    assert answer.status_code == status, answer.text
+    assert reason in answer.json()["detail"]
+    assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_files_behind_a_link_are_not_read(client: TestClient, sources: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "secret.npy", VECTORS)
+    (sources / "a.npy").symlink_to(tmp_path / "secret.npy")
+    (sources / "a.csv").write_text("id\n" + "".join(f"{i}\n" for i in range(N)), encoding="utf-8")
+    answer = client.post("/v1/admin/galleries/shop/reindex", json={"source": "a.npy"})
+    assert "lies outside of sources_dir" in refused(answer, 422, "invalid-request")
+    (sources / "a.npy").unlink()
+    np.save(sources / "a.npy", VECTORS)
+    (sources / "a.csv").rename(tmp_path / "secret.csv")
+    (sources / "a.csv").symlink_to(tmp_path / "secret.csv")
+    answer = client.post("/v1/admin/galleries/shop/reindex", json={"source": "a.npy"})
+    assert "does not lie below sources_dir" in refused(answer, 422, "invalid-request")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "lance"])
+def test_queries_of_a_job_are_embeddings_of_any_kind(client: TestClient, sources: Path, suffix: str) -> None:
+    queries, labels = (VECTORS + 0.05).astype(np.float32), [f"label {i // 6}" for i in range(N)]
+    table = pa.table({"label": labels, "embedding": list(queries)})
+    path = sources / f"queries.{suffix}"
+    if suffix == "parquet":
+        parquet.write_table(table, path)
+    elif suffix == "lance":
+        lance.write_dataset(table, path)
+    else:
+        np.savez(path, embeddings=queries, labels=labels)
+    done = job(client, "shop/calibrations", target="far=10%", queries=path.name)
+    assert done["state"] == "succeeded", done
+    report = client.get(f"/v1/admin/galleries/shop/calibrations/{done['id']}").json()
+    assert report["record"]["source"] == "queries"
+    assert report["record"]["n_with_mate"] == N
