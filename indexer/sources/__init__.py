@@ -1,5 +1,6 @@
 """Sources of a gallery: folders and manifests of images, how they are read, and a look before they are."""
 
+from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
@@ -15,6 +16,7 @@ __all__ = [
     "SourceItem",
     "SourceLook",
     "SourceOptions",
+    "TarMember",
     "WebAccess",
     "as_json",
     "file_at",

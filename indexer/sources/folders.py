@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
-from vicinal.indexer.sources.labels import unlike_classes
+from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
 
@@ -101,11 +101,7 @@ def folder_items(
     Raises:
         SourceError: Labels cannot be taken from where the options say.
     """
-    rule = options.label_rule
-    labels, remark = rule.of_paths(files.images), None
-    names = {label for label in labels if label is not None}
-    if rule.kind == "auto" and names and (why := unlike_classes(names)):
-        labels, remark = [None] * len(labels), f"no labels taken: {why}; ask for them by --label-from folder"
+    labels, remark = labels_in(files.images, options.label_rule)
     prefix = options.prefix_of(name)
     items = [
         SourceItem(f"{prefix}{inside}", place(inside), label)

@@ -9,7 +9,7 @@ from typing import Literal, Self, get_args
 
 from vicinal.indexer.errors import SourceError
 
-__all__ = ["LabelRule", "album_names", "unlike_classes"]
+__all__ = ["LabelRule", "album_names", "labels_in"]
 
 _Kind = Literal["given", "auto", "folder", "none", "column", "regex"]
 # A year, or a month or a day of one; these also before other words.
@@ -81,7 +81,7 @@ class LabelRule:
         return [None if one is None else one.group(1) or None for one in found]
 
 
-def unlike_classes(labels: Collection[str]) -> str | None:
+def _unlike_classes(labels: Collection[str]) -> str | None:
     """Why folders are more likely albums than classes; None when they may be classes.
 
     Args:
@@ -94,6 +94,23 @@ def unlike_classes(labels: Collection[str]) -> str | None:
         shown = ", ".join(f"'{one}'" for one in albums[:3])
         return f"{len(albums):,} of {len(labels):,} subfolders are named like dates or a camera's, as {shown}"
     return None
+
+
+def labels_in(paths: Sequence[str], rule: LabelRule) -> tuple[list[str | None], str | None]:
+    """Labels that stand in the paths of a folder, and why there are none where its folders look like albums.
+
+    Args:
+        paths: Paths inside the folder.
+        rule: Where labels are taken from.
+
+    Raises:
+        SourceError: The rule needs columns, or its pattern matches nothing.
+    """
+    labels = rule.of_paths(paths)
+    names = {label for label in labels if label is not None}
+    if rule.kind == "auto" and names and (why := _unlike_classes(names)):
+        return [None] * len(paths), f"no labels taken: {why}; ask for them by --label-from folder"
+    return labels, None
 
 
 def album_names(labels: Collection[str]) -> list[str]:

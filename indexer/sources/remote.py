@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pyarrow import fs
 
 from vicinal.indexer.errors import DownloadError, SourceError
+from vicinal.indexer.sources.archives import FileStat, TarMember
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
 __all__ = [
-    "FileStat",
     "ImageFile",
     "RemoteFile",
     "file_at",
@@ -34,13 +33,6 @@ _BUCKETS = ("s3", "gs", "az")
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _HERE = Path()
 _CONNECT_SECONDS, _REQUEST_SECONDS, _TRIES = 5, 30, 3
-
-
-class FileStat(NamedTuple):
-    """What a listing says of a file, as `os.stat_result` names it."""
-
-    st_size: int
-    st_mtime_ns: int
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ class RemoteFile:
         return _client(self.access).read(self.address, limits) if self.is_on_web else _object(self, limits)
 
 
-ImageFile = Path | RemoteFile
+ImageFile = Path | RemoteFile | TarMember
 
 
 def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
@@ -113,7 +105,7 @@ def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
         ImageTooLargeError: There are more than `limits.max_bytes`.
         OSError: It cannot be read.
     """
-    return file.read(limits) if isinstance(file, RemoteFile) else read_encoded(file, limits)
+    return read_encoded(file, limits) if isinstance(file, Path) else file.read(limits)
 
 
 def is_address(text: str) -> bool:
@@ -140,6 +132,8 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
     if not is_address(place):
         return folder / place
     file = RemoteFile(place, access)
+    if file.scheme == "tar":
+        return TarMember.at(place)
     if file.scheme not in (*_WEB, *_BUCKETS):
         known = ", ".join(f"{one}://" for one in (*_WEB, *_BUCKETS))
         raise SourceError(f"'{place}' is none of the addresses that are read, {known}")

@@ -13,6 +13,7 @@ from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
+from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
 
 __all__ = ["Source", "read_source"]
@@ -60,10 +61,12 @@ class Source:
             root = path.absolute()
             files = FolderFiles.below(root)
             items, remark = folder_items(files, root.resolve().name, options, root.joinpath)
+        elif path.suffix.lower() == ".tar":
+            items, files, remark = shard_items(path, options)
         elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
             items = manifest_items(path, options)
         elif path.exists():
-            raise SourceError(f"'{path}' is neither a folder nor a .csv or .parquet manifest")
+            raise SourceError(f"'{path}' is neither a folder nor a .csv or .parquet manifest or .tar shard")
         else:
             raise SourceError(f"there is no source '{path}'")
         if not items:

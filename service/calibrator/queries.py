@@ -19,7 +19,7 @@ from vicinal.indexer.embedding_files import files_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.jobs.embedding_run import Failure
-from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem, SourceOptions, read_source
+from vicinal.indexer.sources import ImageFile, SourceItem, SourceOptions, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
@@ -246,7 +246,7 @@ def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReadin
 
 
 def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
-    return file.read(embedder.limits) if isinstance(file, RemoteFile) else file
+    return file if isinstance(file, Path) else file.read(embedder.limits)
 
 
 def _check_labels(source: Path, items: Sequence[SourceItem], advice: str) -> None:

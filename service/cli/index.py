@@ -41,7 +41,7 @@ def index(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, or ready "
+            help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, .tar shards, or ready "
             "embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
             "Default: what the gallery holds."
         ),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.indexer.sources import ImageFile, RemoteFile, SourceItem
+from vicinal.indexer.sources import ImageFile, SourceItem
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
@@ -180,8 +180,8 @@ def _look(
     path: ImageFile, refuse: Callable[[ImageFile], str | None], limits: DecodeLimits
 ) -> tuple[str, str]:
     """Digest of a file, and why it cannot be used or nothing."""
-    if isinstance(path, RemoteFile):
-        return "", "it lies behind an address: learning needs files that can be read again and again"
+    if not isinstance(path, Path):
+        return "", "it is no file of its own, which learning needs: lay it on the disk"
     refused = refuse(path)
     if refused:
         return "", refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.indexer.sources import ImageFile, RemoteFile
+from vicinal.indexer.sources import ImageFile, RemoteFile, TarMember
 from vicinal.service.errors import RequestError
 
 __all__ = ["JobSources"]
@@ -61,6 +61,8 @@ class JobSources:
         if isinstance(path, RemoteFile):
             allowed = self.allow_urls and path.is_on_web
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
+        if isinstance(path, TarMember):
+            path = path.archive
         if (
             self.root is not None
             and path.is_absolute()

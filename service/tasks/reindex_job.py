@@ -154,7 +154,7 @@ class ReindexJob:
         if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.gallery_path(gallery))
         if request.source is not None:
-            self.sources.check(request.source, also=(".npz", ".npy"))
+            self.sources.check(request.source, also=(".npz", ".npy", ".tar"))
         check_sources(self.sources, request.comparison)
         try:
             if request.source_options != SourceOptions(None, "auto") and request.source is None:

@@ -21,7 +21,7 @@ from vicinal.indexer.sources import (
     read_file,
     read_source,
 )
-from vicinal.indexer.sources.remote import FileStat
+from vicinal.indexer.sources.archives import FileStat
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError
 

@@ -1,10 +1,12 @@
-"""Photos behind addresses: indexed from a bucket and from a table of addresses, and searched."""
+"""Photos that are no files of their own: indexed from a bucket, a table of addresses and shards."""
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.s3_server import serving_s3
 from tests.service.types import Encode, Fail, Run, View
 from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
 from vicinal.indexer.sources import web as web_module
+from vicinal.models.bundle import ModelBundle
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 LABELS = ("milk", "bread", "salt")
@@ -143,3 +146,25 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
         # From the stored images, with another index; and with another bundle they are read from the bucket.
         run("index", "-g", "shop", "--index", "HNSW8")
         assert best(run, tmp_path / "query.png")["label"] == "milk"
+
+
+def test_shards_are_indexed_searched_and_embedded_again(
+    run: Run, tmp_path: Path, view: View, encode: Encode, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    for number, label in enumerate(LABELS):
+        with tarfile.open(tmp_path / f"photos-{number}.tar", "w") as shard:
+            for one in range(2):
+                words = {"png": encode(view(number, one)), "cls": label.encode()}
+                for suffix, body in words.items():
+                    info = tarfile.TarInfo(f"{one}.{suffix}")
+                    info.size = len(body)
+                    shard.addfile(info, io.BytesIO(body))
+    output = run("index", f"{tmp_path}/photos-{{0..2}}.tar", "-g", "shop").stdout
+    assert output.startswith("6 items with 3 labels; 2 to 2 items a label, median 2")
+    view(1, 9).save(tmp_path / "query.png")
+    found = best(run, tmp_path / "query.png")
+    assert (found["label"], found["id"].split("/")[0]) == ("bread", "photos-1")
+    other = write_bundle(tmp_path / "other", seed=1).path
+    run("index", "-g", "shop", "--bundle", other)
+    answer = run("search", tmp_path / "query.png", "-g", "shop", "--bundle", other, "--candidates", "--json")
+    assert len(json.loads(answer.stdout)["candidates"]) == 6

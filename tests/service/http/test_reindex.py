@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,6 +111,20 @@ def test_labels_that_cannot_be_taken_are_refused_at_once(
 ) -> None:
     answer = client.post(REINDEX, json=body)
     assert (answer.status_code, sentence in answer.json()["detail"]) == (422, True)
+
+
+def test_a_shard_is_a_source_and_no_way_out_of_the_sources(
+    client: TestClient, worker: None, sources: Path, tmp_path: Path, catalog: Path
+) -> None:
+    for folder in (sources, tmp_path):
+        with tarfile.open(folder / "photos.tar", "w") as shard:
+            shard.add(catalog / "plain", "plain")
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos.tar"}))
+    assert (job["state"], job["result"]["source"]["n_items"]) == ("succeeded", 6)
+    body = {"source": addresses(sources, f"tar://{tmp_path}/photos.tar#plain/view 0.png"), "bundle": "other"}
+    job = wait_for_job(client, client.post(REINDEX, json=body))
+    assert "sources_dir" in job["progress"]["failures"][0]["reason"] + str(job["problem"])
+    assert client.post(REINDEX, json={"source": "../photos.tar"}).status_code == 422
 
 
 def addresses(sources: Path, *urls: str) -> str:

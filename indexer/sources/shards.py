@@ -1,0 +1,77 @@
+"""Shards: the images of WebDataset archives, with ids and labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.archives import ArchivedImage, archived_images, shards_of
+from vicinal.indexer.sources.folders import FolderFiles
+from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.labels import labels_in
+
+__all__ = ["shard_items"]
+
+
+def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem], FolderFiles, str | None]:
+    """The images of shards, what else is in them, and why there are no labels where folders look like albums.
+
+    Args:
+        pattern: One archive, or several by numbers such as `{000..012}`.
+        options: How ids and labels are found; columns are keys of the `.json` files.
+
+    Raises:
+        SourceError: A shard is missing or cannot be read, an id is there twice, or labels cannot be taken
+            from where the options say.
+    """
+    images: list[ArchivedImage] = []
+    others: Counter[str] = Counter()
+    for archive in shards_of(pattern):
+        found, besides = archived_images(archive)
+        images += found
+        others += besides
+    labels, remark = _labels(images, options, pattern)
+    ids = _ids(images, options)
+    is_label = options.label_rule.kind in ("given", "auto", "column")
+    taken = {options.id_column, (options.label_column or "label") if is_label else None}
+    items = [
+        SourceItem(item_id, one.file, label, _metadata(one.values, taken))
+        for one, item_id, label in zip(images, ids, labels, strict=True)
+    ]
+    return items, FolderFiles([one.file.name for one in images], others), remark
+
+
+def _labels(
+    images: Sequence[ArchivedImage], options: SourceOptions, pattern: Path
+) -> tuple[list[str | None], str | None]:
+    rule = options.label_rule
+    if rule.kind in ("given", "auto", "column"):
+        said = [_text(one.values.get(options.label_column or "label")) or one.label for one in images]
+        if any(said):
+            return said, None
+        if rule.kind == "column" or options.label_column:
+            name = options.label_column or "label"
+            raise SourceError(f"'{pattern.name}' has no '{name}' in its .json files, and no .cls files")
+    return labels_in([one.file.name for one in images], rule)
+
+
+def _ids(images: Sequence[ArchivedImage], options: SourceOptions) -> list[str]:
+    prefix, column = options.prefix_of(""), options.id_column
+    earlier: dict[str, ArchivedImage] = {}
+    for one in images:
+        said = _text(one.values.get(column)) if column else None
+        item_id = f"{prefix}{said or f'{one.file.archive.stem}/{one.file.name}'}"
+        if earlier.setdefault(item_id, one) is not one:
+            raise SourceError(f"'{earlier[item_id].file}' and '{one.file}' have one id, '{item_id}'")
+    return list(earlier)
+
+
+def _metadata(values: dict[str, Any], taken: set[str | None]) -> dict[str, Any]:
+    return {key: as_json(value) for key, value in values.items() if value is not None and key not in taken}
+
+
+def _text(value: Any) -> str | None:
+    return None if value in (None, "") else str(value)

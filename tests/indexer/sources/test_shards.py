@@ -1,0 +1,210 @@
+"""Shards: images of `.tar` archives become items with what stands beside them, and damage is one sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import (
+    PUBLIC,
+    Source,
+    SourceItem,
+    SourceOptions,
+    TarMember,
+    file_at,
+    read_file,
+    read_source,
+)
+from vicinal.indexer.sources.archives import shards_of
+from vicinal.models.decoding import DecodeLimits
+from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+
+LIMITS = DecodeLimits(max_bytes=10_000)
+
+
+def picture(seed: int = 0) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def shard(path: Path, files: dict[str, bytes | str | dict[str, object]]) -> Path:
+    """An archive with files of bytes, texts and JSON."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            text = json.dumps(content) if isinstance(content, dict) else content
+            body = text.encode() if isinstance(text, str) else text
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            archive.addfile(info, io.BytesIO(body))
+    return path
+
+
+def labels(path: Path, **options: str) -> dict[str, str | None]:
+    return {item.id: item.label for item in read_source(path, SourceOptions(**options))}
+
+
+def test_an_image_has_what_stands_beside_it(tmp_path: Path) -> None:
+    path = shard(
+        tmp_path / "photos-000.tar",
+        {
+            "0001.png": picture(1),
+            "0001.cls": "boots\n",
+            "0001.json": {"price": 9.5, "brand": None, "shelf": "a"},
+            "0001.txt": "a red boot",
+            "0002.cls": "hats",
+            "0002.png": picture(2),
+            "notes.md": "words",
+        },
+    )
+    source = Source.open(path)
+    metadata = {"price": 9.5, "shelf": "a", "text": "a red boot"}
+    assert source.items == [
+        SourceItem("photos-000/0001.png", TarMember(path, "0001.png"), "boots", metadata),
+        SourceItem("photos-000/0002.png", TarMember(path, "0002.png"), "hats", {}),
+    ]
+    assert source.files.others == {".md": 1}
+    assert [read_file(item.path, LIMITS) for item in source.items] == [picture(1), picture(2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"a/milk/1.png": "dairy", "a/bread/1.png": "bakery"}),
+        ({"label_from": "column", "label_column": "aisle"}, {"a/milk/1.png": "3", "a/bread/1.png": "4"}),
+        ({"label_from": "folder"}, {"a/milk/1.png": "milk", "a/bread/1.png": "bread"}),
+        ({"label_from": "regex:^(m)"}, {"a/milk/1.png": "m", "a/bread/1.png": None}),
+        ({"label_from": "none"}, {"a/milk/1.png": None, "a/bread/1.png": None}),
+        ({"id_column": "sku"}, {"007": "dairy", "7": "bakery"}),
+        ({"id_column": "sku", "prefix": "shop"}, {"shop/007": "dairy", "shop/7": "bakery"}),
+    ],
+)
+def test_ids_and_labels_come_from_where_the_options_say(
+    tmp_path: Path, options: dict[str, str], expected: dict[str, str | None]
+) -> None:
+    milk = {"label": "dairy", "aisle": 3, "sku": "007"}
+    bread = {"label": "bakery", "aisle": 4, "sku": 7}
+    files = {"milk/1.png": picture(1), "milk/1.json": milk, "bread/1.png": picture(2), "bread/1.json": bread}
+    assert labels(shard(tmp_path / "a.tar", files), **options) == expected
+
+
+def test_without_words_the_folders_are_the_labels_unless_they_are_albums(tmp_path: Path) -> None:
+    classes = shard(tmp_path / "a.tar", {"milk/1.png": picture(), "bread/1.png": picture()})
+    albums = shard(tmp_path / "b.tar", {"2019/1.png": picture(), "2020/1.png": picture()})
+    assert set(labels(classes, label_from="auto").values()) == {"milk", "bread"}
+    assert set(labels(albums, label_from="auto").values()) == {None}
+
+
+def test_numbered_shards_are_one_source(tmp_path: Path) -> None:
+    for number in range(9, 12):
+        shard(tmp_path / f"photos-{number:03}.tar", {"1.png": picture(number)})
+    items = read_source(tmp_path / "photos-{009..011}.tar")
+    assert [item.id for item in items] == [f"photos-{number:03}/1.png" for number in (9, 10, 11)]
+    assert [read_file(item.path, LIMITS) for item in items] == [picture(number) for number in (9, 10, 11)]
+
+
+def test_names_without_numbers_stand_for_themselves() -> None:
+    assert shards_of(Path("a/x.tar")) == [Path("a/x.tar")]
+    assert shards_of(Path("a/x{8..10}y.tar"))[-1] == Path("a/x10y.tar")
+
+
+def test_a_member_is_found_again_by_its_address(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a #1.tar", {"größe/1 #2.png": picture(3)})
+    (item,) = read_source(path)
+    again = file_at(str(item.path), PUBLIC)
+    assert again == item.path
+    assert read_file(again, LIMITS) == again.open("rb").read() == picture(3)
+    assert (again.is_absolute(), again.stat().st_size) == (True, len(picture(3)))
+
+
+def test_an_archive_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    (item,) = read_source(shard(tmp_path / "a.tar", {"1.png": picture(1)}))
+    shard(tmp_path / "a.tar", {"0.txt": "before it", "1.png": picture(2)})
+    assert read_file(item.path, LIMITS) == picture(2)
+    shard(tmp_path / "a.tar", {"2.png": picture(2)})
+    with pytest.raises(OSError, match=r"'a.tar' holds no '1.png'"):
+        read_file(item.path, LIMITS)
+
+
+def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    items = read_source(shard(tmp_path / "a.tar", {"empty.png": b"", "vast.png": bytes(20_000)}))
+    for item, error in zip(items, (NotAnImageError, ImageTooLargeError), strict=True):
+        with pytest.raises(error):
+            read_file(item.path, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({"a.txt": "words"}, "holds no images"),
+        ({"1.png": picture(), "1.json": "{"}, "'1.json' of shard .* cannot be read"),
+        ({"1.png": picture(), "1.json": "[1]"}, "is no JSON object"),
+        ({"1.png": picture(), "1.cls": b"\xff\xfe"}, "'1.cls' of shard .* cannot be read"),
+        ({"1.png": picture(), "1.txt": bytes(2**21)}, "2,097,152 bytes: no few words"),
+    ],
+)
+def test_what_is_wrong_in_a_shard_is_one_sentence(
+    tmp_path: Path, files: dict[str, bytes | str | dict[str, object]], sentence: str
+) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        read_source(shard(tmp_path / "a.tar", files))
+
+
+def test_an_id_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    files = {
+        f"{n}.{kind}": content for n in (1, 2) for kind, content in (("png", picture()), ("json", {"sku": 5}))
+    }
+    with pytest.raises(SourceError, match=r"1.png' and '.*2.png' have one id, '5'"):
+        read_source(shard(tmp_path / "a.tar", files), SourceOptions(id_column="sku"))
+
+
+def test_labels_that_no_file_has_are_refused(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"1.png": picture()})
+    with pytest.raises(SourceError, match=r"no 'label' in its .json files, and no .cls files"):
+        read_source(path, SourceOptions(label_from="column"))
+
+
+@pytest.mark.parametrize("content", [b"", b"words", b"\x1f\x8b" + bytes(600)])
+def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(SourceError, match=r"a.tar' (cannot be read|holds no images)"):
+        read_source(tmp_path / "a.tar")
+
+
+def test_an_archive_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"1.png": picture(), "2.png": bytes(50_000)})
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(SourceError, match="cannot be read"):
+        read_source(path)
+
+
+def test_a_shard_that_is_missing_is_refused(tmp_path: Path) -> None:
+    shard(tmp_path / "a-0.tar", {"1.png": picture()})
+    with pytest.raises(SourceError, match=r"a-1.tar' cannot be read"):
+        read_source(tmp_path / "a-{0..1}.tar")
+
+
+def test_links_out_of_an_archive_lead_nowhere(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name, kind in (("1.png", tarfile.SYMTYPE), ("2.png", tarfile.LNKTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    with pytest.raises(SourceError, match="holds no images"):
+        read_source(tmp_path / "a.tar")
+
+
+def test_a_large_archive_does_not_lie_in_memory(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {f"{number}.png": bytes(200_000) for number in range(100)})
+    tracemalloc.start()
+    items = read_source(path)
+    read_file(items[50].path, DecodeLimits())
+    assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    tracemalloc.stop()
