@@ -40,10 +40,23 @@ __all__ = [
     "SpaceMismatchError",
     "StorageError",
     "VersionNotFoundError",
+    "named_ids",
 ]
 
 # Of many ids a message names these.
 _NAMED_IDS = 3
+
+
+def named_ids(item_ids: Sequence[str], n_all: int | None = None) -> str:
+    """The first of some ids, and how many more there are.
+
+    Args:
+        item_ids: The ids, at least the first three.
+        n_all: How many there are; those of `item_ids` when None.
+    """
+    n_more = (len(item_ids) if n_all is None else n_all) - _NAMED_IDS
+    named = ", ".join(f"'{one}'" for one in item_ids[:_NAMED_IDS])
+    return named + (f" and {n_more:,} more" if n_more > 0 else "")
 
 
 class IndexerError(Exception):
@@ -103,14 +116,12 @@ class ItemExistsError(GalleryError):
         advice: str = "send on_conflict 'replace' or 'skip', or another id",
         what: Literal["image", "embedding"] = "image",
     ) -> None:
-        named = ", ".join(f"'{one}'" for one in item_ids[:_NAMED_IDS])
-        others = f" and {len(item_ids) - _NAMED_IDS:,} more" if len(item_ids) > _NAMED_IDS else ""
         count = (
             f"another {what} has the id"
             if len(item_ids) == 1
             else f"{len(item_ids):,} ids belong to other {what}s:"
         )
-        super().__init__(f"in gallery '{gallery}' {count} {named}{others}; {advice}")
+        super().__init__(f"in gallery '{gallery}' {count} {named_ids(item_ids)}; {advice}")
         self.gallery = gallery
         self.item_ids = list(item_ids)
         self.what = what

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -23,6 +23,9 @@ __all__ = ["EmbeddingRun", "Failure", "RunOptions", "displayable"]
 _READERS = 8
 # Large enough that Lance's files stay few, small enough that little is lost.
 _ROWS_PER_COMMIT = 2048
+# So that a short run loses little, and a long one has no thousand files.
+_SHARE_PER_COMMIT = 0.1
+_LEAST_SECONDS_PER_COMMIT = 1.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class RunOptions:
         max_failures: Give up when more images than this cannot be used; None goes on.
         workers: Threads that decode; more read files behind addresses, which is mostly waiting.
         rows_per_commit: Finished rows that are committed together.
-        seconds_per_commit: Commit also fewer rows when so much time has passed, which is what a death costs.
+        seconds_per_commit: Commit also fewer rows when so much time has passed, or a tenth of what the run
+            took so far, which is what a death costs.
         access: What may be read of the web when the gallery's own items are read again.
         resumes: The sink holds rows of an earlier run, so that having none to add is no failure.
     """
@@ -75,20 +79,27 @@ class EmbeddingRun:
         self._rows: list[pa.Table] = []
         self._started = self.options.resumes
         self._reads_addresses = False
-        self._committed_at = time.monotonic()
+        self._began_at = self._committed_at = time.monotonic()
 
-    def over(self, items: Sequence[SourceItem], on_progress: OnProgress = no_progress) -> None:
+    def over(
+        self,
+        items: Sequence[SourceItem],
+        on_progress: OnProgress = no_progress,
+        *,
+        known: Collection[str] = (),
+    ) -> None:
         """Embed every item; failures are collected.
 
         Args:
             items: What to embed; of two with one id the first is kept.
+            known: Ids of items that came before these.
             on_progress: Called with `embed`, finished and all items after every batch; failures are finished.
 
         Raises:
             BuildError: Too many failures, or nothing could be used.
         """
         self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
-        for batch in self._prepared_batches(self._without_repeats(items)):
+        for batch in self._prepared_batches(self._without_repeats(items, known)):
             self._embed(batch)
             on_progress("embed", self._n_kept + len(self.failures), len(items))
         self.commit()
@@ -96,8 +107,8 @@ class EmbeddingRun:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
             raise BuildError(f"none of {len(items)} images could be used{first}")
 
-    def _without_repeats(self, items: Sequence[SourceItem]) -> Iterator[SourceItem]:
-        seen: set[str] = set()
+    def _without_repeats(self, items: Sequence[SourceItem], known: Collection[str]) -> Iterator[SourceItem]:
+        seen = set(known)
         for item in items:
             if item.id in seen:
                 self._fail(item, "its id was used before in this source; the first image was kept")
@@ -164,7 +175,9 @@ class EmbeddingRun:
         self._rows.append(rows)
         self._n_kept += rows.num_rows
         is_full = sum(table.num_rows for table in self._rows) >= self.options.rows_per_commit
-        if is_full or time.monotonic() - self._committed_at >= self.options.seconds_per_commit:
+        now = time.monotonic()
+        patience = max(_LEAST_SECONDS_PER_COMMIT, _SHARE_PER_COMMIT * (now - self._began_at))
+        if is_full or now - self._committed_at >= min(patience, self.options.seconds_per_commit):
             self.commit()
 
     def commit(self) -> None:

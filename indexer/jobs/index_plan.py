@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.hygiene import Hygiene
+from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.jobs.embedding_run import Failure, RunOptions
 from vicinal.indexer.sources import ImageFile, SourceItem
 
@@ -22,7 +23,11 @@ class IndexPlan:
 
     Attributes:
         items: What to index: images, of two with one id the first is kept; or ready embeddings. None for the
-            gallery's own items.
+            gallery's own items alone, which are kept in any case.
+        source: Absolute path or address of the folder, manifest or file that they come from, by which its
+            items are known again; None for images that come from none.
+        on_conflict: What to do with an image whose id belongs to another image of another source.
+        delete: Leave out items of the source that it does not list any more.
         index: Factory string of the vector index, or `auto`.
         activate: Put the new version in force; otherwise it waits to be activated.
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
@@ -32,6 +37,9 @@ class IndexPlan:
     """
 
     items: Sequence[SourceItem] | EmbeddingSource | None
+    source: str | None = None
+    on_conflict: OnConflict = "error"
+    delete: bool = False
     index: str = "auto"
     activate: bool = True
     calibrated_as: int | None = None
@@ -56,6 +64,10 @@ class IndexResult:
         seconds: Seconds by stage.
         failures: Images left out.
         hygiene: Duplicates and thin classes, which spoil a calibration.
+        counts: Items by what became of them, see `sync.plan.SyncOutcome`.
+        missing: The first ids that the source no longer lists.
+        n_embedded: Items that were embedded for it, or read of a file of ready embeddings.
+        is_new: Whether it was made; not when the gallery held all of it before.
         is_active: Whether the version is searched now.
         remark: Why it is not, when it should be.
     """
@@ -68,13 +80,20 @@ class IndexResult:
     seconds: dict[str, float]
     failures: list[Failure]
     hygiene: Hygiene
+    counts: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    n_embedded: int = 0
+    is_new: bool = True
     is_active: bool = False
     remark: str | None = None
 
     @classmethod
     def from_report(cls, report: dict[str, Any], *, is_active: bool, remark: str | None = None) -> Self:
         """What a version's report says of it."""
-        names = ("version", "n_items", "n_labels", "index", "provider", "seconds")
+        names = (
+            *("version", "n_items", "n_labels", "index", "provider", "seconds"),
+            *("counts", "missing", "n_embedded"),
+        )
         return cls(
             **{name: report[name] for name in names},
             failures=[Failure(**one) for one in report["failures"]],
@@ -86,7 +105,7 @@ class IndexResult:
     def as_report(self) -> dict[str, Any]:
         """What is kept of it beside the version."""
         fields = asdict(self)
-        del fields["is_active"], fields["remark"]
+        del fields["is_new"], fields["is_active"], fields["remark"]
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         return {"kind": "index", **fields, "created_at": created_at}
 
@@ -97,7 +116,10 @@ class IndexResult:
 
     def summary(self) -> dict[str, Any]:
         """All of it in a few values: images left out are counted, and hygiene stays in the report."""
-        names = ("version", "n_items", "n_labels", "index", "n_failed", "seconds", "is_active", "remark")
+        names = (
+            *("version", "n_items", "n_labels", "index", "n_failed", "counts", "n_embedded", "seconds"),
+            *("is_new", "is_active", "remark"),
+        )
         return {name: getattr(self, name) for name in names}
 
 

@@ -6,8 +6,9 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +18,51 @@ from PIL import Image
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.hygiene import SIGNATURE_SIDE
 from vicinal.indexer.jobs.capture import Capture, read_capture
-from vicinal.indexer.sources import SourceItem, read_file
+from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.decoding import read_encoded
 from vicinal.models.embedder import Embedder
+from vicinal.models.errors import ImageError
 from vicinal.models.similarity import FloatArray
 
 __all__ = [
     "THUMBNAIL_SIDE",
+    "FileState",
     "PreparedItem",
     "as_rows",
+    "digest_of",
+    "digests_of_ready",
+    "listing_of",
     "make_thumbnail",
     "no_rows",
     "prepare_encoded",
     "prepare_item",
     "ready_rows",
+    "stated_by",
 ]
 
 THUMBNAIL_SIDE = 256
+
+
+class FileState(NamedTuple):
+    """What tells without reading it whether a file was written since.
+
+    Attributes:
+        size: Its bytes.
+        modified_at: When it was written last, in microseconds since 1970.
+    """
+
+    size: int
+    modified_at: int
+
+    @classmethod
+    def of(cls, path: ImageFile) -> FileState | None:
+        """The state of a file; None where it cannot be looked at."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(found.st_size, found.st_mtime_ns // 1000)
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,7 @@ class PreparedItem:
         content_sha256: Digest of the file.
         signature: (768,) uint8, the picture at 16 x 16 RGB pixels.
         capture: When and with what it was taken.
+        state: State of its file before it was read; None without one.
     """
 
     item: SourceItem
@@ -55,6 +84,7 @@ class PreparedItem:
     content_sha256: bytes
     signature: npt.NDArray[np.uint8]
     capture: Capture
+    state: FileState | None = None
 
 
 def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
@@ -64,7 +94,9 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
         ImageError: The image cannot be used.
         OSError: The file cannot be read.
     """
-    return prepare_encoded(item, read_file(item.path, embedder.limits), embedder)
+    # Before it is read: what is written meanwhile is then noticed by the next look at it.
+    state = FileState.of(item.path)
+    return replace(prepare_encoded(item, read_file(item.path, embedder.limits), embedder), state=state)
 
 
 def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> PreparedItem:
@@ -114,6 +146,10 @@ def no_rows(dim: int) -> pa.Table:
         "added_at": pa.timestamp("us", tz="UTC"),
         "taken_at": pa.timestamp("s"),
         "camera": pa.string(),
+        "source": pa.string(),
+        "listing": pa.string(),
+        "file_size": pa.int64(),
+        "modified_at": pa.timestamp("us", tz="UTC"),
         "embedding": pa.list_(pa.float32(), dim),
     }
     return pa.schema(list(fields.items())).empty_table()
@@ -127,7 +163,8 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
         embeddings: (n, d) float32, L2-normalized.
     """
     items = [one.item for one in prepared]
-    now = datetime.now(UTC)
+    n, now = len(items), datetime.now(UTC)
+    states = [one.state or (None, None) for one in prepared]
     return pa.table(
         {
             "id": pa.array([item.id for item in items], pa.string()),
@@ -137,9 +174,13 @@ def as_rows(prepared: Sequence[PreparedItem], embeddings: FloatArray) -> pa.Tabl
             "thumbnail": pa.array([one.thumbnail for one in prepared], pa.binary()),
             "content_sha256": pa.array([one.content_sha256 for one in prepared], pa.binary(32)),
             "signature": as_fixed_lists(np.stack([one.signature for one in prepared])),
-            "added_at": pa.array([now] * len(items), pa.timestamp("us", tz="UTC")),
+            "added_at": pa.array([now] * n, pa.timestamp("us", tz="UTC")),
             "taken_at": pa.array([one.capture.taken_at for one in prepared], pa.timestamp("s")),
             "camera": pa.array([one.capture.camera for one in prepared], pa.string()),
+            "source": pa.nulls(n, pa.string()),
+            "listing": pa.nulls(n, pa.string()),
+            "file_size": pa.array([size for size, _ in states], pa.int64()),
+            "modified_at": pa.array([at for _, at in states], pa.timestamp("us", tz="UTC")),
             "embedding": as_fixed_lists(embeddings),
         }
     )
@@ -158,7 +199,7 @@ def ready_rows(ready: ReadyRows) -> pa.Table:
         "label": ready.labels,
         "uri": ready.uris,
         "metadata": ready.metadata,
-        "content_sha256": [hashlib.sha256(one.tobytes()).digest() for one in ready.embeddings],
+        "content_sha256": digests_of_ready(ready),
         "added_at": [now] * n,
         "embedding": as_fixed_lists(ready.embeddings),
     }
@@ -166,6 +207,49 @@ def ready_rows(ready: ReadyRows) -> pa.Table:
     return pa.table(
         {field.name: _column(columns.get(field.name), field.type, n) for field in schema}, schema=schema
     )
+
+
+def digests_of_ready(ready: ReadyRows) -> list[bytes]:
+    """SHA-256 digest of each embedding."""
+    return [hashlib.sha256(one.tobytes()).digest() for one in ready.embeddings]
+
+
+def digest_of(path: ImageFile) -> bytes:
+    """SHA-256 digest of a file; of one that cannot be read a digest that no file has."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except (ImageError, OSError):
+        return b""
+
+
+def listing_of(label: str | None, metadata: str) -> str:
+    """What a source says of an item, so that a later look at it tells what changed there.
+
+    Args:
+        label: The item's label.
+        metadata: Its metadata, a JSON object.
+    """
+    return json.dumps([label, json.loads(metadata)], sort_keys=True)
+
+
+def stated_by(rows: pa.Table, source: str | None) -> pa.Table:
+    """Rows of the gallery table with the source that they came from, and what it says of them.
+
+    Args:
+        rows: n rows, as `as_rows` or `ready_rows` gives them.
+        source: Absolute path or address of the folder, manifest or file; None for what has none.
+    """
+    if source is None:
+        return rows
+    said = [
+        listing_of(label, metadata)
+        for label, metadata in zip(rows["label"].to_pylist(), rows["metadata"].to_pylist(), strict=True)
+    ]
+    columns = {"source": [source] * len(rows), "listing": said}
+    for name, values in columns.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(values, pa.string()))
+    return rows
 
 
 def _column(values: object, kind: pa.DataType, n: int) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +13,9 @@ from vicinal.indexer.errors import ItemExistsError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, displayable
-from vicinal.indexer.jobs.preparation import ready_rows
+from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import ImageFile, SourceItem
+from vicinal.indexer.sources import SourceItem
 from vicinal.models.bundle import BundleManifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -58,6 +57,8 @@ def add_source(
     items: Sequence[SourceItem],
     embedder: Embedder,
     *,
+    source: str | None = None,
+    label: str | None = None,
     on_conflict: OnConflict = "error",
     options: RunOptions | None = None,
     on_progress: OnProgress = no_progress,
@@ -71,6 +72,9 @@ def add_source(
         reader: The gallery.
         items: What to add.
         embedder: Embedder of the gallery's bundle.
+        source: Absolute path or address of the folder, manifest or file that they come from, which a later
+            `vicinal index` of it goes by.
+        label: Label of all of them by hand, in place of the source's, which does not take it back.
         on_conflict: What to do with an image whose id belongs to another one. With `error` nothing is added
             when there is one; an id that is taken only while the run lasts makes its image a failure.
         options: How the run goes.
@@ -86,6 +90,7 @@ def add_source(
     late: list[Failure] = []
 
     def commit(rows: pa.Table) -> None:
+        rows = _labelled(stated_by(rows, source), label)
         change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
         done.count(change.outcomes)
         for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
@@ -108,6 +113,7 @@ def add_embeddings(
     source: EmbeddingSource,
     space: BundleManifest,
     *,
+    name: str | None = None,
     on_conflict: OnConflict = "error",
     label: str | None = None,
     on_progress: OnProgress = no_progress,
@@ -120,6 +126,7 @@ def add_embeddings(
         reader: The gallery.
         source: What to add.
         space: What made them.
+        name: Absolute path of the source, which a later `vicinal index` of it goes by.
         on_conflict: What to do with one whose id belongs to another one. With `error` nothing is added when
             there is one; an id that is taken only while the run lasts makes its row a failure.
         label: Label of all of them, in place of their own.
@@ -134,7 +141,7 @@ def add_embeddings(
     """
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
     refused: list[str] = []
-    for rows in _batches(source, label):
+    for rows in _batches(source, name, label):
         taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
         digests = taken["content_sha256"].to_pylist()
         outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, on_conflict)
@@ -146,7 +153,7 @@ def add_embeddings(
     if refused:
         raise ItemExistsError(reader.gallery.name, refused, what="embedding")
     done, n_read = LiveAddition(), 0
-    for rows in _batches(source, label):
+    for rows in _batches(source, name, label):
         change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
         done.count(change.outcomes)
         for row, outcome in zip(rows.select(["id", "uri"]).to_pylist(), change.outcomes, strict=True):
@@ -159,11 +166,17 @@ def add_embeddings(
     return done
 
 
-def _batches(source: EmbeddingSource, label: str | None) -> Iterator[pa.Table]:
+def _batches(source: EmbeddingSource, name: str | None, label: str | None) -> Iterator[pa.Table]:
     for rows in source.batches(_ROWS_PER_COMMIT):
-        if label is not None:
-            rows = replace(rows, labels=pa.array([label] * len(rows.ids), pa.string()))
-        yield ready_rows(rows)
+        yield _labelled(stated_by(ready_rows(rows), name), label)
+
+
+def _labelled(rows: pa.Table, label: str | None) -> pa.Table:
+    """Rows with a label by hand; what their source says stays beside it."""
+    if label is None:
+        return rows
+    labels = pa.array([label] * len(rows), pa.string())
+    return rows.set_column(rows.schema.get_field_index("label"), "label", labels)
 
 
 def _still_to_add(
@@ -180,18 +193,11 @@ def _still_to_add(
     ids = [item.id for item in items if displayable(item.id) == item.id]
     held = digests_of(reader.gallery, reader.view(), ids)
     taken = [item for item in items if item.id in held]
-    outcomes = outcomes_of([one.id for one in taken], [_digest(one.path) for one in taken], held, on_conflict)
+    outcomes = outcomes_of(
+        [one.id for one in taken], [digest_of(one.path) for one in taken], held, on_conflict
+    )
     refused = [item.id for item, outcome in zip(taken, outcomes, strict=True) if outcome == "refused"]
     if refused:
         raise ItemExistsError(reader.gallery.name, refused)
     done.count(outcomes)
     return [item for item in items if item.id not in held]
-
-
-def _digest(path: ImageFile) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").digest()
-    except OSError:
-        # No image has this digest: a file that cannot be read is not the one that is there.
-        return b""

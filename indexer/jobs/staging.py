@@ -145,6 +145,11 @@ class Staging:
         """Ids of the rows, in order."""
         return [] if self.is_empty else list(self._rows.readable().to_table(columns=["id"])["id"].to_pylist())
 
+    def digests(self) -> dict[str, bytes]:
+        """Digests of the rows' files by id."""
+        rows = self._rows.readable().to_table(columns=["id", "content_sha256"])
+        return dict(zip(rows["id"].to_pylist(), rows["content_sha256"].to_pylist(), strict=True))
+
     def embeddings(self) -> FloatArray:
         """(n, d) float32 embeddings of the rows, in order; a memory map, which the next call replaces."""
         rows = self._rows.readable()

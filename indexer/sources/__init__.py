@@ -4,7 +4,7 @@ from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
-from vicinal.indexer.sources.source import Source, read_source
+from vicinal.indexer.sources.source import Source, read_source, source_name
 from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "place_of",
     "read_file",
     "read_source",
+    "source_name",
 ]

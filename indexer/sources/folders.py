@@ -16,6 +16,8 @@ from vicinal.models.decoding import image_suffixes
 
 __all__ = ["FolderFiles", "folder_items"]
 
+_LINK = "a link to a folder"
+
 
 @dataclass
 class FolderFiles:
@@ -68,6 +70,11 @@ class FolderFiles:
         found.images.sort(key=lambda one: one.split("/"))
         return found
 
+    @property
+    def unreadable(self) -> list[str]:
+        """Subfolders that were to be looked into and could not be."""
+        return [inside for inside, reason in self.unread.items() if reason != _LINK]
+
     def _note(self, entry: os.DirEntry[str], folder: str) -> str | None:
         """Count a file; a folder comes back."""
         inside = f"{folder}/{entry.name}" if folder else entry.name
@@ -75,7 +82,7 @@ class FolderFiles:
             return inside
         suffix = _suffix(entry.name)
         if entry.is_dir():
-            self.unread[inside] = "a link to a folder"
+            self.unread[inside] = _LINK
         elif suffix in image_suffixes() and entry.is_file():
             self.images.append(inside)
         else:

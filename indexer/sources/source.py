@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
 from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
 
-__all__ = ["Source", "read_source"]
+__all__ = ["Source", "read_source", "source_name"]
 
 _SHOWN_SUFFIXES = 3
 
@@ -74,6 +75,20 @@ class Source:
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
         return cls(items, files, remark)
 
+    def require_whole(self) -> Self:
+        """The source, where it is known what it no longer holds.
+
+        Raises:
+            SourceError: Folders of it cannot be read.
+        """
+        closed = self.files.unreadable
+        if closed:
+            raise SourceError(
+                f"{len(closed):,} {'folder' if len(closed) == 1 else 'folders'} cannot be read, "
+                f"the first '{closed[0]}': nobody knows what is gone from there, and nothing was deleted"
+            )
+        return self
+
     def look(self, refuse: Callable[[ImageFile], str | None] = lambda _: None) -> SourceLook:
         """Count what is there.
 
@@ -97,3 +112,15 @@ class Source:
 def read_source(place: Path | str, options: SourceOptions | None = None) -> list[SourceItem]:
     """The images of a source, in a fixed order; see `Source.open`."""
     return Source.open(place, options).items
+
+
+def source_name(place: Path | str) -> str:
+    """Name by which a gallery knows the items of a source again: its absolute path, or its address.
+
+    A link keeps its own name, so that it stands for one source whatever it points to.
+
+    Args:
+        place: Folder, manifest or file, or an address.
+    """
+    text = str(place)
+    return text.rstrip("/") if is_address(text) else os.path.normpath(Path(place).absolute())

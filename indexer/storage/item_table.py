@@ -42,6 +42,19 @@ _BUNDLE_KEY = b"vicinal"
 # Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
 _SMALL_FILE_ROWS = 1024
 _MOST_REMOVED_SHARE = 0.5
+# Columns that no search needs: pictures, and where and when an item came from.
+_UNSEARCHED = {
+    "thumbnail",
+    "signature",
+    "content_sha256",
+    "added_at",
+    "taken_at",
+    "camera",
+    "source",
+    "listing",
+    "file_size",
+    "modified_at",
+}
 # A name that is being given; it stands for nothing.
 _PENDING = "pending"
 
@@ -372,9 +385,8 @@ def _sequences(table: Any, fragments: list[Any]) -> Sequences:
 
 
 def _view_columns(table: Any) -> list[str]:
-    """Columns that a search needs, which are those without the pictures."""
-    unneeded = {"thumbnail", "signature", "content_sha256", "added_at", "taken_at", "camera"}
-    return [name for name in table.schema.names if name not in unneeded]
+    """Columns that a search needs."""
+    return [name for name in table.schema.names if name not in _UNSEARCHED]
 
 
 def _read(

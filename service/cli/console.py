@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
 
 __all__ = [
+    "ProgressLines",
     "Update",
     "console",
     "errors",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 _SHOWN_FAILURES = 10
+_SECONDS_A_LINE = 10.0
 # Of a line that is read by a program or kept in a file.
 _ANY_WIDTH = 1000
 console = Console()
@@ -58,13 +62,48 @@ class Update(Protocol):
         """Stage's name, what is done, all there is, and what to say of it."""
 
 
+class ProgressLines:
+    """A line every ten seconds, where no bar can move: stage, what is done, rate and time left.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at = clock()
+        self._stage: str | None = None
+        self._began_at, self._first = 0.0, 0
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """See `Update`."""
+        now = self._clock()
+        if stage != self._stage:
+            self._stage, self._began_at, self._first = stage, now, done
+        if now - self._said_at < _SECONDS_A_LINE:
+            return
+        self._said_at = now
+        words = [f"{stage}: {done:,} of {total:,}"]
+        rate = (done - self._first) / (now - self._began_at) if now > self._began_at else 0.0
+        if rate:
+            seconds = timedelta(seconds=round((total - done) / rate))
+            words += [f"{rate:,.{0 if rate >= 10 else 2}f}/s", f"{seconds} left"]
+        say(", ".join([*words, *([note] if note else [])]), to=errors)
+
+
 @contextmanager
-def progress_bar() -> Iterator[Update]:
-    """A bar with rate and time left, on standard error.
+def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update]:
+    """A bar with rate and time left, on standard error; a line every ten seconds where that is no terminal.
+
+    Args:
+        clock: Seconds.
 
     Yields:
         A function that takes the stage's name, what is done, all there is, and a note.
     """
+    if not errors.is_terminal:
+        yield ProgressLines(clock)
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

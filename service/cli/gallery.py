@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +141,7 @@ def add(
     from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
     from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of, source_name
 
     if replaces and skips:
         raise RequestError("--replace and --skip exclude each other")
@@ -151,7 +151,6 @@ def add(
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
     )
-    options = options if label is None else replace(options, label_from="none")
     added = _open(place_of(source), options, name, matcher.embedder.bundle.manifest, space)
     for line in look_lines(added.look()):
         say(line, to=errors if json_output else console)
@@ -165,12 +164,23 @@ def add(
             if isinstance(added, EmbeddingSource):
                 space_of = matcher.embedder.bundle.manifest
                 done = add_embeddings(
-                    reader, added, space_of, on_conflict=on_conflict, label=label, on_progress=report
+                    reader,
+                    added,
+                    space_of,
+                    name=source_name(place_of(source)),
+                    on_conflict=on_conflict,
+                    label=label,
+                    on_progress=report,
                 )
             else:
-                items = added.items if label is None else [replace(one, label=label) for one in added.items]
                 done = add_source(
-                    reader, items, matcher.embedder, on_conflict=on_conflict, on_progress=report
+                    reader,
+                    added.items,
+                    matcher.embedder,
+                    source=source_name(place_of(source)),
+                    on_conflict=on_conflict,
+                    label=label,
+                    on_progress=report,
                 )
     except ItemExistsError as error:
         advice = "nothing was added: take --replace or --skip"
@@ -238,7 +248,7 @@ def _open(
         return EmbeddingSource.open(source, options)
     require_images(gallery, held)
     if source.suffix.lower() in image_suffixes() and source.is_file():
-        return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source)])
+        return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source.absolute())])
     return Source.open(source, options)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["index", "print_build"]
 
-_STAGES = {"embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
+_STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
 
 
 def index(
@@ -57,6 +57,16 @@ def index(
         int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
+    replaces: Annotated[
+        bool,
+        typer.Option("--replace", help="Put images in the place of other sources' images with their ids."),
+    ] = False,
+    skips: Annotated[
+        bool, typer.Option("--skip", help="Leave out images whose ids belong to other sources' images.")
+    ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
+    ] = False,
     space: SpaceOption = None,
     prefix: PrefixOption = None,
     label_from: LabelFromOption = "auto",
@@ -69,17 +79,23 @@ def index(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Embed images into a gallery, or index embeddings, while it is searched and changed.
+    """Take what is new or changed in a source over into a gallery, while it is searched and changed.
 
-    A run that was stopped goes on where it was when it is started again over the same files.
+    What the gallery holds stays, and is not embedded again. A run that was stopped goes on where it was when
+    it is started again over the same files.
     """
     from vicinal.indexer.embedding_sources import open_source
+    from vicinal.indexer.errors import ItemExistsError
     from vicinal.indexer.gallery import Gallery
-    from vicinal.indexer.jobs.index_job import gallery_items, index_items
-    from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of
+    from vicinal.indexer.jobs.index_job import index_items
+    from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
+    if replaces and skips:
+        raise RequestError("--replace and --skip exclude each other")
+    if delete and source is None:
+        raise RequestError("--delete is about a source: name it")
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
@@ -92,6 +108,8 @@ def index(
         if source is None
         else open_source(place_of(source), options, is_ready=bool(space or target.space))
     )
+    if isinstance(items, Source) and delete:
+        items.require_whole()
     if items is not None:
         look = items.look()
         if dry_run and json_output:
@@ -105,28 +123,40 @@ def index(
     indexed: EmbeddingSource | list[SourceItem] | None
     if items is None:
         served = bundles.to_index(open_gallery(settings, gallery))
-        indexed = None if served.bundle.manifest.space else gallery_items(target, ANYWHERE)
+        indexed = None
     elif isinstance(items, Source):
         indexed, served = items.items, bundles.own
     else:
         indexed, served = items, bundles.space(target, space, items.dim)
     target.refinement = served.refinement
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
-    with progress_bar() as update:
-        result = index_items(
-            target,
-            indexed,
-            served.embedder,
-            index=index_kind,
-            activate=activate,
-            max_failures=max_failures,
-            workers=workers,
-            on_progress=lambda stage, done, total: update(stages[stage], done, total),
-        )
+    try:
+        with progress_bar() as update:
+            result = index_items(
+                target,
+                indexed,
+                served.embedder,
+                source=None if source is None else source_name(place_of(source)),
+                on_conflict="replace" if replaces else "skip" if skips else "error",
+                delete=delete,
+                index=index_kind,
+                activate=activate,
+                max_failures=max_failures,
+                workers=workers,
+                on_progress=lambda stage, done, total: update(stages[stage], done, total),
+            )
+    except ItemExistsError as error:
+        advice = "nothing was indexed: take --replace, --skip or --prefix"
+        raise ItemExistsError(gallery, error.item_ids, advice, error.what) from error
+    except KeyboardInterrupt:
+        say("vicinal: stopped; what is finished is kept, and the same command goes on from there", to=errors)
+        raise
     if json_output:
         print_json(asdict(result))
         return
     print_build(gallery, result)
+    if not result.is_new:
+        return
     if not activate:
         say(f"Not searched yet: `vicinal compare {result.version} --gallery {gallery}`, then `vicinal use`")
         return
@@ -136,16 +166,44 @@ def index(
 
 def print_build(gallery: str, result: IndexResult) -> None:
     """Say what an index job made and what it found."""
-    rate = result.n_items / max(1e-9, result.seconds["embed"])
-    console.print(
-        f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
-        f"{result.n_labels:,} labels, index {result.index}, {rate:,.0f} {_source_of(result)}"
-    )
+    from vicinal.indexer.errors import named_ids
+
+    counts = _counts(result)
+    if not result.is_new:
+        say(f"Nothing to do: gallery {gallery} holds all of it ({counts}), version {result.version} stays")
+    else:
+        rate = result.n_embedded / max(1e-9, result.seconds["embed"])
+        speed = f", {rate:,.0f} {_source_of(result)}" if result.n_embedded else ""
+        console.print(
+            f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
+            f"{result.n_labels:,} labels, index {result.index}{speed}"
+        )
+        if result.counts != {"added": result.n_items}:
+            say(f"  {counts}")
     if result.remark:
         say(f"  {result.remark}")
+    if result.missing:
+        n_missing = result.counts["missing"]
+        say(
+            f"  {n_missing:,} {'item' if n_missing == 1 else 'items'} of this source "
+            f"{'is' if n_missing == 1 else 'are'} gone: {named_ids(result.missing, n_missing)}; remove "
+            f"{'it' if n_missing == 1 else 'them'} with --delete"
+        )
     print_failures(result.failures, "--json and the report")
     for line in hygiene_lines(result.hygiene):
         say(f"  {line}")
+
+
+def _counts(result: IndexResult) -> str:
+    """What became of the items: the usual outcomes in any case, the others where there are some."""
+    from vicinal.indexer.jobs.sync.plan import SyncOutcome
+
+    always = ("added", "changed", "unchanged", "missing")
+    return ", ".join(
+        f"{outcome} {result.counts.get(outcome, 0):,}"
+        for outcome in get_args(SyncOutcome)
+        if outcome in always or outcome in result.counts
+    )
 
 
 def _source_of(result: IndexResult) -> str:

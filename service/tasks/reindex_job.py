@@ -14,11 +14,13 @@ from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings,
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
 from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
 from vicinal.indexer.graph.vector_index import check_factory
+from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import READY_ROWS_PER_COMMIT, IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.sources import Source, SourceOptions
+from vicinal.indexer.jobs.sync.run import SyncRun
+from vicinal.indexer.sources import Source, SourceOptions, source_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
@@ -42,9 +44,12 @@ class ReindexRequest(BaseModel):
     """What to make of a gallery; without a source its own items are taken.
 
     Attributes:
-        source: Folder, manifest or ready embeddings below `sources_dir`.
+        source: Folder, manifest or ready embeddings below `sources_dir`, of which is taken over what is new
+            or changed.
         space: What made the ready embeddings.
         prefix: See `SourceOptions`; it and the following say how the source is read.
+        on_conflict: What to do with an image whose id belongs to another image of another source.
+        delete: Remove items that came from the source and that it no longer lists.
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
         max_failures: Give up when more images than this cannot be used.
@@ -56,7 +61,11 @@ class ReindexRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str | None = Field(None, description="Folder, manifest or ready embeddings below `sources_dir`.")
+    source: str | None = Field(
+        None,
+        description="Folder, manifest or ready embeddings below `sources_dir`: what is new or changed there "
+        "is taken over, and what the gallery holds stays.",
+    )
     space: str | None = Field(
         None,
         description="What made the ready embeddings of the source, `NAME` or `NAME@VERSION`; the space of "
@@ -76,6 +85,14 @@ class ReindexRequest(BaseModel):
     id_column: str | None = Field(None, description="Column of the ids, `id` when null.")
     embedding_column: str | None = Field(
         None, description="Column of ready embeddings, `embedding` when null."
+    )
+    on_conflict: OnConflict = Field(
+        "error",
+        description="What to do with an image whose id belongs to another image of another source; with "
+        "`error` nothing is done when there is one.",
+    )
+    delete: bool = Field(
+        False, description="Remove items that came from this source and that it no longer lists."
     )
     bundle: str | None = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
@@ -111,11 +128,13 @@ class ReindexRequest(BaseModel):
         )
 
     @model_validator(mode="after")
-    def _conditions_are_of_use(self) -> ReindexRequest:
+    def _options_are_of_use(self) -> ReindexRequest:
         if self.activate_if is not None and self.activate == "manual":
             raise ValueError(
                 "conditions decide by themselves: give activate_if or activate = manual, not both"
             )
+        if self.delete and self.source is None:
+            raise ValueError("delete is about a source: name it")
         return self
 
 
@@ -176,12 +195,14 @@ class ReindexJob:
         if request.source is not None:
             source = self._ready(Gallery(self.settings.gallery_path(job.gallery)), request)
             source = source or Source.open(self.sources.path(request.source), request.source_options)
+            if request.delete and isinstance(source, Source):
+                source.require_whole()
         index_job = self._index_job(context, request, source)
         gallery = index_job.gallery
         try:
             result, compared = index_job.run(), {}
-            # The first version of a gallery has nothing to be compared with.
-            if not index_job.plan.activate and gallery.active_version is not None:
+            # The first version of a gallery has nothing to be compared with, and there may be no new one.
+            if not index_job.plan.activate and result.is_new and gallery.active_version is not None:
                 asked = ComparisonRequest(**request.comparison.model_dump(), versions=(result.version,))
                 plan = ComparisonPlan(gallery, self.bundles, asked, request.activate_if)
                 made = run_comparison(context, plan, self.sources)
@@ -253,8 +274,12 @@ class ReindexJob:
         served = self._bundle(gallery, request, ready)
         gallery.refinement = served.refinement
         options = replace(self.options, max_failures=request.max_failures)
+        path = None if request.source is None else self.sources.path(request.source)
         plan = IndexPlan(
             items=source.items if isinstance(source, Source) else source,
+            source=None if path is None else source_name(path),
+            on_conflict=request.on_conflict,
+            delete=request.delete,
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
             options=options if ready is None else replace(options, rows_per_commit=READY_ROWS_PER_COMMIT),
@@ -264,20 +289,20 @@ class ReindexJob:
         staging = Staging(gallery, context.job.id)
 
         def report(stage: str, done: int, total: int) -> None:
-            context.report(_progress_of(index_job, stage, done, total))
+            context.report(_progress_of(index_job.sync, stage, done, total))
 
         index_job = IndexJob(gallery, served.embedder, plan, staging, report)
         return index_job
 
 
-def _progress_of(index_job: IndexJob, stage: str, done: int, total: int) -> JobProgress:
+def _progress_of(sync: SyncRun, stage: str, done: int, total: int) -> JobProgress:
     return JobProgress(
         stage=stage,
         stage_done=done,
         stage_total=total,
-        total=index_job.n_items,
-        done=index_job.n_done,
-        failed=len(index_job.failures),
-        skipped=index_job.n_skipped,
-        failures=tuple(JobFailure.model_validate(one) for one in index_job.failures[:_SHOWN_FAILURES]),
+        total=sync.n_items,
+        done=sync.n_done,
+        failed=len(sync.failures),
+        skipped=sync.n_skipped,
+        failures=tuple(JobFailure.model_validate(one) for one in sync.failures[:_SHOWN_FAILURES]),
     )

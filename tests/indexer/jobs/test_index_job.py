@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,16 +64,17 @@ def items(pictures: Path) -> list[SourceItem]:
 
 
 @pytest.fixture
-def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
-    """A gallery of the items, which is searched."""
+def gallery(tmp_path: Path, items: list[SourceItem], pictures: Path, embedder: Embedder) -> Gallery:
+    """A gallery of other pictures under the items' ids, which is searched."""
     made = Gallery(tmp_path / "galleries" / "shoes")
-    index_items(made, items, embedder, workers=1)
+    held = [replace(item, path=pictures / f"{N + i}.png") for i, item in enumerate(items)]
+    index_items(made, held, embedder, workers=1)
     return made
 
 
 @pytest.fixture
 def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., IndexResult]:
-    """Makes an attempt at job `job`."""
+    """Makes an attempt at job `job`, which puts a source in the place of what the gallery holds."""
 
     def run(
         items: list[SourceItem] | None,
@@ -82,7 +84,8 @@ def rebuild(gallery: Gallery, embedder: Embedder) -> Callable[..., IndexResult]:
         with_embedder: Embedder | None = None,
         **plan: object,
     ) -> IndexResult:
-        chosen = IndexPlan(items, options=plan.pop("options", OPTIONS), job=job, **plan)
+        plan = {"options": OPTIONS, "on_conflict": "replace", **plan}
+        chosen = IndexPlan(items, job=job, **plan)
         return IndexJob(gallery, with_embedder or embedder, chosen, Staging(gallery, job), on_progress).run()
 
     return run
@@ -108,26 +111,37 @@ def once(change: Callable[[], object], stage: str) -> OnProgress:
 
 
 def labels(gallery: Gallery) -> dict[str, str | None]:
+    return {name: item["label"] for name, item in contents(gallery).items()}
+
+
+def uris(gallery: Gallery) -> dict[str, str]:
+    return {name: item["uri"] for name, item in contents(gallery).items()}
+
+
+def contents(gallery: Gallery) -> dict[str, dict[str, Any]]:
     view = GalleryReader(gallery).view()
     positions = np.arange(view.n_positions)
     found = view.items(positions[~view.is_dead(positions)])
     assert len({item["id"] for item in found}) == len(found), "an item stands twice"
-    return {item["id"]: item["label"] for item in found}
+    return {item["id"]: item for item in found}
 
 
 def test_a_rebuild_makes_what_an_index_job_makes(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
+    gallery: Gallery,
+    rebuild: Callable[..., IndexResult],
+    items: list[SourceItem],
+    embedder: Embedder,
+    tmp_path: Path,
 ) -> None:
-    before = gallery.snapshot()
-    result = rebuild(items)
-    after = gallery.snapshot()
+    fresh = Gallery(tmp_path / "galleries" / "fresh")
+    first, result = index_items(fresh, items, embedder), rebuild(items)
+    expected, after = fresh.snapshot(), gallery.snapshot()
     assert (result.is_active, gallery.active_version, result.n_items) == (True, result.version, N)
-    np.testing.assert_array_equal(after.embeddings, before.embeddings)
-    np.testing.assert_array_equal(after.neighbor_ids, before.neighbor_ids)
-    assert (
-        gallery.reports.of(result.version)["hygiene"]
-        == gallery.reports.of(before.manifest.version)["hygiene"]
-    )
+    assert (result.counts, result.n_embedded) == ({"replaced": N}, N)
+    np.testing.assert_array_equal(after.embeddings, expected.embeddings)
+    np.testing.assert_array_equal(after.neighbor_ids, expected.neighbor_ids)
+    reports = gallery.reports.of(result.version), fresh.reports.of(first.version)
+    assert reports[0]["hygiene"] == reports[1]["hygiene"]
 
 
 def test_the_next_attempt_embeds_only_what_is_missing(
@@ -145,13 +159,13 @@ def test_the_next_attempt_embeds_only_what_is_missing(
 def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attempt_succeeds(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], stage: str
 ) -> None:
-    before = gallery.active_version
+    before, held = gallery.active_version, uris(gallery)
     for _ in range(2):
         with pytest.raises(DiedError):
             rebuild(items[:15], die_at(stage))
         assert gallery.active_version == before
     rebuild(items[:15])
-    assert set(labels(gallery)) == {item.id for item in items[:15]}
+    assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:15]}}
 
 
 def test_an_attempt_after_the_last_step_gives_the_same_version(
@@ -199,7 +213,7 @@ def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
 def test_copying_the_gallery_s_own_items_goes_on_too(
     gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows._BATCH", 6)
     seen: list[tuple[str, int, int]] = []
     with pytest.raises(DiedError):
         rebuild(None, die_at("embed", done=12))
@@ -208,23 +222,24 @@ def test_copying_the_gallery_s_own_items_goes_on_too(
 
 
 def test_another_bundle_embeds_the_gallery_s_own_files_again(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], other_embedder: Embedder
+    gallery: Gallery, rebuild: Callable[..., IndexResult], other_embedder: Embedder
 ) -> None:
-    before = labels(gallery)
+    before = contents(gallery)
     rebuild(None, with_embedder=other_embedder)
-    assert labels(gallery) == before
-    expected = other_embedder.embed([items[3].path])[0]
+    assert contents(gallery) == before
+    expected = other_embedder.embed([Path(before["item 3"]["uri"])])[0]
     np.testing.assert_allclose(gallery.snapshot().embeddings[3], expected, rtol=0, atol=1e-6)
 
 
 def test_a_version_that_is_not_to_be_activated_waits_beside_the_old_one(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
-    before = gallery.active_version
+    before, held = gallery.active_version, uris(gallery)
     result = rebuild(items[:7], activate=False)
     assert (gallery.active_version, result.is_active, result.remark) == (before, False, None)
+    assert uris(gallery) == held
     gallery.pointer.activate(result.version)
-    assert set(labels(gallery)) == {item.id for item in items[:7]}
+    assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:7]}}
 
 
 @pytest.mark.slow
@@ -307,21 +322,23 @@ def test_what_a_source_no_longer_has_is_left_out_by_the_next_attempt(
     elsewhere = [replace(item, id=f"new {item.id}") for item in items]
     with pytest.raises(DiedError):
         rebuild(elsewhere, die_at("neighbors"))
+    held = set(labels(gallery))
     rebuild(elsewhere[:12])
-    assert set(labels(gallery)) == {item.id for item in elsewhere[:12]}
+    assert set(labels(gallery)) == held | {item.id for item in elsewhere[:12]}
 
 
 def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem], embedder: Embedder
 ) -> None:
     def change() -> int:
-        return index_items(gallery, items[:3], embedder, workers=1).version
+        return index_items(gallery, items[:3], embedder, on_conflict="replace", workers=1).version
 
     result = rebuild(items, once(change, "neighbors"))
     assert (result.is_active, "activate it" in str(result.remark)) == (False, True)
-    assert len(labels(gallery)) == 3
+    taken = {str(item.path) for item in items}
+    assert sum(uri in taken for uri in uris(gallery).values()) == 3
     gallery.pointer.activate(result.version)
-    assert len(labels(gallery)) == N
+    assert {*uris(gallery).values()} == taken
 
 
 def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> None:
@@ -333,13 +350,15 @@ def test_a_gallery_that_is_new_is_made(tmp_path: Path, items: list[SourceItem], 
 def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
+    before = uris(gallery)
     result = rebuild(items, refuse=lambda path: "it lies elsewhere" if path.stem in ("1", "2") else None)
     failures = gallery.reports.of(result.version)["failures"]
     assert [(one["id"], one["reason"]) for one in failures] == [
         ("item 1", "it lies elsewhere"),
         ("item 2", "it lies elsewhere"),
     ]
-    assert (result.n_items, result.n_failed) == (N - 2, 2)
+    assert (result.n_items, result.n_failed, result.n_embedded) == (N, 2, N - 2)
+    assert [uris(gallery)[name] for name in ("item 1", "item 2")] == [before["item 1"], before["item 2"]]
 
 
 def test_damaged_files_count_as_failures_in_every_attempt(
@@ -515,7 +534,7 @@ def test_rows_that_a_job_is_reading_are_not_cleaned_up(
     gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large gallery takes longer to read than old revisions are left to readers."""
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job._BATCH", 6)
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows._BATCH", 6)
     for name in ("item 18", "item 19"):
         patch_items(GalleryReader(gallery), {name: Patch(label="patched")})
 

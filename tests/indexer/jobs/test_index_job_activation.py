@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,10 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 
 @pytest.fixture
 def gallery(tmp_path: Path, items: list[SourceItem], embedder: Embedder) -> Gallery:
+    """A gallery of the same pictures, each under the id of another."""
     made = Gallery(tmp_path / "galleries" / "shoes")
-    index_items(made, items, embedder, workers=1)
+    held = [replace(item, path=items[-1 - i].path) for i, item in enumerate(items)]
+    index_items(made, held, embedder, workers=1)
     return made
 
 
@@ -52,7 +55,7 @@ def rebuild(
 ) -> Callable[[], IndexJob]:
     """Makes an attempt at a version that waits, of the gallery's items or of a source."""
     source = items if request.param == "a source" else None
-    plan = IndexPlan(source, activate=False, options=RunOptions(workers=1), job="job")
+    plan = IndexPlan(source, on_conflict="replace", activate=False, options=RunOptions(workers=1), job="job")
     return lambda: IndexJob(gallery, embedder, plan, Staging(gallery, "job"))
 
 
@@ -118,7 +121,7 @@ def test_what_somebody_else_activated_meanwhile_stays(
     items: list[SourceItem],
     embedder: Embedder,
 ) -> None:
-    index_items(gallery, items[:5], embedder, workers=1)
+    index_items(gallery, items[:5], embedder, on_conflict="replace", workers=1)
     theirs, versions = gallery.active_version, gallery.versions()
     done = rebuild().put_in_force(waiting.version)
     assert (done.is_active, gallery.active_version) == (False, theirs)

@@ -128,7 +128,7 @@ def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery
     plan = IndexPlan(EmbeddingSource.open(path), options=RunOptions(rows_per_commit=4), job="job")
     job = IndexJob(gallery, space(gallery), plan, Staging(gallery, "job"), lambda *all: reports.append(all))
     job.run()
-    assert (job.n_items, job.n_skipped, job.n_done) == (N, 12, N - 12)
+    assert (job.sync.n_items, job.sync.n_skipped, job.sync.n_done) == (N, 12, N - 12)
     assert reports[0] == ("embed", 12, N)
     rows = parquet.read_table(path)
     assert list(contents(gallery)) == rows["id"].to_pylist()
@@ -139,7 +139,7 @@ def test_another_attempt_goes_on_after_the_last_committed_batch(gallery: Gallery
 def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
     gallery: Gallery, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job._READY_ROWS_PER_COMMIT", 4)
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job.READY_ROWS_PER_COMMIT", 4)
     first: list[int] = []
 
     def die(stage: str, done: int, _total: int) -> None:
@@ -163,7 +163,7 @@ def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
 def test_an_embedding_that_cannot_be_used_leaves_nothing_behind(
     gallery: Gallery, tmp_path: Path, bad_row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.index_job._READY_ROWS_PER_COMMIT", 4)
+    monkeypatch.setattr("vicinal.indexer.jobs.index_job.READY_ROWS_PER_COMMIT", 4)
     source = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=bad_row))
     with pytest.raises(SourceError, match=f"^row {bad_row + 1} of 'bad.parquet' has an embedding that is"):
         index_items(gallery, source, space(gallery))
@@ -228,7 +228,7 @@ def test_a_lost_space_is_written_again_by_the_next_index(indexed: Gallery, path:
 def test_versions_are_made_again_and_rolled_back(indexed: Gallery, tmp_path: Path) -> None:
     before, known = indexed.active_version, contents(indexed)
     more = write(tmp_path / "more.parquet", N + 10, seed=1)
-    index_items(indexed, EmbeddingSource.open(more), space(indexed))
+    index_items(indexed, EmbeddingSource.open(more), space(indexed), on_conflict="replace")
     assert len(contents(indexed)) == N + 10
     indexed.pointer.activate(before)
     assert contents(indexed) == known
@@ -254,8 +254,10 @@ def test_live_changes_are_kept_through_a_new_version(indexed: Gallery, path: Pat
             patch_items(GalleryReader(indexed), {"it's 3": Patch("patched", None)})
             remove_items(GalleryReader(indexed), ["it's 4"])
 
-    before = contents(indexed)
-    index_items(indexed, EmbeddingSource.open(path), space(indexed), on_progress=change)
+    before, path = contents(indexed), write(path, seed=1)
+    index_items(
+        indexed, EmbeddingSource.open(path), space(indexed), on_conflict="replace", on_progress=change
+    )
     assert contents(indexed) == {
         name: "patched" if name == "it's 3" else label for name, label in before.items() if name != "it's 4"
     }

@@ -283,7 +283,7 @@ def test_second_job_gives_a_new_version_and_the_old_one_stays_readable(
     assert gallery.active_version == second.version
     kept = gallery.snapshot(first.version)
     assert [row["id"] for row in kept.items(range(len(kept)))] == [item.id for item in items[:5]]
-    assert [gallery.snapshot().position(item.id) for item in items[3:]] == list(range(6))
+    assert [gallery.snapshot().position(item.id) for item in items] == list(range(9))
 
 
 def test_next_job_may_use_a_bundle_of_another_dimension(
@@ -348,7 +348,9 @@ def test_live_changes_are_made_and_kept_while_a_source_is_embedded(
         if stage == "embed" and not removed:
             removed.append(remove_items(GalleryReader(gallery), ["item 0"]))
 
-    result = index_items(gallery, items, embedder, on_progress=remove_one)
+    for number, item in enumerate(items):
+        _image(item.path, seed=50 + number)
+    result = index_items(gallery, items, embedder, on_conflict="replace", on_progress=remove_one)
     assert (result.is_active, gallery.active_version) == (True, result.version)
     assert [row["id"] for row in gallery.snapshot().items(range(5))] == [f"item {i}" for i in range(1, 6)]
 

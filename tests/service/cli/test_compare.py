@@ -10,7 +10,6 @@ import pytest
 from tests.service.types import Calibrate, Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.matcher.matcher import Matcher
@@ -19,11 +18,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def version(gallery: Gallery, calibrate: Calibrate, catalog: Path, embedder: Embedder) -> int:
+def version(gallery: Gallery, calibrate: Calibrate, embedder: Embedder) -> int:
     """Another version of a calibrated gallery."""
     calibrate(gallery)
     before = gallery.active_version
-    index_items(gallery, read_source(catalog), embedder, workers=1)
+    index_items(gallery, None, embedder)
     made = gallery.active_version
     gallery.pointer.activate(before)
     return made

@@ -27,7 +27,7 @@ SHOES = "/v1/galleries/shoes"
 ADMIN = "/v1/admin/galleries/shoes"
 COMPARISONS = f"{ADMIN}/comparisons"
 REINDEX = f"{ADMIN}/reindex"
-WAITING = {"bundle": "other", "source": "photos", "activate": "manual"}
+WAITING = {"bundle": "other", "source": "photos", "prefix": "", "activate": "manual"}
 GENEROUS = {"hit_rate_drop_at_most": 0.2, "fnir_rise_at_most": 0.3, "flipped_at_most": 0.5}
 OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
 PIPELINES = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
@@ -117,7 +117,8 @@ def test_a_version_that_holds_the_conditions_is_activated_with_its_calibration(
     client: TestClient, worker: None, picture: Any
 ) -> None:
     conditions = {**GENEROUS, "needs_calibration": True}
-    job = finished(client, REINDEX, {"bundle": "other", "source": "photos", "activate_if": conditions})
+    body = {"bundle": "other", "source": "photos", "prefix": "", "activate_if": conditions}
+    job = finished(client, REINDEX, body)
     assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
     assert job["result"]["decision"]["reason"].startswith("activated: ")
     answer = search(client, picture)

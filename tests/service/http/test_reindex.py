@@ -31,10 +31,11 @@ SEARCH = "/v1/galleries/shoes/search"
 
 @pytest.fixture
 def sources(tmp_path: Path, catalog: Path) -> Path:
-    """Folder of sources with `photos`, which holds three of the ten labels."""
+    """Folder of sources: `photos` holds 18 new items, `all` those of the gallery."""
     root = tmp_path / "sources"
     for label in sorted(folder.name for folder in catalog.iterdir())[:3]:
-        shutil.copytree(catalog / label, root / "photos" / label)
+        shutil.copytree(catalog / label, root / "photos" / f"new {label}")
+    shutil.copytree(catalog, root / "all")
     return root
 
 
@@ -63,7 +64,7 @@ def worker(app: FastAPI) -> Iterator[None]:
     state_of(app).jobs.queue.close()
 
 
-def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: None) -> None:
+def test_a_new_source_is_taken_over_into_the_searched_version(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()
     accepted = client.post(REINDEX, json={"source": "photos"})
     assert (accepted.status_code, accepted.json()["state"]) == (202, "queued")
@@ -71,7 +72,8 @@ def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: N
     job = wait_for_job(client, accepted)
     after = client.get("/v1/galleries/shoes").json()
     assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
-    assert (before["n_items"], after["n_items"], after["version"]) == (60, 18, job["result"]["version"])
+    assert (before["n_items"], after["n_items"], after["version"]) == (60, 78, job["result"]["version"])
+    assert (job["result"]["counts"], job["result"]["n_embedded"]) == ({"added": 18}, 18)
     assert {name: job["progress"][name] for name in ("total", "done", "failed", "skipped")} == {
         "total": 18,
         "done": 18,
@@ -81,20 +83,21 @@ def test_a_new_source_becomes_the_searched_version(client: TestClient, worker: N
 
 
 def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestClient, worker: None) -> None:
-    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos"}))
+    path = "/v1/admin/galleries/boots/reindex"
+    job = wait_for_job(client, client.post(path, json={"source": "photos"}))
     look = job["result"]["source"]
     assert (look["n_items"], look["n_labels"], look["label_sizes"]) == (
         18,
         3,
         {"min": 6, "median": 6, "max": 6},
     )
-    first = client.get("/v1/galleries/shoes/items").json()["items"][0]
+    first = client.get("/v1/galleries/boots/items").json()["items"][0]
     assert first["id"].startswith(f"photos/{first['label']}/")
     body = {"source": "photos", "prefix": "", "label_from": "regex:(view [01])"}
-    assert wait_for_job(client, client.post(REINDEX, json=body))["result"]["source"]["n_unlabelled"] == 12
-    items = client.get("/v1/galleries/shoes/items").json()["items"]
-    assert {item["label"] for item in items} == {"view 0", "view 1", None}
-    assert not any(item["id"].startswith("photos/") for item in items)
+    assert wait_for_job(client, client.post(path, json=body))["result"]["source"]["n_unlabelled"] == 12
+    items = client.get("/v1/galleries/boots/items").json()["items"]
+    plain = [item for item in items if not item["id"].startswith("photos/")]
+    assert (len(items), {item["label"] for item in plain}) == (36, {"view 0", "view 1", None})
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_allowed_addresses_are_public_ones_of_the_web(
             patch.setattr("vicinal.indexer.sources.web._PORTS", {web.port})
             body = {"source": addresses(sources, web.url("/1.png"), web.url("/2.png"))}
             job = wait_for_job(client, client.post(REINDEX, json=body))
-        assert (job["state"], job["result"]["n_items"]) == ("succeeded", 1)
+        assert (job["state"], job["result"]["counts"]) == ("succeeded", {"added": 1})
         assert "'127.0.0.2' is not on the public internet" in job["progress"]["failures"][0]["reason"]
     state_of(app).jobs.queue.close()
 
@@ -177,20 +180,20 @@ def test_another_bundle_waits_for_the_service_that_runs_it(
     client: TestClient, worker: None, data_dir: Path, make_settings: MakeSettings, bundles: Path
 ) -> None:
     """Blue and green: the old version is searched meanwhile and afterwards, until the service is switched."""
-    body = {"bundle": "other", "source": "photos", "activate": "manual"}
+    body = {"bundle": "other", "source": "all", "prefix": "", "activate": "manual"}
     job = wait_for_job(client, client.post(REINDEX, json=body))
     assert (job["state"], job["result"]["is_active"]) == ("succeeded", False)
     assert client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
     Gallery(data_dir / "galleries" / "shoes").pointer.activate(job["result"]["version"])
     green = TestClient(create_app(make_settings(data_dir, bundle=bundles / "other")))
-    assert green.get("/v1/galleries/shoes").json()["n_items"] == 18
+    assert green.get("/v1/galleries/shoes").json()["n_items"] == 60
 
 
 def test_another_bundle_below_bundles_dir_is_searched_at_once(client: TestClient, worker: None) -> None:
     before = client.get("/v1/galleries/shoes").json()["bundle"]
-    job = wait_for_job(client, client.post(REINDEX, json={"bundle": "other", "source": "photos"}))
+    job = wait_for_job(client, client.post(REINDEX, json={"bundle": "other", "source": "all", "prefix": ""}))
     after = client.get("/v1/galleries/shoes").json()
-    assert (job["result"]["is_active"], after["n_items"], after["bundle"] != before) == (True, 18, True)
+    assert (job["result"]["is_active"], after["n_items"], after["bundle"] != before) == (True, 60, True)
     item = client.get("/v1/galleries/shoes/items").json()["items"][0]["id"]
     assert client.post(SEARCH, json={"item_id": item}).status_code == 200
 
@@ -230,6 +233,59 @@ def test_too_many_failures_end_the_job_and_the_old_version_stays(
     assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
 
 
+def reindexed(client: TestClient, **body: Any) -> dict[str, Any]:
+    """The job of a re-index of `photos`, when it is over."""
+    return dict(wait_for_job(client, client.post(REINDEX, json={"source": "photos", **body})))
+
+
+def test_a_source_is_taken_over_again_and_again(
+    client: TestClient, worker: None, sources: Path, view: View
+) -> None:
+    version = reindexed(client)["result"]["version"]
+    again = reindexed(client)["result"]
+    assert (again["is_new"], again["version"], again["counts"]) == (False, version, {"unchanged": 18})
+    first, second, *_ = sorted((sources / "photos").rglob("*.png"))
+    view(70, 1).save(first)
+    second.unlink()
+    result = reindexed(client)["result"]
+    assert result["counts"] == {"changed": 1, "unchanged": 16, "missing": 1}
+    assert (result["n_embedded"], result["n_items"]) == (1, 78)
+    result = reindexed(client, delete=True)["result"]
+    assert (result["counts"], result["n_items"]) == ({"unchanged": 17, "removed": 1}, 77)
+
+
+def test_ids_of_other_images_are_a_conflict(
+    client: TestClient, worker: None, sources: Path, view: View, catalog: Path
+) -> None:
+    name = next(catalog.rglob("*.png")).relative_to(catalog)
+    body = {"prefix": ""}
+    (sources / "photos" / name).parent.mkdir()
+    view(70, 1).save(sources / "photos" / name)
+    job = reindexed(client, **body)
+    assert (job["state"], job["problem_type"]) == ("failed", "urn:vicinal:problem:item-exists")
+    assert job["problem_members"] == {"id": str(name)}
+    assert "on_conflict 'replace' or 'skip'" in job["problem"]
+    assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
+    assert reindexed(client, on_conflict="skip", **body)["result"]["counts"] == {"added": 18, "skipped": 1}
+    counts = reindexed(client, on_conflict="replace", **body)["result"]["counts"]
+    assert counts == {"replaced": 1, "unchanged": 18}
+
+
+def test_a_bundle_that_cannot_embed_all_of_a_gallery_again_is_refused(
+    client: TestClient, worker: None
+) -> None:
+    """The files of the gallery's other items lie outside of `sources_dir`."""
+    job = reindexed(client, bundle="other")
+    assert (job["state"], "60 of its images cannot be read any more" in job["problem"]) == ("failed", True)
+    assert client.get("/v1/galleries/shoes").json()["n_items"] == 60
+
+
+def test_a_version_that_would_be_the_same_is_not_compared(client: TestClient, worker: None) -> None:
+    reindexed(client)
+    result = reindexed(client, activate="manual")["result"]
+    assert (result["is_new"], "comparison" in result) == (False, False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "source", ["../elsewhere", "/etc", "photos/../../secrets", "link", "no such folder", "photos/plain.txt"]
@@ -265,7 +321,7 @@ def test_a_manifest_and_a_link_cannot_point_elsewhere(
     rows = ["id,path", f"inside,{inside.relative_to(sources)}", f"absolute,{secret}", "up,../secret.png"]
     (sources / "list.csv").write_text("\n".join([*rows, "link,photos/link.png"]) + "\n", encoding="utf-8")
     job = wait_for_job(client, client.post(REINDEX, json={"source": "list.csv"}))
-    assert (job["state"], job["result"]["n_items"]) == ("succeeded", 1)
+    assert (job["state"], job["result"]["counts"]) == ("succeeded", {"added": 1})
     assert {one["id"] for one in job["progress"]["failures"]} == {"absolute", "up", "link"}
     assert all("sources_dir" in one["reason"] for one in job["progress"]["failures"])
 
@@ -287,8 +343,10 @@ def test_the_name_of_an_upload_is_not_read_as_a_path(
     upload = {"image": (str(secret), encode(view(2, 2)), "image/png")}
     client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
     with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
-        accepted = client.post(REINDEX, json={"bundle": "other", "activate": "manual"})
-        job = wait_for_job(client, accepted)
+        body = {"bundle": "other", "activate": "manual"}
+        job = wait_for_job(client, client.post(REINDEX, json=body))
+        assert (job["state"], "1 of its images cannot be read" in job["problem"]) == ("failed", True)
+        job = wait_for_job(client, client.post(REINDEX, json={**body, "max_failures": 1}))
     assert (job["state"], job["result"]["n_items"]) == ("succeeded", 60)
     assert [(one["id"], "sources_dir" in one["reason"]) for one in job["progress"]["failures"]] == [
         ("mine", True)
@@ -299,7 +357,7 @@ def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
     with serving_app(app) as url, httpx.Client(base_url=url, timeout=60.0) as http:
         accepted = http.post(REINDEX, json={"source": "photos"})
         events = http.get(f"{accepted.headers['Location']}/events").text.split("\n\n")
-        assert http.get("/v1/galleries/shoes").json()["n_items"] == 18
+        assert http.get("/v1/galleries/shoes").json()["n_items"] == 78
     last = dict(line.split(": ", 1) for line in events[-2].splitlines())
     assert (last["event"], json.loads(last["data"])["state"]) == ("end", "succeeded")
 
@@ -313,6 +371,8 @@ def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
         ({"index": "Nonsense"}, "Nonsense"),
         ({"activate": "sometimes"}, "activate"),
         ({"max_failures": -1}, "max_failures"),
+        ({"on_conflict": "guess"}, "on_conflict"),
+        ({"delete": True}, "delete is about a source"),
         ({"colour": "red"}, "colour"),
     ],
 )

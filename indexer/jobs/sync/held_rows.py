@@ -1,0 +1,155 @@
+"""Held rows: what a gallery holds, read for a new version that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.preparation import no_rows
+from vicinal.indexer.jobs.sync.plan import Description, HeldItem
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.item_table import Sequences
+
+__all__ = ["STATED", "HeldRows", "copied_rows", "redescribed"]
+
+_BATCH = 4096
+# What tells of an item's file; a file that was just read tells it better.
+_FILE = ("uri", "file_size", "modified_at")
+# What tells of an item whatever its file is.
+STATED = ("label", "metadata", "source", "listing")
+_DESCRIBED = (*STATED, *_FILE)
+_COPIED = (
+    "id",
+    "label",
+    "uri",
+    "metadata",
+    "thumbnail",
+    "content_sha256",
+    "signature",
+    "added_at",
+    "taken_at",
+    "camera",
+    "source",
+    "listing",
+    "file_size",
+    "modified_at",
+    "embedding",
+)
+
+
+class HeldRows:
+    """The items of one state of a gallery, in gallery order.
+
+    Args:
+        rows: Their ids, sequences, digests and descriptions.
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    @classmethod
+    def of(cls, gallery: Gallery, active: Activation | None) -> HeldRows:
+        """What is searched; nothing where nothing is."""
+        if active is None:
+            return cls(no_rows(1).append_column("sequence", pa.array([], pa.int64())))
+        rows = gallery.columns(active.revision, ["id", "sequence", "content_sha256", *_DESCRIBED])
+        for name, kind in (("metadata", pa.string()), ("modified_at", pa.int64())):
+            rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
+        return cls(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def only(self, ids: Collection[str]) -> HeldRows:
+        """The items of some ids."""
+        return HeldRows(self._rows.filter(pc.is_in(self._rows["id"], pa.array(list(ids), pa.string()))))
+
+    def but(self, ids: Collection[str]) -> HeldRows:
+        """The items of all other ids."""
+        is_one = pc.is_in(self._rows["id"], pa.array(list(ids), pa.string()))
+        return HeldRows(self._rows.filter(pc.invert(is_one)))
+
+    def at(self, sequences: Sequences) -> HeldRows:
+        """The items of some sequences."""
+        return HeldRows(self._rows.filter(pc.is_in(self._rows["sequence"], pa.array(sequences, pa.int64()))))
+
+    def of_source(self, source: str) -> HeldRows:
+        """The items of a source."""
+        return HeldRows(self._rows.filter(pc.equal(self._rows["source"], source)))
+
+    @property
+    def ids(self) -> list[str]:
+        """Their ids."""
+        return list(self._rows["id"].to_pylist())
+
+    @property
+    def sequences(self) -> Sequences:
+        """Their sequences, ascending."""
+        return self._rows["sequence"].to_numpy()
+
+    def items(self) -> dict[str, HeldItem]:
+        """The items by id."""
+        described = zip(*(self._rows[name].to_pylist() for name in _DESCRIBED), strict=True)
+        digests = self._rows["content_sha256"].to_pylist()
+        return {
+            item_id: HeldItem(Description(**dict(zip(_DESCRIBED, values, strict=True))), digest)
+            for item_id, digest, values in zip(self.ids, digests, described, strict=True)
+        }
+
+
+def copied_rows(
+    gallery: Gallery, active: Activation, sequences: Sequences, described: Mapping[str, Description]
+) -> Iterator[pa.Table]:
+    """Rows of a gallery, some thousands at a time, as they are staged.
+
+    Args:
+        gallery: The gallery.
+        active: A state of it.
+        sequences: Sequences of the rows.
+        described: Descriptions of those, by id, that get others.
+    """
+    gallery.table.check(active.revision)
+    table = gallery.table.at(active.revision)
+    numbers = table.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
+    order = np.argsort(numbers)
+    places = order[np.searchsorted(numbers, sequences, sorter=order)]
+    for start in range(0, len(places), _BATCH):
+        rows = table.take(places[start : start + _BATCH].tolist(), columns=list(_COPIED))
+        metadata = rows["metadata"].cast(pa.string())
+        rows = rows.set_column(rows.schema.get_field_index("metadata"), "metadata", metadata)
+        yield redescribed(rows.replace_schema_metadata(None), described, _DESCRIBED)
+
+
+def redescribed(rows: pa.Table, described: Mapping[str, Description], names: tuple[str, ...]) -> pa.Table:
+    """Rows, some of which get other descriptions.
+
+    Args:
+        rows: Rows as they are staged.
+        described: Descriptions by id.
+        names: The columns to set.
+    """
+    ids = rows["id"].to_pylist()
+    if not any(item_id in described for item_id in ids):
+        return rows
+    for name in names:
+        place = rows.schema.get_field_index(name)
+        column = rows.column(place)
+        # Times as numbers: those of `datetime` have no zone that every machine knows.
+        kind = pa.int64() if pa.types.is_timestamp(column.type) else column.type
+        values = [
+            getattr(described[item_id], name) if item_id in described else value
+            for item_id, value in zip(ids, column.cast(kind).to_pylist(), strict=True)
+        ]
+        rows = rows.set_column(place, name, pa.array(values, kind).cast(column.type))
+    return rows
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Rows whose metadata are text and whose times are numbers."""
+    for name, kind in (("metadata", pa.string()), ("modified_at", pa.int64())):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(kind))
+    return rows

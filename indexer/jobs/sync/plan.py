@@ -1,0 +1,204 @@
+"""Sync plan: what becomes of each item when a gallery takes over what a source lists now.
+
+The plan is made of what is held and what is listed alone. No outcome but `removed`, which has to be asked
+for, takes an item out of the gallery, and none but `changed` and `replaced` gives one another image.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from vicinal.indexer.jobs.conflicts import OnConflict
+
+__all__ = ["Description", "HeldItem", "ListedItem", "SyncOutcome", "SyncPlan", "plan_sync"]
+
+# Beside what `Outcome` says. `changed`: the source has another image for an item of its own. `updated`: it
+# has the same image, with another label or other metadata. `missing`: it no longer lists an item of its own,
+# which stays; `removed`: which goes.
+SyncOutcome = Literal[
+    "added", "changed", "updated", "replaced", "unchanged", "skipped", "refused", "missing", "removed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """All that is kept of an item beside what was made of its image.
+
+    Attributes:
+        label: Its label, None for none.
+        metadata: Its metadata, a JSON object.
+        source: Absolute path or address of the folder, manifest or file that it came from; None for uploads.
+        listing: Label and metadata as the source gave them, see `preparation.listing_of`.
+        uri: Its file, or where it was.
+        file_size: Bytes of the file.
+        modified_at: When that was written last, in microseconds since 1970.
+    """
+
+    label: str | None
+    metadata: str
+    source: str | None
+    listing: str | None
+    uri: str
+    file_size: int | None = None
+    modified_at: int | None = None
+
+    def is_file_of(self, other: Description) -> bool:
+        """Whether both are of one file that was not written in between."""
+        return (
+            self.file_size is not None
+            and self.modified_at is not None
+            and (self.uri, self.file_size, self.modified_at)
+            == (other.uri, other.file_size, other.modified_at)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldItem:
+    """An item of the gallery, with the digest of its file or of its ready embedding."""
+
+    description: Description
+    content_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListedItem:
+    """An item of the source.
+
+    Attributes:
+        description: What the source says of it.
+        digest: SHA-256 of its file or of its ready embedding; called only where nothing else decides.
+    """
+
+    description: Description
+    digest: Callable[[], bytes]
+
+
+@dataclass
+class SyncPlan:
+    """What becomes of the items.
+
+    Attributes:
+        outcomes: By id, of every listed item and of those that are missing.
+        described: Descriptions of held items that stay under their ids, where they are no longer as they are
+            held.
+        n_taken_over: Items among them that belong to another source or lie elsewhere now.
+    """
+
+    outcomes: dict[str, SyncOutcome] = field(default_factory=dict)
+    described: dict[str, Description] = field(default_factory=dict)
+    n_taken_over: int = 0
+
+    def ids(self, *outcomes: SyncOutcome) -> list[str]:
+        """Ids of some outcomes, in the order of the source."""
+        return [item_id for item_id, outcome in self.outcomes.items() if outcome in outcomes]
+
+    def counts(self) -> dict[str, int]:
+        """How many items have each outcome, without those that none has."""
+        found = list(self.outcomes.values())
+        return {one: n for one in get_args(SyncOutcome) if (n := found.count(one))}
+
+    def fail(self, ids: Iterable[str]) -> None:
+        """Leave out images that cannot be used: what is held under their ids stays."""
+        for item_id in ids:
+            self.outcomes.pop(item_id, None)
+            self.described.pop(item_id, None)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the gallery does not hold all of it yet."""
+        return bool(
+            self.n_taken_over or self.ids("added", "changed", "updated", "replaced", "removed", "refused")
+        )
+
+
+def plan_sync(
+    held: Mapping[str, HeldItem],
+    listed: Mapping[str, ListedItem],
+    *,
+    source: str | None,
+    also_listed: Iterable[str] = (),
+    on_conflict: OnConflict = "error",
+    delete: bool = False,
+) -> SyncPlan:
+    """Decide what becomes of each item.
+
+    Args:
+        held: What the gallery holds, by id.
+        listed: What the source lists, by id.
+        source: The source; None for items that come from none.
+        also_listed: Ids that the source lists too, of items that must not be looked at: they are not missing.
+        on_conflict: What to do with an id that belongs to another image of another source.
+        delete: Let items of the source go that it does not list any more.
+    """
+    plan = SyncPlan()
+    for item_id, item in listed.items():
+        there = held.get(item_id)
+        if there is None:
+            plan.outcomes[item_id] = "added"
+            continue
+        outcome = _outcome(there, item, on_conflict)
+        plan.outcomes[item_id] = outcome
+        if outcome in ("unchanged", "changed"):
+            _describe(plan, item_id, there.description, item.description)
+    if source is not None:
+        known = {*listed, *also_listed}
+        for item_id, there in held.items():
+            if there.description.source == source and item_id not in known:
+                plan.outcomes[item_id] = "removed" if delete else "missing"
+    return plan
+
+
+def _outcome(held: HeldItem, listed: ListedItem, on_conflict: OnConflict) -> SyncOutcome:
+    before, now = held.description, listed.description
+    is_own = now.source is not None and now.source == before.source
+    # Two folders can hold files of one size and time: only of one and the same file this says something.
+    if is_own and now.is_file_of(before):
+        return "unchanged"
+    if listed.digest() == held.content_sha256:
+        return "unchanged"
+    if is_own:
+        return "changed"
+    outcomes: dict[OnConflict, SyncOutcome] = {"error": "refused", "replace": "replaced", "skip": "skipped"}
+    return outcomes[on_conflict]
+
+
+def _describe(plan: SyncPlan, item_id: str, before: Description, now: Description) -> None:
+    new = _merged(before, now)
+    if new == before:
+        return
+    plan.described[item_id] = new
+    if plan.outcomes[item_id] != "unchanged":
+        return
+    if (new.label, new.metadata) != (before.label, before.metadata):
+        plan.outcomes[item_id] = "updated"
+    elif (new.source, new.uri) != (before.source, before.uri):
+        plan.n_taken_over += 1
+
+
+def _merged(before: Description, now: Description) -> Description:
+    """What a source says now, with the labels and metadata that were given by hand since it said so last."""
+    is_own = now.source is not None and now.source == before.source
+    if is_own and now.listing == before.listing:
+        return replace(now, label=before.label, metadata=before.metadata)
+    said_label, said = json.loads(before.listing) if is_own and before.listing else (None, {})
+    label = now.label if now.label != said_label else before.label
+    metadata = _with_changes(json.loads(before.metadata or "{}"), said, json.loads(now.metadata or "{}"))
+    kept = replace(now, label=label, metadata=before.metadata if metadata is None else json.dumps(metadata))
+    if now.source is None:
+        # What has no source of its own takes nothing over.
+        return replace(kept, source=before.source, listing=before.listing)
+    return kept
+
+
+def _with_changes(held: dict[str, Any], said: dict[str, Any], says: dict[str, Any]) -> dict[str, Any] | None:
+    """Held metadata with what the source changed; None where that is nothing."""
+    merged = dict(held)
+    for key in {**said, **says}:
+        if key not in says:
+            merged.pop(key, None)
+        elif key not in said or said[key] != says[key]:
+            merged[key] = says[key]
+    return None if merged == held else merged

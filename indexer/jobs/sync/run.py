@@ -1,0 +1,365 @@
+"""Sync run: stages the rows of a new version, copies of what is held and what a source adds to them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, displayable
+from vicinal.indexer.jobs.index_plan import IndexPlan
+from vicinal.indexer.jobs.preparation import FileState, ready_rows, stated_by
+from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.jobs.sync.held_rows import STATED, HeldRows, copied_rows, redescribed
+from vicinal.indexer.jobs.sync.listed_items import listed_embeddings, listed_files
+from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
+from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
+from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.item_table import Sequences
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress
+
+__all__ = ["SyncRun", "SyncWork"]
+
+
+class SyncWork:
+    """What an attempt has to do.
+
+    Args:
+        plan: What becomes of the items.
+        active: What is searched; None where nothing is.
+        held: Its items, without those that were changed since the job began, which are taken over in the end.
+        is_own_bundle: Whether their embeddings can be kept.
+        images: Images of the source that may be read.
+        access: What may be read of the web.
+    """
+
+    def __init__(
+        self,
+        plan: SyncPlan,
+        active: Activation | None,
+        held: HeldRows,
+        *,
+        is_own_bundle: bool,
+        images: Sequence[SourceItem] = (),
+        access: WebAccess = PUBLIC,
+    ) -> None:
+        self.plan = plan
+        self.active = active
+        self.held = held
+        self.is_own_bundle = is_own_bundle
+        self.images = images
+        self.access = access
+
+    @cached_property
+    def kept(self) -> HeldRows:
+        """Items whose rows stay, or which are embedded again with another bundle."""
+        return self.held.but(self.plan.ids("changed", "replaced", "removed"))
+
+    @cached_property
+    def listed(self) -> dict[str, SourceItem]:
+        """Images of the source by id, the first of each."""
+        return {one.id: one for one in reversed(self.images) if _is_text(one)}
+
+    @cached_property
+    def embedded_again(self) -> dict[str, SourceItem]:
+        """Those of them that are embedded again and have to be read from where they were."""
+        if self.is_own_bundle:
+            return {}
+        same = self.listed.keys() & {*self.plan.ids("unchanged", "updated")}
+        held = ((item_id, one.description) for item_id, one in self.kept.but(same).items().items())
+        return {
+            item_id: SourceItem(
+                item_id, file_at(one.uri, self.access), one.label, json.loads(one.metadata or "{}")
+            )
+            for item_id, one in held
+        }
+
+    @cached_property
+    def described(self) -> dict[str, Description]:
+        """Descriptions of the items, by id, that are not described by the source alone."""
+        if self.is_own_bundle:
+            return self.plan.described
+        held = {item_id: one.description for item_id, one in self.kept.items().items()}
+        return {**held, **self.plan.described}
+
+    @cached_property
+    def todo(self) -> list[str]:
+        """Ids of the items to embed, or to read of a file of ready embeddings."""
+        again = [] if self.is_own_bundle else self.kept.ids
+        return [*again, *self.plan.ids("added", "changed", "replaced")]
+
+
+class SyncRun:
+    """Stages rows in one attempt or several; those that are staged are not made again.
+
+    Args:
+        gallery: The gallery, new or existing.
+        embedder: Embedder of the bundle to use.
+        plan: What to build.
+        staging: Where the rows of earlier attempts are.
+        on_progress: Called with `copy` or `embed`, finished units and all after every batch.
+
+    Attributes:
+        failures: Images that could not be used so far.
+        n_items: Items to embed; those to copy where the gallery's own items are all.
+        n_done: Items that this attempt has finished.
+        n_skipped: Items that an earlier attempt had finished.
+        n_embedded: Items that the attempts embedded, or read of a file of ready embeddings.
+    """
+
+    def __init__(
+        self, gallery: Gallery, embedder: Embedder, plan: IndexPlan, staging: Staging, on_progress: OnProgress
+    ) -> None:
+        self.gallery = gallery
+        self.embedder = embedder
+        self.plan = plan
+        self.staging = staging
+        self.failures: list[Failure] = []
+        self.n_items = self.n_done = self.n_skipped = self.n_embedded = 0
+        self._report = on_progress
+
+    def planned(self, changed: Collection[str]) -> SyncWork:
+        """Compare the source with what is searched.
+
+        Args:
+            changed: Ids that belong to nobody here: their items are taken over as they are in the end.
+
+        Raises:
+            ItemExistsError: Ids belong to other images, and the plan's `on_conflict` is `error`.
+            BuildError: There is neither a source nor a gallery.
+        """
+        self.failures.clear()
+        active = self.gallery.pointer.keep_for(self.staging.name)
+        if self.plan.items is None and active is None:
+            raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
+        held = HeldRows.of(self.gallery, active).but(changed)
+        images = self._readable()
+        sync = self._compared(held, images, set(changed))
+        refused = sync.ids("refused")
+        if refused:
+            advice = "nothing was indexed: on_conflict 'replace' or 'skip' decides, or other ids"
+            is_ready = isinstance(self.plan.items, EmbeddingSource)
+            raise ItemExistsError(self.gallery.name, refused, advice, "embedding" if is_ready else "image")
+        is_own = active is None or self._is_own_bundle(active)
+        access = self.plan.options.access
+        return SyncWork(sync, active, held, is_own_bundle=is_own, images=images, access=access)
+
+    def stage(self, work: SyncWork) -> None:
+        """Stage all rows of the new version that are not staged yet.
+
+        Raises:
+            BuildError: Too many failures, no image could be used, or what is held cannot be embedded again.
+            SourceError: A ready embedding cannot be used.
+        """
+        self._check_lost(one.id for one in work.embedded_again.values() if not self._can_read(one.path))
+        self._drop_others(work)
+        if work.is_own_bundle:
+            self._copy(work, work.kept)
+        if isinstance(self.plan.items, EmbeddingSource):
+            self._take(self.plan.items, work)
+        elif self.plan.items is not None or work.todo:
+            self._embed(work)
+        if self.staging.is_empty:
+            first = f", the first because {self.failures[0].reason}" if self.failures else ""
+            raise BuildError(f"no image could be used{first}")
+
+    def require_some(self, work: SyncWork) -> None:
+        """Refuse a source of which no image can be used.
+
+        Raises:
+            BuildError: That is so.
+        """
+        if self.failures and self.plan.items is not None and not self.plan.ids & work.plan.outcomes.keys():
+            raise BuildError(
+                f"none of {len(self.plan.items)} images could be used, the first because "
+                f"{self.failures[0].reason}"
+            )
+
+    def take_over(self, active: Activation, sequences: Sequences) -> None:
+        """Stage rows that were changed since the job began, as they are now.
+
+        Raises:
+            BuildError: They cannot be embedded again.
+        """
+        changed = HeldRows.of(self.gallery, active).at(sequences)
+        is_own, access = self._is_own_bundle(active), self.plan.options.access
+        work = SyncWork(SyncPlan(), active, changed, is_own_bundle=is_own, access=access)
+        if work.is_own_bundle:
+            for rows in copied_rows(self.gallery, active, sequences, {}):
+                self.staging.append(rows)
+        elif work.todo:
+            self._check_lost(one.id for one in work.embedded_again.values() if not self._can_read(one.path))
+            self._run(work, list(work.embedded_again.values()))
+            self._check_lost({*work.todo} - {*self.staging.ids()})
+
+    def _compared(self, held: HeldRows, images: Sequence[SourceItem], changed: set[str]) -> SyncPlan:
+        plan = self.plan
+        if isinstance(plan.items, EmbeddingSource):
+            if not len(held):
+                return SyncPlan(dict.fromkeys(plan.items.ids.to_pylist(), "added"))
+            listed = listed_embeddings(plan.items, plan.source)
+        else:
+            listed = listed_files(filter(_is_text, images), plan.source, set(held.ids))
+        there = held.only(listed).items()
+        if plan.source is not None:
+            there |= held.of_source(plan.source).items()
+        return plan_sync(
+            there,
+            {item_id: one for item_id, one in listed.items() if item_id not in changed},
+            source=plan.source,
+            also_listed=plan.ids,
+            on_conflict=plan.on_conflict,
+            delete=plan.delete,
+        )
+
+    def _is_own_bundle(self, active: Activation) -> bool:
+        identity = self.gallery.table.identity(active.revision)
+        return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
+
+    def _check_lost(self, ids: Iterable[str]) -> None:
+        """Refuse to leave out what the gallery holds."""
+        lost = list(ids)
+        if len(lost) > (self.plan.options.max_failures or 0):
+            raise BuildError(
+                f"all of gallery '{self.gallery.name}' would have to be embedded again with bundle "
+                f"'{self.embedder.bundle.name}', and {len(lost):,} of its images cannot be read any more: "
+                f"{named_ids(lost)}; keep to its bundle, remove these items, or let them go by allowing as "
+                "many failures"
+            )
+
+    def _can_read(self, file: ImageFile) -> bool:
+        if not file.is_absolute() or self.plan.refuse(file) is not None:
+            return False
+        if isinstance(file, Path):
+            return os.access(file, os.R_OK)
+        # Nobody knocks at every address first.
+        return isinstance(file, RemoteFile) or FileState.of(file) is not None
+
+    def _drop_others(self, work: SyncWork) -> None:
+        """Drop staged rows of earlier attempts that this one has no use for."""
+        staged = self.staging.ids()
+        if not staged:
+            return
+        todo = set(work.todo)
+        copied = set(work.kept.ids) if work.is_own_bundle else set[str]()
+        stale = [item_id for item_id in staged if item_id not in copied and item_id not in todo]
+        if work.is_own_bundle:
+            # Copies, because the new images could not be used: somebody may have mended them.
+            digests, there = self.staging.digests(), work.held.only(todo.intersection(staged)).items()
+            stale += [item_id for item_id, one in there.items() if digests[item_id] == one.content_sha256]
+        self.staging.drop(stale)
+
+    def _append(self, work: SyncWork, rows: pa.Table) -> None:
+        """Stage rows that were just made."""
+        self.staging.append(redescribed(stated_by(rows, self.plan.source), work.described, STATED))
+        self.n_embedded += len(rows)
+
+    def _take(self, source: EmbeddingSource, work: SyncWork) -> None:
+        staged = set(self.staging.ids())
+        wanted = pa.array([item_id for item_id in work.todo if item_id not in staged], pa.string())
+        self.n_items, self.n_done = len(work.todo), 0
+        self.n_skipped = self.n_embedded = len(work.todo) - len(wanted)
+        for rows in source.batches(self.plan.options.rows_per_commit) if len(wanted) else ():
+            places = np.flatnonzero(pc.is_in(rows.ids, wanted).to_numpy(zero_copy_only=False))
+            if len(places):
+                self._append(work, ready_rows(rows.take(places)))
+            self.n_done += len(places)
+            self._report("embed", self.n_skipped + self.n_done, self.n_items)
+
+    def _embed(self, work: SyncWork) -> None:
+        """Embed the items that are not staged yet; what is held stays where an image cannot be used."""
+        staged = set(self.staging.ids())
+        left = {item_id for item_id in work.todo if item_id not in staged}
+        images = self._to_embed(work, left)
+        self.n_skipped = self.n_embedded = len(work.todo) - len(left)
+        self.n_items = self.n_skipped + len(images) + len(self.failures)
+        self._run(work, images, known=work.listed.keys() - left)
+        failed = left - set(self.staging.ids())
+        work.plan.fail(failed)
+        there = work.held.only(failed)
+        if not work.is_own_bundle:
+            self._check_lost(there.ids)
+        elif len(there):
+            self._copy(work, there)
+            self._say_that_they_stay(set(there.ids))
+
+    def _to_embed(self, work: SyncWork, left: set[str]) -> list[SourceItem]:
+        """Images to embed; and those that come twice or have no proper name, for the run to say so."""
+        seen, others = set[str](), list[SourceItem]()
+        for item in work.images:
+            if item.id in seen or not _is_text(item):
+                others.append(item)
+            seen.add(item.id)
+        # Those of the source were looked at before.
+        again = self._allowed([one for one in work.embedded_again.values() if one.id in left])
+        found = {**{one.id: one for one in again}, **_without(work.listed, work.embedded_again)}
+        return [*(found[item_id] for item_id in work.todo if item_id in left and item_id in found), *others]
+
+    def _run(self, work: SyncWork, images: Sequence[SourceItem], *, known: Collection[str] = ()) -> None:
+        options = replace(self.plan.options, resumes=not self.staging.is_empty)
+        run = EmbeddingRun(partial(self._append, work), self.embedder, options)
+        run.failures = self.failures
+
+        def report(stage: str, done: int, _total: int) -> None:
+            self.n_done = done - len(self.failures)
+            self._report(stage, self.n_skipped + done, self.n_items)
+
+        try:
+            run.over(images, report, known=known)
+        finally:
+            # What is finished is kept for the next attempt, whatever ends this one.
+            run.commit()
+
+    def _readable(self) -> list[SourceItem]:
+        items = self.plan.items
+        return [] if items is None or isinstance(items, EmbeddingSource) else self._allowed(items)
+
+    def _allowed(self, images: Sequence[SourceItem]) -> list[SourceItem]:
+        """The images that may be read; the others are failures."""
+        refusals = [self.plan.refuse(one.path) for one in images]
+        self.failures += [
+            Failure(one.id, str(one.path), refusal)
+            for one, refusal in zip(images, refusals, strict=True)
+            if refusal is not None
+        ]
+        return [one for one, refusal in zip(images, refusals, strict=True) if refusal is None]
+
+    def _say_that_they_stay(self, ids: set[str]) -> None:
+        for place, one in enumerate(self.failures):
+            if one.id in ids:
+                self.failures[place] = replace(one, reason=f"{one.reason}; the item stays as it was")
+
+    def _copy(self, work: SyncWork, kept: HeldRows) -> None:
+        """Stage rows of the gallery that are not staged yet, embeddings and all."""
+        left = kept.but(self.staging.ids())
+        if work.active is None or not len(left):
+            return
+        is_all, n_done = self.plan.items is None, len(kept) - len(left)
+        if is_all:
+            self.n_items, self.n_skipped = len(kept), n_done
+        for rows in copied_rows(self.gallery, work.active, left.sequences, work.plan.described):
+            self.staging.append(rows)
+            n_done += len(rows)
+            if is_all:
+                self.n_done = n_done - self.n_skipped
+            self._report("embed" if is_all else "copy", n_done, len(kept))
+
+
+def _is_text(item: SourceItem) -> bool:
+    """Whether the names of a file can be written down."""
+    return all(displayable(name) == name for name in (item.id, str(item.path)))
+
+
+def _without(images: Mapping[str, SourceItem], ids: Collection[str]) -> dict[str, SourceItem]:
+    return {item_id: one for item_id, one in images.items() if item_id not in ids}

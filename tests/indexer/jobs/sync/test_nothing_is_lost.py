@@ -1,0 +1,329 @@
+"""No sequence of syncs, additions and deaths loses an item, unless that was asked for.
+
+Two folders have one name and the same file names, and all files have one size; those of one number of writes
+have one time. So only their content tells them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from PIL import Image
+
+from tests.conftest import write_tiny_bundle
+from vicinal.indexer import Gallery, SourceItem, index_items, read_source
+from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows
+from vicinal.indexer.errors import BuildError, ItemExistsError, SourceError
+from vicinal.indexer.jobs.changes import add_items, create_gallery, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded, ready_rows
+from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import SourceOptions, source_name
+from vicinal.models.bundle import ModelBundle, space_manifest
+from vicinal.models.embedder import Embedder, SpaceEmbedder
+from vicinal.models.similarity import FloatArray
+
+N_PICTURES, DIM = 5, 8
+NO_PICTURE = N_PICTURES
+folders = st.sampled_from(["a", "b"])
+names = st.sampled_from(["0.png", "1.png", "2.png"])
+pictures = st.integers(0, N_PICTURES)
+conflicts = st.sampled_from(["error", "skip"])
+stages = st.sampled_from(["copy", "embed", "neighbors", "publish"])
+
+
+class DiedError(Exception):
+    """The process died here."""
+
+
+def encoded(number: int) -> bytes:
+    """A picture, not compressed so that all have one size; or a file of that size that is none."""
+    coarse = np.random.default_rng(number).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(coarse).resize((40, 32)).save(stream, "PNG", compress_level=0)
+    return b"x" * len(stream.getvalue()) if number == NO_PICTURE else stream.getvalue()
+
+
+class Library(RuleBasedStateMachine):
+    """A gallery, and what must be in it: digest and source of each item by id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.gallery = Gallery(self.root / "galleries" / "shoes")
+        self.expected: dict[str, tuple[bytes, str | None]] = {}
+        self.n_writes: dict[Path, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        bundle = write_tiny_bundle(self.root / "tiny")
+        self.embedder = Embedder(bundle, device="cpu", threads=1, batch_size=4)
+        create_gallery(self.gallery, bundle)
+        for name in ("a", "b"):
+            (self.root / name / "photos").mkdir(parents=True)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.root)
+
+    def path(self, folder: str) -> Path:
+        return self.root / folder / "photos"
+
+    @initialize(folder=folders, picture=st.integers(0, N_PICTURES - 1))
+    def first_file(self, folder: str, picture: int) -> None:
+        self.write(folder, "0.png", picture)
+
+    @rule(folder=folders, name=names, picture=pictures)
+    def write(self, folder: str, name: str, picture: int) -> None:
+        path = self.path(folder) / name
+        path.write_bytes(encoded(picture))
+        self.n_writes[path] = self.n_writes.get(path, 0) + 1
+        os.utime(path, (self.n_writes[path], self.n_writes[path]))
+
+    @rule(folder=folders, name=names)
+    def take_away(self, folder: str, name: str) -> None:
+        (self.path(folder) / name).unlink(missing_ok=True)
+
+    def listed(self, folder: str) -> dict[str, bytes | None]:
+        """Digest of each file by id, None of one that is no picture."""
+        found: dict[str, bytes | None] = {}
+        for path in sorted(self.path(folder).iterdir()):
+            content = path.read_bytes()
+            usable = content != encoded(NO_PICTURE)
+            found[f"photos/{path.name}"] = hashlib.sha256(content).digest() if usable else None
+        return found
+
+    def taken(self, folder: str, *, own: bool) -> set[str]:
+        """Ids that belong to other content; with `own` also where that is of this very folder."""
+        return {
+            item_id
+            for item_id, digest in self.listed(folder).items()
+            if item_id in self.expected
+            and self.expected[item_id][0] != digest
+            and (own or self.expected[item_id][1] != str(self.path(folder)))
+        }
+
+    def sync(self, folder: str, **options: Any) -> None:
+        path = self.path(folder)
+        items = read_source(path, SourceOptions(None))
+        index_items(self.gallery, items, self.embedder, source=source_name(path), workers=1, **options)
+
+    @rule(folder=folders, on_conflict=conflicts)
+    def index(self, folder: str, on_conflict: str) -> None:
+        taken = self.taken(folder, own=False)
+        try:
+            self.sync(folder, on_conflict=on_conflict)
+        except (SourceError, BuildError):
+            assert not any(self.listed(folder).values())
+        except ItemExistsError:
+            assert taken
+        else:
+            assert not taken or on_conflict == "skip"
+            self.expect_from(folder, taken)
+
+    def expect_from(self, folder: str, taken: set[str]) -> None:
+        self.expected |= {
+            item_id: (digest, str(self.path(folder)))
+            for item_id, digest in self.listed(folder).items()
+            if digest is not None and item_id not in taken
+        }
+
+    @rule(folder=folders, stage=stages)
+    def die(self, folder: str, stage: str) -> None:
+        """A sync ends in the middle; it may go on with the next one, or be left."""
+
+        def on_progress(at: str, *_: int) -> None:
+            if at == stage:
+                raise DiedError
+
+        before = self.gallery.activation
+        try:
+            self.sync(folder, on_conflict="skip", on_progress=on_progress)
+        except (DiedError, SourceError, BuildError):
+            assert self.gallery.activation == before
+        else:
+            # It had nothing to do in that stage.
+            self.expect_from(folder, self.taken(folder, own=False))
+
+    @rule(folder=folders, on_conflict=conflicts)
+    def add_folder(self, folder: str, on_conflict: str) -> None:
+        path, taken = self.path(folder), self.taken(folder, own=True)
+        try:
+            items = read_source(path, SourceOptions(None))
+            reader = GalleryReader(self.gallery)
+            add_source(reader, items, self.embedder, source=source_name(path), on_conflict=on_conflict)
+        except (SourceError, BuildError):
+            assert not any(self.listed(folder).values())
+        except ItemExistsError:
+            assert taken
+        else:
+            assert not taken or on_conflict == "skip"
+            for item_id, digest in self.listed(folder).items():
+                if digest is not None and item_id not in self.expected:
+                    self.expected[item_id] = (digest, str(path))
+
+    @rule(name=names, picture=st.integers(0, N_PICTURES - 1))
+    def upload(self, name: str, picture: int) -> None:
+        content, item_id = encoded(picture), f"photos/{name}"
+        prepared = prepare_encoded(SourceItem(item_id, Path(name)), content, self.embedder)
+        rows = as_rows([prepared], self.embedder.embed([content]))
+        add_items(GalleryReader(self.gallery), rows, bundle=self.embedder.bundle.fingerprint)
+        self.expected.setdefault(item_id, (hashlib.sha256(content).digest(), None))
+
+    @rule()
+    def compact(self) -> None:
+        compact(GalleryReader(self.gallery))
+
+    @invariant()
+    def all_is_there(self) -> None:
+        revision = self.gallery.activation.revision
+        rows = self.gallery.columns(revision, ["id", "content_sha256", "source"]).to_pylist()
+        found = {row["id"]: (row["content_sha256"], row["source"]) for row in rows}
+        assert (found, len(rows)) == (self.expected, len(self.expected))
+        searched = {item["id"] for _, item in GalleryReader(self.gallery).view().page(None, 100)}
+        assert searched == set(self.expected)
+
+
+class LosingLibrary(Library):
+    """A sync after which the gallery holds its source alone."""
+
+    def sync(self, folder: str, **options: Any) -> None:
+        super().sync(folder, **options)
+        held = self.gallery.columns(self.gallery.activation.revision, ["id"])["id"].to_pylist()
+        others = [item_id for item_id in held if item_id not in self.listed(folder)]
+        if others:
+            remove_items(GalleryReader(self.gallery), others)
+
+
+class EmbeddingLibrary(Library):
+    """The same with files of ready embeddings: a picture is a vector."""
+
+    def begin(self) -> None:
+        bundle = ModelBundle(self.gallery.space_path, space_manifest("clip", DIM))
+        self.gallery.keep_space(bundle.manifest)
+        self.embedder = SpaceEmbedder(bundle, self.gallery.name)
+        create_gallery(self.gallery, bundle)
+        self.vectors: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+        for name in ("a", "b"):
+            (self.root / name).mkdir(parents=True)
+
+    def path(self, folder: str) -> Path:
+        return self.root / folder / "photos.npz"
+
+    @rule(folder=folders, name=names, picture=st.integers(0, N_PICTURES - 1))
+    def write(self, folder: str, name: str, picture: int) -> None:
+        self.vectors[folder][name] = picture
+        self.save(folder)
+
+    @rule(folder=folders, name=names)
+    def take_away(self, folder: str, name: str) -> None:
+        self.vectors[folder].pop(name, None)
+        self.save(folder)
+
+    def save(self, folder: str) -> None:
+        rows = self.vectors[folder]
+        vectors = np.stack([vector(one) for one in rows.values()]) if rows else np.zeros((0, DIM))
+        np.savez(self.path(folder), ids=list(rows), embeddings=vectors)
+
+    def listed(self, folder: str) -> dict[str, bytes | None]:
+        return {
+            f"photos/{name}": hashlib.sha256(vector(one).tobytes()).digest()
+            for name, one in self.vectors[folder].items()
+        }
+
+    def source(self, folder: str) -> EmbeddingSource:
+        return EmbeddingSource.open(self.path(folder), SourceOptions("photos"))
+
+    def sync(self, folder: str, **options: Any) -> None:
+        name = source_name(self.path(folder))
+        index_items(self.gallery, self.source(folder), self.embedder, source=name, **options)
+
+    @rule(folder=folders, on_conflict=conflicts)
+    def add_folder(self, folder: str, on_conflict: str) -> None:
+        taken = self.taken(folder, own=True)
+        try:
+            add_embeddings(
+                GalleryReader(self.gallery),
+                self.source(folder),
+                self.embedder.bundle.manifest,
+                name=source_name(self.path(folder)),
+                on_conflict=on_conflict,
+            )
+        except SourceError:
+            assert not self.listed(folder)
+        except ItemExistsError:
+            assert taken
+        else:
+            for item_id, digest in self.listed(folder).items():
+                self.expected.setdefault(item_id, (digest, str(self.path(folder))))
+
+    @rule(name=names, picture=st.integers(0, N_PICTURES - 1))
+    def upload(self, name: str, picture: int) -> None:
+        text, item_id = pa.array([""]), f"photos/{name}"
+        ready = ReadyRows(
+            pa.array([item_id]), pa.nulls(1, pa.string()), text, pa.array(["{}"]), vector(picture)[None]
+        )
+        add_items(GalleryReader(self.gallery), ready_rows(ready), bundle=self.embedder.bundle.fingerprint)
+        digest = hashlib.sha256(vector(picture).tobytes()).digest()
+        self.expected.setdefault(item_id, (digest, None))
+
+
+def vector(number: int) -> FloatArray:
+    """One direction each, of length 1 to the last bit."""
+    return np.eye(DIM, dtype=np.float32)[number]
+
+
+def settings(n_examples: int) -> hypothesis.settings:
+    checks = list(hypothesis.HealthCheck)
+    return hypothesis.settings(
+        max_examples=n_examples,
+        stateful_step_count=12,
+        suppress_health_check=checks,
+        # Twelve steps are read more quickly than they are made fewer.
+        phases=[hypothesis.Phase.generate],
+        database=None,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", [Library, EmbeddingLibrary])
+def test_nothing_is_lost(library: type[Library]) -> None:
+    run_state_machine_as_test(library, settings=settings(15))
+
+
+@pytest.mark.slow
+def test_a_sync_that_loses_is_found_out() -> None:
+    """Negative control."""
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(LosingLibrary, settings=settings(20))
+
+
+def test_the_machine_itself_finds_a_short_loss() -> None:
+    """The same in three steps, so that the control does not rest on luck."""
+    library = LosingLibrary()
+    try:
+        library.first_file("a", 0)
+        library.upload("1.png", 1)
+        library.index("a", "error")
+        with pytest.raises(AssertionError):
+            library.all_is_there()
+    finally:
+        library.teardown()

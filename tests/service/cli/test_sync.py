@@ -1,0 +1,159 @@
+"""`vicinal index` on a gallery that exists: what it says it did, and what it asks before."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service.types import Fail, Run, View
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
+
+pytestmark = pytest.mark.usefixtures("cli_environment")
+
+
+@pytest.fixture
+def photos(tmp_path: Path, view: View) -> Path:
+    """A folder of eight pictures."""
+    (tmp_path / "photos").mkdir()
+    for number in range(8):
+        view(number, 0).save(tmp_path / "photos" / f"{number}.png")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def gallery(run: Run, photos: Path, tmp_path: Path) -> Gallery:
+    run("index", photos, "-g", "shop")
+    return Gallery.open(tmp_path / "data" / "galleries" / "shop")
+
+
+def ids(gallery: Gallery) -> set[str]:
+    return {item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)}
+
+
+def test_a_source_that_did_not_change_is_one_sentence(run: Run, photos: Path, gallery: Gallery) -> None:
+    lines = run("index", photos, "-g", "shop").stdout.splitlines()[1:]
+    assert [line for line in lines if not line.startswith("  ")] == [
+        "Nothing to do: gallery shop holds all of it (added 0, changed 0, unchanged 8, missing 0), "
+        "version 1 stays"
+    ]
+    assert gallery.versions() == [1]
+
+
+def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Gallery, view: View) -> None:
+    view(20, 0).save(photos / "new.png")
+    view(21, 0).save(photos / "1.png")
+    (photos / "2.png").unlink()
+    output = run("index", photos, "-g", "shop").stdout
+    assert "Gallery shop version 2: 9 items with 0 labels" in output
+    assert "  added 1, changed 1, unchanged 6, missing 1\n" in output
+    assert "  1 item of this source is gone: 'photos/2.png'; remove it with --delete\n" in output
+    assert "photos/2.png" in ids(gallery)
+    output = run("index", photos, "-g", "shop", "--delete").stdout
+    assert "  added 0, changed 0, unchanged 8, missing 0, removed 1\n" in output
+    assert len(ids(gallery)) == 8
+
+
+def test_many_missing_items_are_named_by_the_first(run: Run, photos: Path, gallery: Gallery) -> None:
+    for number in range(5):
+        (photos / f"{number}.png").unlink()
+    output = run("index", photos, "-g", "shop").stdout
+    assert (
+        "5 items of this source are gone: 'photos/0.png', 'photos/1.png', 'photos/2.png' and 2 more; "
+        "remove them with --delete"
+    ) in output
+    found = json.loads(run("index", photos, "-g", "shop", "--json").stdout)
+    assert (found["is_new"], found["counts"]) == (False, {"unchanged": 3, "missing": 5})
+    assert len(found["missing"]) == 5
+
+
+@pytest.fixture
+def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
+    """Another folder of the same name, with two other pictures under known names and one under a new."""
+    folder = tmp_path / "another" / "photos"
+    folder.mkdir(parents=True)
+    for number in (0, 1, 9):
+        view(30 + number, 0).save(folder / f"{number}.png")
+    return folder
+
+
+def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
+    fail: Fail, others: Path, gallery: Gallery
+) -> None:
+    before = gallery.activation
+    assert fail("index", others, "-g", "shop") == (
+        "vicinal: in gallery 'shop' 2 ids belong to other images: 'photos/0.png', 'photos/1.png'; "
+        "nothing was indexed: take --replace, --skip or --prefix"
+    )
+    assert gallery.activation == before
+
+
+@pytest.mark.parametrize(
+    ("option", "counts", "n_items"),
+    [
+        (["--replace"], {"added": 1, "replaced": 2}, 9),
+        (["--skip"], {"added": 1, "skipped": 2}, 9),
+        (["--prefix", "more"], {"added": 3}, 11),
+    ],
+)
+def test_the_advice_of_a_refusal_helps(
+    run: Run, others: Path, gallery: Gallery, option: list[str], counts: dict[str, int], n_items: int
+) -> None:
+    result = json.loads(run("index", others, "-g", "shop", *option, "--json").stdout)
+    assert (result["counts"], result["n_items"], len(ids(gallery))) == (counts, n_items, n_items)
+
+
+def test_what_was_added_by_gallery_add_is_known_to_index(
+    run: Run, others: Path, gallery: Gallery, view: View
+) -> None:
+    run("gallery", "add", "shop", others, "--prefix", "more", "--label", "boots")
+    view(50, 0).save(others / "0.png")
+    result = json.loads(run("index", others, "-g", "shop", "--prefix", "more", "--json").stdout)
+    assert result["counts"] == {"changed": 1, "unchanged": 2}
+    view_now = GalleryReader(gallery).view()
+    items = {item["id"]: item["label"] for _, item in view_now.page(None, 1000)}
+    assert [items[f"more/{number}.png"] for number in (0, 1, 9)] == ["boots"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--delete"], "--delete is about a source: name it"),
+        (["photos", "--replace", "--skip"], "--replace and --skip exclude each other"),
+    ],
+)
+def test_options_that_make_no_sense(
+    fail: Fail, gallery: Gallery, arguments: list[str], sentence: str
+) -> None:
+    assert sentence in fail("index", "-g", "shop", *arguments)
+
+
+def test_nothing_is_deleted_while_a_folder_cannot_be_read(
+    fail: Fail, run: Run, photos: Path, gallery: Gallery, monkeypatch: pytest.MonkeyPatch, view: View
+) -> None:
+    (photos / "inside").mkdir()
+    view(40, 0).save(photos / "inside" / "a.png")
+    run("index", photos, "-g", "shop")
+    before, scandir = ids(gallery), os.scandir
+
+    def closed(path: Any) -> object:
+        if str(path).endswith("/inside"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert "1 folder cannot be read, the first 'inside'" in fail("index", photos, "-g", "shop", "--delete")
+    run("index", photos, "-g", "shop")
+    assert ids(gallery) == before
+
+
+def test_without_a_source_nothing_is_embedded_again_by_the_same_bundle(
+    run: Run, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vicinal.indexer.jobs.embedding_run.prepare_item", None)
+    result = json.loads(run("index", "-g", "shop", "--index", "HNSW8", "--json").stdout)
+    assert (result["index"], result["n_embedded"], result["n_items"]) == ("HNSW8", 0, 8)
