@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
 
-__all__ = ["EmbeddingRows", "files_of", "holds_bytes", "kind_of", "open_rows", "reading"]
+__all__ = ["EmbeddingRows", "files_of", "kind_of", "open_rows", "reading"]
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
@@ -29,8 +29,6 @@ _ROWS_OF_A_COLUMN = 65_536
 _LOCAL_HEADER = 30
 _FILES = (".parquet", ".npy", ".npz")
 _LANCE = ".lance"
-# Written by `save_to_disk` of a dataset, and of several.
-_STATE, _PARTS = "state.json", "dataset_dict.json"
 
 
 class EmbeddingRows(Protocol):
@@ -58,8 +56,7 @@ def kind_of(path: Path) -> str:
     """What is there: a file's suffix, `.lance`, `state.json` for a dataset of Hugging Face, '' for others."""
     suffix = path.suffix.lower()
     if path.is_dir():
-        is_saved = any((path / name).is_file() for name in (_STATE, _PARTS))
-        return _LANCE if suffix == _LANCE else _STATE if is_saved else ""
+        return _LANCE if suffix == _LANCE else STATE if is_saved(path) else ""
     return suffix if suffix in _FILES and path.is_file() else ""
 
 
@@ -198,73 +195,11 @@ class _LanceTables:
                 yield pa.Table.from_batches([batch])
 
 
-class _SavedTables:
-    """A dataset of Hugging Face that was written by `save_to_disk`: Arrow streams, which are memory-mapped.
-
-    Labels that are numbers of named classes are these names.
-    """
-
-    def __init__(self, path: Path) -> None:
-        if not (path / _STATE).is_file():
-            parts = ", ".join(json.loads((path / _PARTS).read_text(encoding="utf-8"))["splits"])
-            raise SourceError(f"'{path.name}' holds several datasets: give one of its folders {parts}")
-        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-        # Names alone: what lies elsewhere is no part of it.
-        self._files = [path / Path(one["filename"]).name for one in state["_data_files"]]
-        features = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))["features"]
-        self._classes = {
-            name: pa.array(feature["names"], pa.string())
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
-        }
-        with pa.memory_map(str(self._files[0])) as stream:
-            self.schema = self._named(pa.ipc.open_stream(stream).schema.empty_table()).schema
-
-    def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        waiting: list[pa.Table] = []
-        for table in self._stored(columns):
-            waiting.append(table)
-            if sum(map(len, waiting)) >= n_rows:
-                joined = pa.concat_tables(waiting)
-                whole = len(joined) - len(joined) % n_rows
-                yield from (joined.slice(first, n_rows) for first in range(0, whole, n_rows))
-                waiting = [joined.slice(whole)]
-        rest = pa.concat_tables(waiting) if waiting else self.schema.empty_table()
-        if len(rest):
-            yield rest
-
-    def _stored(self, columns: list[str] | None) -> Iterator[pa.Table]:
-        for file in self._files:
-            with pa.memory_map(str(file)) as stream:
-                for batch in pa.ipc.open_stream(stream):
-                    table = pa.Table.from_batches([batch])
-                    yield self._named(table if columns is None else table.select(columns))
-
-    def _named(self, table: pa.Table) -> pa.Table:
-        for name in set(self._classes) & set(table.column_names):
-            # -1 stands for no class.
-            numbers = pc.if_else(pc.less(table[name], 0), None, table[name])
-            texts = self._classes[name].take(numbers.combine_chunks())
-            table = table.set_column(table.column_names.index(name), name, texts)
-        return table.replace_schema_metadata(None)
-
-
 _TABLES: dict[str, Callable[[Path], _Tables]] = {
     ".parquet": _ParquetTables,
     _LANCE: _LanceTables,
-    _STATE: _SavedTables,
+    STATE: SavedDataset,
 }
-
-
-def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a column are bytes, or hold some, such as those of a picture."""
-    if pa.types.is_struct(kind):
-        return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return holds_bytes(kind.value_type)
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )
 
 
 class _ArrayRows:

@@ -28,13 +28,13 @@ import pyarrow.parquet
 from vicinal.indexer.embedding_files import (
     EmbeddingRows,
     files_of,
-    holds_bytes,
     kind_of,
     open_rows,
     reading,
 )
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
+from vicinal.indexer.sources.datasets import STATE, SavedDataset, holds_bytes
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -260,8 +260,9 @@ def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:
     options = options or SourceOptions()
     if options.embedding_column:
         return True
-    if kind_of(path) != ".parquet":
-        return may_hold_embeddings(path)
+    kind = kind_of(path)
+    if kind != ".parquet":
+        return bool(kind) and not (kind == STATE and _holds_images(path))
     with reading(path):
         names = pa.parquet.read_schema(path).names
     return "embedding" in names and (options.path_column or "path") not in names
@@ -288,6 +289,13 @@ def open_source(path: Path | str, options: SourceOptions, *, is_ready: bool) -> 
 def may_hold_embeddings(path: Path) -> bool:
     """Whether a source is of a kind that can be one of ready embeddings; it may also name images."""
     return bool(kind_of(path))
+
+
+def _holds_images(path: Path) -> bool:
+    """Whether a saved dataset is one of images, without embeddings of its own."""
+    with reading(path):
+        saved = SavedDataset(path)
+        return bool(saved.image_columns) and "embedding" not in saved.schema.names
 
 
 def _check_columns(path: Path, rows: EmbeddingRows, options: SourceOptions) -> None:

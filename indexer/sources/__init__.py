@@ -1,6 +1,7 @@
 """Sources of a gallery: folders and manifests of images, how they are read, and a look before they are."""
 
 from vicinal.indexer.sources.archives import TarMember
+from vicinal.indexer.sources.datasets import DatasetImage
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
@@ -9,6 +10,7 @@ from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
     "ANYWHERE",
+    "DatasetImage",
     "ImageFile",
     "PUBLIC",
     "RemoteFile",

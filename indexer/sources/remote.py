@@ -14,6 +14,7 @@ from pyarrow import fs
 
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat, TarMember
+from vicinal.indexer.sources.datasets import DatasetImage
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
@@ -94,7 +95,7 @@ class RemoteFile:
         return _client(self.access).read(self.address, limits) if self.is_on_web else _object(self, limits)
 
 
-ImageFile = Path | RemoteFile | TarMember
+ImageFile = Path | RemoteFile | TarMember | DatasetImage
 
 
 def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
@@ -134,6 +135,8 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
     file = RemoteFile(place, access)
     if file.scheme == "tar":
         return TarMember.at(place)
+    if file.scheme == "dataset":
+        return DatasetImage.at(place)
     if file.scheme not in (*_WEB, *_BUCKETS):
         known = ", ".join(f"{one}://" for one in (*_WEB, *_BUCKETS))
         raise SourceError(f"'{place}' is none of the addresses that are read, {known}")

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources.dataset_rows import dataset_items
+from vicinal.indexer.sources.datasets import is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
@@ -58,6 +60,8 @@ class Source:
             found = dict(list_bucket(str(place), options.access))
             files, name = FolderFiles.listed(found), str(place).rstrip("/").rpartition("/")[2]
             items, remark = folder_items(files, name, options, found.__getitem__)
+        elif path.is_dir() and is_saved(path):
+            items = dataset_items(path.absolute(), options)
         elif path.is_dir():
             root = path.absolute()
             files = FolderFiles.below(root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.indexer.sources import ImageFile, RemoteFile, TarMember
+from vicinal.indexer.sources import DatasetImage, ImageFile, RemoteFile, TarMember
 from vicinal.service.errors import RequestError
 
 __all__ = ["JobSources"]
@@ -63,6 +63,8 @@ class JobSources:
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
         if isinstance(path, TarMember):
             path = path.archive
+        elif isinstance(path, DatasetImage):
+            path = path.folder
         if (
             self.root is not None
             and path.is_absolute()

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from vicinal.indexer.embedding_files import holds_bytes, kind_of
+from vicinal.indexer.embedding_files import kind_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows, holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources.datasets import holds_bytes
 from vicinal.models.similarity import FloatArray, normalize
 
 DIM, N = 4, 2500

@@ -168,3 +168,20 @@ def test_shards_are_indexed_searched_and_embedded_again(
     run("index", "-g", "shop", "--bundle", other)
     answer = run("search", tmp_path / "query.png", "-g", "shop", "--bundle", other, "--candidates", "--json")
     assert len(json.loads(answer.stdout)["candidates"]) == 6
+
+
+def test_a_saved_dataset_is_indexed_and_searched(
+    run: Run, tmp_path: Path, view: View, encode: Encode
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = {
+        "image": [{"bytes": encode(view(number % 3, number)), "path": None} for number in range(6)],
+        "label": [number % 3 for number in range(6)],
+    }
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(LABELS))}
+    made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    made.save_to_disk(str(tmp_path / "photos"))
+    assert "6 items with 3 labels" in run("index", tmp_path / "photos", "-g", "shop").stdout
+    view(2, 9).save(tmp_path / "query.png")
+    found = best(run, tmp_path / "query.png")
+    assert (found["label"], found["id"].split("/")[0]) == ("salt", "photos")
