@@ -1,0 +1,1 @@
+"""Duplicates: copies of pictures among the items of a gallery."""

@@ -1,0 +1,169 @@
+"""Comparison: how surely two pictures are copies of each other, and what was done to one of them."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from vicinal.indexer.duplicates.candidates import Pairs
+from vicinal.indexer.duplicates.registration import Warps, align, halved, likeness
+from vicinal.indexer.duplicates.signatures import (
+    BOXES,
+    ORIENTATIONS,
+    oriented,
+    turned_signatures,
+    unit_boxes,
+)
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["ComparedPairs", "Pictures", "compare"]
+
+Places = npt.NDArray[np.int64]
+_SIDE = 48
+# Below this correlation of the gray pictures at half their side nothing further is looked at.
+_FAR_OFF = 0.6
+# And none of it below this correlation of their signatures.
+_LEAST_LIKELY = 0.6
+_STEPS, _FINE_STEPS = 10, 5
+_BLOCK = 128
+_MOST_THREADS = 8
+# A picture that takes less of the other is cropped, and not only cut by a pixel.
+_WHOLE = 0.96
+
+
+class Pictures:
+    """Pictures of items as they are compared, kept in a file that goes with the object.
+
+    Args:
+        n: How many there will be.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the object
+        shape = (max(n, 1), _SIDE, _SIDE, 3)
+        self.pixels: npt.NDArray[np.uint8] = np.memmap(self._file, np.uint8, "w+", shape=shape)
+        self.signatures = np.zeros((n, 768), np.uint8)
+        self.sizes = np.ones((n, 2), np.int64)
+
+    def put(self, position: int, thumbnail: bytes, signature: npt.NDArray[np.uint8]) -> None:
+        """Keep a picture.
+
+        Args:
+            position: Where.
+            thumbnail: Its JPEG.
+            signature: (768,) uint8, its 16 x 16 RGB pixels.
+        """
+        with Image.open(io.BytesIO(thumbnail)) as image:
+            self.sizes[position] = image.size
+            small = image.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.BOX, reducing_gap=2.0)
+        self.pixels[position] = np.asarray(small)
+        self.signatures[position] = signature
+
+
+@dataclass(frozen=True)
+class ComparedPairs:
+    """Pairs of pictures and what they have in common.
+
+    Attributes:
+        pairs: (m, 2) positions.
+        scores: (m,) how surely they are copies, in [0, 1].
+        orientations: (m,) how the first is turned to lie on the second, a place in `ORIENTATIONS`.
+        areas: (m,) share of the larger picture that the other shows, 1 for all.
+    """
+
+    pairs: Pairs
+    scores: FloatArray
+    orientations: npt.NDArray[np.int64]
+    areas: FloatArray
+
+    def __getitem__(self, chosen: npt.NDArray[np.generic]) -> ComparedPairs:
+        return ComparedPairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+def compare(first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProgress = no_progress) -> ComparedPairs:
+    """Lay pictures onto each other, the first onto the second and the other way round.
+
+    Args:
+        first: Where the first pictures of the pairs are.
+        second: Where the second ones are.
+        pairs: (m, 2) positions.
+        on_progress: Called with `compare`, finished pairs and m.
+    """
+    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]
+    parts, done = [_nothing()], 0
+    with ThreadPoolExecutor(n_threads) as pool:
+        for part in pool.map(lambda block: _compare(first, second, block), blocks):
+            parts.append(part)
+            done += len(part.pairs)
+            on_progress("compare", done, len(pairs))
+    return _joined(parts)
+
+
+def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
+    """Lay one onto the other, the way that their signatures are more alike."""
+    onto, back = _start(first, second, pairs), _start(second, first, pairs[:, ::-1])
+    is_back = back[0] > onto[0]
+    ways = [np.flatnonzero(~is_back), np.flatnonzero(is_back)]
+    laid = _lay(first, second, pairs[ways[0]], *(one[ways[0]] for one in onto))
+    other = _lay(second, first, pairs[ways[1]][:, ::-1], *(one[ways[1]] for one in back))
+    undone = np.array([_undo(one) for one in range(len(ORIENTATIONS))])[other.orientations]
+    turned_back = ComparedPairs(other.pairs[:, ::-1], other.scores, undone, other.areas)
+    return _joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
+
+
+def _lay(
+    inner: Pictures, outer: Pictures, pairs: Pairs, likely: FloatArray, orientations: Places, boxes: Places
+) -> ComparedPairs:
+    scores, areas = np.zeros(len(pairs), np.float32), np.ones(len(pairs), np.float32)
+    near = np.flatnonzero(likely >= _LEAST_LIKELY)
+    turned = np.empty((len(near), _SIDE, _SIDE, 3), np.float32)
+    sizes = inner.sizes[pairs[near, 0]]
+    for one, (turns, _) in enumerate(ORIENTATIONS):
+        chosen = orientations[near] == one
+        turned[chosen] = oriented(inner.pixels[pairs[near[chosen], 0]], one)
+        sizes[chosen] = sizes[chosen][:, :: -1 if turns % 2 else 1]
+    below = outer.pixels[pairs[near, 1]].astype(np.float32)
+    warps, found = align(halved(turned), halved(below), Warps.onto(BOXES[boxes[near]]), _STEPS)
+    kept = np.flatnonzero(found >= _FAR_OFF)
+    near, turned, below, sizes = near[kept], turned[kept], below[kept], sizes[kept]
+    if not len(near):
+        return ComparedPairs(pairs, scores, orientations, areas)
+    fine, _ = align(turned, below, warps[kept], _FINE_STEPS)
+    plain = fine.plainness(sizes, outer.sizes[pairs[near, 1]])
+    scores[near] = likeness(turned, below, fine) * plain
+    areas[near] = np.minimum(fine.areas, 1.0)
+    return ComparedPairs(pairs, scores, orientations, areas)
+
+
+def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> tuple[FloatArray, Places, Places]:
+    """How like the inner pictures are to parts of the outer ones, how turned, and which parts."""
+    turned = turned_signatures(inner.signatures[pairs[:, 0]])
+    products = turned @ unit_boxes(outer.signatures[pairs[:, 1]]).transpose(0, 2, 1)
+    rows = products.reshape(len(pairs), -1)
+    best = rows.argmax(axis=1)
+    return rows[np.arange(len(rows)), best], best // len(BOXES), best % len(BOXES)
+
+
+def _undo(orientation: int) -> int:
+    turns, is_mirrored = ORIENTATIONS[orientation]
+    return ORIENTATIONS.index((turns if is_mirrored else -turns % 4, is_mirrored))
+
+
+def _joined(parts: list[ComparedPairs]) -> ComparedPairs:
+    columns = ([getattr(part, field.name) for part in parts] for field in fields(ComparedPairs))
+    return ComparedPairs(*(np.concatenate(column) for column in columns))
+
+
+def _nothing() -> ComparedPairs:
+    none = np.empty(0, np.float32)
+    return ComparedPairs(np.empty((0, 2), np.int64), none, none.astype(np.int64), none)
