@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["SAME_PICTURE", "SIGNATURE_SIDE", "Hygiene", "are_same_pictures", "correlations", "examine"]
+__all__ = ["SAME_PICTURE", "Hygiene", "are_same_pictures", "correlations", "examine"]
 
-SIGNATURE_SIDE = 16
 # Correlation of the thumbnails of almost the same picture.
 SAME_PICTURE = 0.98
 # Pairs must be as close in the embedding to be compared at all.

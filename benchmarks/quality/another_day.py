@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from benchmarks.common.record import save_result
 from vicinal.calibration import Target
+from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.hygiene import SIGNATURE_SIDE, correlations
+from vicinal.indexer.hygiene import correlations
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.datasets.layouts.protocol import ProtocolConfig

@@ -28,7 +28,9 @@ class CutIndex:
 
     def __init__(self, signatures: npt.NDArray[np.uint8]) -> None:
         self._signatures = signatures
-        blocks = [unit_boxes(signatures[start : start + _BLOCK]) for start in range(0, len(signatures), _BLOCK)]
+        blocks = [
+            unit_boxes(signatures[start : start + _BLOCK]) for start in range(0, len(signatures), _BLOCK)
+        ]
         cuts = np.concatenate(blocks).reshape(len(signatures) * len(BOXES), -1)
         self._index = FaissIndex.build(cuts)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from vicinal.indexer.duplicates.signatures import (
     ORIENTATIONS,
     oriented,
     turned_signatures,
+    undone,
     unit_boxes,
 )
 from vicinal.models.progress import OnProgress, no_progress
@@ -36,8 +38,6 @@ _LEAST_LIKELY = 0.6
 _STEPS, _FINE_STEPS = 10, 5
 _BLOCK = 128
 _MOST_THREADS = 8
-# A picture that takes less of the other is cropped, and not only cut by a pixel.
-_WHOLE = 0.96
 
 
 class Pictures:
@@ -88,8 +88,16 @@ class ComparedPairs:
     def __getitem__(self, chosen: npt.NDArray[np.generic]) -> ComparedPairs:
         return ComparedPairs(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
+    @classmethod
+    def joined(cls, parts: Sequence[ComparedPairs]) -> Self:
+        """The pairs of several parts."""
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(np.concatenate(column) for column in columns))
 
-def compare(first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProgress = no_progress) -> ComparedPairs:
+
+def compare(
+    first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProgress = no_progress
+) -> ComparedPairs:
     """Lay pictures onto each other, the first onto the second and the other way round.
 
     Args:
@@ -106,7 +114,7 @@ def compare(first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProg
             parts.append(part)
             done += len(part.pairs)
             on_progress("compare", done, len(pairs))
-    return _joined(parts)
+    return ComparedPairs.joined(parts)
 
 
 def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
@@ -116,9 +124,9 @@ def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
     ways = [np.flatnonzero(~is_back), np.flatnonzero(is_back)]
     laid = _lay(first, second, pairs[ways[0]], *(one[ways[0]] for one in onto))
     other = _lay(second, first, pairs[ways[1]][:, ::-1], *(one[ways[1]] for one in back))
-    undone = np.array([_undo(one) for one in range(len(ORIENTATIONS))])[other.orientations]
-    turned_back = ComparedPairs(other.pairs[:, ::-1], other.scores, undone, other.areas)
-    return _joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
+    back_turns = np.array([undone(one) for one in range(len(ORIENTATIONS))])[other.orientations]
+    turned_back = ComparedPairs(other.pairs[:, ::-1], other.scores, back_turns, other.areas)
+    return ComparedPairs.joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
 
 
 def _lay(
@@ -152,16 +160,6 @@ def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> tuple[FloatArray, 
     rows = products.reshape(len(pairs), -1)
     best = rows.argmax(axis=1)
     return rows[np.arange(len(rows)), best], best // len(BOXES), best % len(BOXES)
-
-
-def _undo(orientation: int) -> int:
-    turns, is_mirrored = ORIENTATIONS[orientation]
-    return ORIENTATIONS.index((turns if is_mirrored else -turns % 4, is_mirrored))
-
-
-def _joined(parts: list[ComparedPairs]) -> ComparedPairs:
-    columns = ([getattr(part, field.name) for part in parts] for field in fields(ComparedPairs))
-    return ComparedPairs(*(np.concatenate(column) for column in columns))
 
 
 def _nothing() -> ComparedPairs:

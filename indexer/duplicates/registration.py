@@ -142,7 +142,9 @@ def likeness(inner: FloatArray, outer: FloatArray, warps: Warps) -> FloatArray:
     seen = _sampled(outer, places)
     whole = _correlation(inner.reshape(m, side * side, 3), seen, inside, noise=0.0)
     parts = [_blocks(one.reshape(m, side, side, one.size // (m * side**2))) for one in (inner, seen, inside)]
-    worst = _correlation(parts[0], parts[1], parts[2][..., 0], noise=_NOISE).reshape(m, _N_BLOCKS**2).min(axis=1)
+    worst = (
+        _correlation(parts[0], parts[1], parts[2][..., 0], noise=_NOISE).reshape(m, _N_BLOCKS**2).min(axis=1)
+    )
     alike = np.maximum(whole, 0.0) * np.maximum(worst, 0.0)
     return np.asarray(np.where(inside.mean(axis=1) >= _LEAST_COVER, alike, 0.0))
 

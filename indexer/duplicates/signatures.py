@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["BOXES", "ORIENTATIONS", "SIGNATURE_SIDE", "oriented", "turned_signatures", "unit_boxes"]
+__all__ = [
+    "BOXES",
+    "ORIENTATIONS",
+    "SIGNATURE_SIDE",
+    "make_signature",
+    "oriented",
+    "turned_signatures",
+    "undone",
+    "unit_boxes",
+]
 
 SIGNATURE_SIDE = 16
 # The ways that a picture is turned: quarter turns against the clock, after it was mirrored or not.
@@ -23,6 +33,12 @@ _SIDE = 6
 _BLANK = 1e-3
 
 
+def make_signature(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """(768,) uint8, an RGB picture at 16 x 16 pixels."""
+    tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
+    return np.asarray(tiny, dtype=np.uint8).reshape(-1)
+
+
 def oriented(pictures: npt.NDArray[np.generic], orientation: int) -> npt.NDArray[np.generic]:
     """Turn square pictures.
 
@@ -32,6 +48,12 @@ def oriented(pictures: npt.NDArray[np.generic], orientation: int) -> npt.NDArray
     """
     turns, is_mirrored = ORIENTATIONS[orientation]
     return np.rot90(pictures[..., :, ::-1, :] if is_mirrored else pictures, turns, axes=(-3, -2))
+
+
+def undone(orientation: int) -> int:
+    """The orientation that turns back, as a place in `ORIENTATIONS`."""
+    turns, is_mirrored = ORIENTATIONS[orientation]
+    return ORIENTATIONS.index((turns if is_mirrored else -turns % 4, is_mirrored))
 
 
 def unit_boxes(signatures: npt.NDArray[np.uint8], boxes: FloatArray = BOXES) -> FloatArray:

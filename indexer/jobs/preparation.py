@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image
 
+from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE, make_signature
 from vicinal.indexer.embedding_sources import ReadyRows
-from vicinal.indexer.hygiene import SIGNATURE_SIDE
 from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.storage.arrays import as_fixed_lists
@@ -111,13 +111,12 @@ def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> Pre
         ImageError: The image cannot be used.
     """
     image = embedder.decode(read_encoded(encoded, embedder.limits))
-    tiny = image.resize((SIGNATURE_SIDE, SIGNATURE_SIDE), Image.Resampling.BOX, reducing_gap=2.0)
     return PreparedItem(
         item=item,
         tensor=embedder.prepare(image),
         thumbnail=make_thumbnail(image),
         content_sha256=hashlib.sha256(encoded).digest(),
-        signature=np.asarray(tiny, dtype=np.uint8).reshape(-1),
+        signature=make_signature(image),
         capture=read_capture(encoded),
     )
 

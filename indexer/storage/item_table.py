@@ -14,7 +14,7 @@ those at or above its counter. Lance may rewrite its files at any time without c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +42,7 @@ _BUNDLE_KEY = b"vicinal"
 # Files below this many rows are merged, so that a thousand single additions do not leave a thousand files.
 _SMALL_FILE_ROWS = 1024
 _MOST_REMOVED_SHARE = 0.5
+_BATCH_ROWS = 512
 # Columns that no search needs: pictures, and where and when an item came from.
 _UNSEARCHED = {
     "thumbnail",
@@ -295,6 +296,11 @@ class ItemTable(SealedTable):
         sequences = rows.to_table(columns=["sequence"], scan_in_order=True)["sequence"].to_numpy()
         # Only changes put rows out of order, and a version that was built holds none.
         return matrix[np.argsort(sequences)] if (np.diff(sequences) < 0).any() else matrix
+
+    def batches(self, revision: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of a revision bit by bit, for those that are too large for memory; in no order."""
+        rows = self.readable(revision)
+        yield from rows.to_batches(columns=list(names), batch_size=_BATCH_ROWS, batch_readahead=2)
 
     def rows(self, revision: int, sequences: Sequences, names: Sequence[str] = ()) -> pa.Table:
         """Rows by sequence, complete or with some columns."""

@@ -200,15 +200,24 @@ def add(
 @app.command("remove")
 def remove(
     name: NameArgument,
-    ids: Annotated[list[str], typer.Argument(help="Ids of the items.")],
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of the items.")] = None,
+    list_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", exists=True, dir_okay=False, help="File with one id a line, such as a delete list."
+        ),
+    ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Remove items while the gallery is searched: all of them, or none when one is not there."""
     from vicinal.indexer.jobs.changes import remove_items
     from vicinal.indexer.reader import GalleryReader
 
+    if bool(ids) == (list_file is not None):
+        raise RequestError("name the items, or give --from FILE")
+    listed = [] if list_file is None else list_file.read_text(encoding="utf-8").split("\n")
     reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
-    change = remove_items(reader, ids)
+    change = remove_items(reader, ids or [line for line in listed if line])
     console.print(f"Removed {change.n_removed:,} items, gallery {name} holds {len(reader.view()):,}")
 
 

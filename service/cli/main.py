@@ -13,14 +13,14 @@ from vicinal.service.cli import (
     calibration,
     compare,
     demo,
-    evaluate,
+    duplicates,
     gallery,
     index,
     label,
     search,
     server,
 )
-from vicinal.service.cli.bundles import export, fit, import_onnx, train, train_refiner
+from vicinal.service.cli.bundles import evaluate, export, fit, import_onnx, train, train_refiner
 from vicinal.service.cli.console import errors, say
 
 __all__ = ["app", "main"]
@@ -54,6 +54,7 @@ app.command("search")(search.search)
 app.command("explain")(search.explain)
 app.command("calibrate")(calibrate.calibrate)
 app.command("label")(label.label)
+app.command("duplicates")(duplicates.duplicates)
 app.command("compare")(compare.compare)
 app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)

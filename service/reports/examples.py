@@ -48,7 +48,10 @@ def worst_examples(report: ReportBody, gallery: Gallery) -> tuple[list[ShownExam
     # Queries from outside are no items, whatever they are called.
     is_item = record.source == "leave_one_out"
     ids = [item_id for one in turns for item_id in (one.query if is_item else None, one.item)]
-    pictures = embed_thumbnails(gallery, record.version, ids)
+    try:
+        pictures = embed_thumbnails(gallery, gallery.pointer.revision_of(record.version), ids)
+    except IndexerError:
+        pictures = [None] * len(ids)
     shown = {
         id(one): ShownExample(one, query, item)
         for one, query, item in zip(turns, pictures[::2], pictures[1::2], strict=True)
@@ -57,13 +60,13 @@ def worst_examples(report: ReportBody, gallery: Gallery) -> tuple[list[ShownExam
 
 
 def embed_thumbnails(
-    gallery: Gallery, version: int, item_ids: Sequence[str | None], *, most_bytes: int = _MOST_BYTES
+    gallery: Gallery, revision: int, item_ids: Sequence[str | None], *, most_bytes: int = _MOST_BYTES
 ) -> list[str | None]:
     """A data URI for each item; None where there is no picture, or no room is left.
 
     Args:
         gallery: The gallery.
-        version: The version that was calibrated on.
+        revision: Revision of the item table.
         item_ids: Whose pictures, the most important first; None for what is no item.
         most_bytes: Most characters of all URIs together.
     """
@@ -72,16 +75,16 @@ def embed_thumbnails(
     left = most_bytes
     for item_id in item_ids:
         if item_id is not None and item_id not in known:
-            known[item_id] = _uri(gallery, version, item_id)
+            known[item_id] = _uri(gallery, revision, item_id)
         uri = None if item_id is None else known[item_id]
         found.append(uri if uri is not None and len(uri) <= left else None)
         left -= len(found[-1] or "")
     return found
 
 
-def _uri(gallery: Gallery, version: int, item_id: str) -> str | None:
+def _uri(gallery: Gallery, revision: int, item_id: str) -> str | None:
     try:
-        stored = gallery.thumbnail(gallery.pointer.revision_of(version), item_id)
+        stored = gallery.thumbnail(revision, item_id)
     except IndexerError:
         return None
     stream = io.BytesIO()

@@ -21,7 +21,7 @@ from vicinal.service.reports.figures import (
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
-__all__ = ["PAGE_POLICY", "render_explanation", "render_report"]
+__all__ = ["PAGE_POLICY", "render_explanation", "render_page", "render_report"]
 
 # What the page may do when a server shows it: nothing but its own style and embedded pictures.
 PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -37,7 +37,7 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
         gallery: Where the thumbnails of the examples come from.
     """
     false_accepts, false_rejects = worst_examples(report, gallery)
-    return _render(
+    return render_page(
         "report.html",
         gallery=gallery.name,
         report=report,
@@ -61,10 +61,11 @@ def render_explanation(explanation: Explanation, *, title: str) -> str:
     """
     steps = [f"attention in step {number}" for number in range(1, len(explanation.cosines))]
     figure = way_figure(explanation)
-    return _render("explanation.html", title=title, explanation=explanation, figure=figure, steps=steps)
+    return render_page("explanation.html", title=title, explanation=explanation, figure=figure, steps=steps)
 
 
-def _render(template: str, **values: object) -> str:
+def render_page(template: str, **values: object) -> str:
+    """A page of what a template shows of some values, each of which is escaped."""
     return _NO_TEXT.sub("\ufffd", _environment().get_template(template).render(values))
 
 

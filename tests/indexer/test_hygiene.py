@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vicinal.indexer.hygiene import SIGNATURE_SIDE, Hygiene, examine
+from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
+from vicinal.indexer.hygiene import Hygiene, examine
 
 Encoded = bytes
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.types import WriteGallery
 from vicinal.calibration import CalibrationError, Target
-from vicinal.indexer.hygiene import SIGNATURE_SIDE
+from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize

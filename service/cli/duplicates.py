@@ -1,0 +1,117 @@
+"""`vicinal duplicates`: which photos of a gallery are copies of others, and which of them could go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from vicinal.service.cli.console import errors, print_json, print_table, progress_bar, say
+from vicinal.service.cli.options import DataDirOption, GalleryOption, JsonOption, load_settings, open_gallery
+from vicinal.service.errors import RequestError
+
+if TYPE_CHECKING:
+    from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
+
+__all__ = ["duplicates"]
+
+_SHOWN_GROUPS = 20
+_SHOWN_COPIES = 10
+_STAGES = {
+    "pictures": "Reading pictures",
+    "candidates": "Looking for candidates",
+    "compare": "Comparing",
+    "made copies": "Making copies to try",
+}
+
+
+def duplicates(
+    gallery: GalleryOption,
+    near: Annotated[
+        bool, typer.Option("--near/--exact", help="Also changed copies, or only files of the same bytes.")
+    ] = True,
+    precision: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="Share of the pairs found that shall be copies.")
+    ] = 0.99,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the copies that are made to try.")] = 0,
+    report: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
+    ] = None,
+    delete_list: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="File to write, a line for each photo that could go.")
+    ] = None,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")
+    ] = False,
+    data_dir: DataDirOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
+    from vicinal.indexer.reader import GalleryReader
+    from vicinal.service.calibrator.record import new_calibration_id
+    from vicinal.service.duplicates.finding import find_duplicates
+    from vicinal.service.duplicates.record import DuplicateOptions
+    from vicinal.service.reports.duplicates import render_duplicates
+
+    if paths and delete_list is None:
+        raise RequestError("--paths says what --delete-list FILE holds: give that too")
+    opened = open_gallery(load_settings(data_dir=data_dir), gallery)
+    options = DuplicateOptions(near=near, precision=precision, seed=seed)
+    with progress_bar() as update:
+        found = find_duplicates(
+            opened,
+            GalleryReader(opened).view(),
+            options,
+            new_calibration_id(),
+            on_progress=lambda stage, done, total: update(_STAGES[stage], done, total),
+        )
+    if report is not None:
+        report.write_text(render_duplicates(found, opened), encoding="utf-8")
+    if delete_list is not None:
+        lines = [one.uri if paths else one.id for one in found.removable]
+        unwritable = [line for line in lines if "\n" in line or "\r" in line or not line]
+        if unwritable:
+            raise RequestError(f"{unwritable[0]!r} cannot stand on a line of its own: take --json")
+        delete_list.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if json_output:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _print(found)
+    to = errors if json_output else None
+    for what, path in (("Pictures", report), ("What could go", delete_list)):
+        if path is not None:
+            say(f"{what}: {path}", **({"to": to} if to else {}))
+
+
+def _print(found: DuplicateRecord) -> None:
+    from vicinal.service.words import mebibytes
+
+    n = len(found.removable)
+    say(
+        f"{n:,} of {found.n_items:,} photos of gallery {found.gallery} could go, {found.n_exact:,} exact and "
+        f"{found.n_near:,} changed copies in {len(found.groups):,} groups, {mebibytes(found.n_bytes)}"
+    )
+    say(found.sentence)
+    for note in found.notes:
+        say(f"note: {note}")
+    if not n:
+        return
+    table = Table("", "id", "what", "score", "pixels", "bytes", box=None)
+    for group in found.groups[:_SHOWN_GROUPS]:
+        table.add_row("keep", *_cells(group.kept))
+        for copy in group.copies[:_SHOWN_COPIES]:
+            table.add_row("", *_cells(copy))
+        if len(group.copies) > _SHOWN_COPIES:
+            table.add_row("", f"and {len(group.copies) - _SHOWN_COPIES:,} more")
+    print_table(table)
+    if len(found.groups) > _SHOWN_GROUPS:
+        say(f"and {len(found.groups) - _SHOWN_GROUPS:,} more groups: --report FILE shows them, --json too")
+    say(f"Nothing was deleted: --delete-list FILE writes what could go; {found.rule}")
+
+
+def _cells(one: DuplicateItem) -> tuple[str, ...]:
+    score = "" if one.score is None else f"{one.score:.2f}"
+    pixels = "" if one.width is None else f"{one.width} x {one.height}"
+    return one.id, ", ".join(one.kinds), score, pixels, "" if one.n_bytes is None else f"{one.n_bytes:,}"

@@ -1,0 +1,219 @@
+"""Finding duplicates: exact copies by their bytes, changed ones by their pictures, and what could go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vicinal.indexer.duplicates.candidates import CutIndex, Pairs, unordered
+from vicinal.indexer.duplicates.comparison import ComparedPairs, Pictures, compare
+from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
+from vicinal.indexer.duplicates.signatures import make_signature
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.preparation import make_thumbnail
+from vicinal.indexer.storage.arrays import as_matrix
+from vicinal.indexer.views.view import GalleryView
+from vicinal.models.decoding import decode_image
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.similarity import FloatArray
+from vicinal.service.duplicates.groups import make_groups
+from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
+from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
+
+__all__ = ["find_duplicates"]
+
+# Photos that copies are made of; the pictures of the gallery that they are told from are all its own.
+_N_MADE_OF = 150
+# Of each neighbor list, beside what the pictures themselves tell.
+_N_NEIGHBORS = 4
+# Pairs that hang together at this score are all compared with each other.
+_SURE = 0.5
+_NO_PICTURES = (
+    "gallery '{name}' holds ready embeddings and no pictures: equal embeddings were looked for, and changed "
+    "copies cannot be told from photos that are merely alike"
+)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Items of different bytes: the first of each, and the rows of all of them.
+
+    Attributes:
+        rows: (f,) row of the first item of each content.
+        twins: Rows of each content, the first one first.
+    """
+
+    rows: npt.NDArray[np.int64]
+    twins: list[list[int]]
+
+
+def find_duplicates(
+    gallery: Gallery,
+    view: GalleryView,
+    options: DuplicateOptions,
+    record_id: str,
+    *,
+    on_progress: OnProgress = no_progress,
+) -> DuplicateRecord:
+    """Find the copies in a gallery as it is searched; nothing is changed.
+
+    Args:
+        gallery: The gallery.
+        view: Its present state.
+        options: What to look for.
+        record_id: Id of the record that is made.
+        on_progress: Called with a stage, what is done of it and all there is.
+
+    Raises:
+        GalleryError: The gallery is damaged.
+    """
+    items = gallery.columns(view.revision, ["id", "uri", "content_sha256", "taken_at", "sequence"])
+    files = _files(items["content_sha256"].to_pylist())
+    threshold, found, sizes = None, None, None
+    sentence = "Only files of the same bytes were looked for"
+    if gallery.space is not None:
+        sentence = _NO_PICTURES.format(name=gallery.name)
+    elif options.near and len(files.rows) > 1:
+        threshold, found, sizes = _near(gallery, view, items, files, options, on_progress)
+        sentence = threshold_sentence(threshold)
+    groups, notes = make_groups(items, files.twins, found, sizes)
+    copies = [one for group in groups for one in group.copies]
+    n_exact = sum(one.kinds == ("exact",) for one in copies)
+    return DuplicateRecord(
+        id=record_id,
+        gallery=gallery.name,
+        created_at=datetime.now(UTC),
+        revision=view.revision,
+        n_items=len(items),
+        options=options,
+        threshold=threshold,
+        sentence=sentence,
+        notes=notes,
+        n_exact=n_exact,
+        n_near=len(copies) - n_exact,
+        n_bytes=sum(one.n_bytes or 0 for one in copies),
+        groups=groups,
+    )
+
+
+def _files(contents: Sequence[bytes]) -> _Files:
+    rows: dict[bytes, list[int]] = defaultdict(list)
+    for row, content in enumerate(contents):
+        rows[content].append(row)
+    twins = list(rows.values())
+    return _Files(np.array([one[0] for one in twins], dtype=np.int64), twins)
+
+
+def _near(
+    gallery: Gallery,
+    view: GalleryView,
+    items: pa.Table,
+    files: _Files,
+    options: DuplicateOptions,
+    on_progress: OnProgress,
+) -> tuple[CopyThreshold, ComparedPairs | None, npt.NDArray[np.int64]]:
+    """The threshold, the pairs of files that reach it, and the sizes of the thumbnails."""
+    n = len(files.rows)
+    sequences = items["sequence"].to_numpy()
+    rng = np.random.default_rng(options.seed)
+    chosen = np.sort(rng.choice(n, min(n, _N_MADE_OF), replace=False))
+    pictures, originals = _read(gallery, view.revision, sequences[files.rows], chosen, on_progress)
+    index = CutIndex(pictures.signatures)
+    near = index.candidates(pictures.signatures, own=True, on_progress=on_progress)
+    pairs = unordered(near, _neighbor_pairs(view, sequences, files))
+    compared = compare(pictures, pictures, pairs, on_progress)
+    compared = _closed(pictures, compared)
+    made = _made_scores(index, pictures, chosen, originals, rng, on_progress)
+    threshold = choose_threshold(made, compared.scores, options.precision)
+    if threshold.value is None:
+        return threshold, None, pictures.sizes
+    return threshold, compared[np.flatnonzero(compared.scores >= threshold.value)], pictures.sizes
+
+
+def _read(
+    gallery: Gallery,
+    revision: int,
+    sequences: npt.NDArray[np.int64],
+    chosen: npt.NDArray[np.int64],
+    on_progress: OnProgress,
+) -> tuple[Pictures, list[bytes]]:
+    """Pictures of some items, and the thumbnails of some of them."""
+    pictures, originals, done = Pictures(len(sequences)), {}, 0
+    wanted = set(chosen.tolist())
+    for batch in gallery.table.batches(revision, ["sequence", "thumbnail", "signature"]):
+        rows = pa.Table.from_batches([batch])
+        own = rows["sequence"].to_numpy()
+        places = np.minimum(np.searchsorted(sequences, own), len(sequences) - 1)
+        kept = np.flatnonzero(sequences[places] == own)
+        signatures = as_matrix(rows["signature"])
+        for row in kept.tolist():
+            place, thumbnail = int(places[row]), rows["thumbnail"][row].as_py()
+            if thumbnail is None:
+                continue
+            pictures.put(place, thumbnail, signatures[row])
+            if place in wanted:
+                originals[place] = thumbnail
+        done += len(kept)
+        on_progress("pictures", done, len(sequences))
+    return pictures, [originals[place] for place in chosen.tolist()]
+
+
+def _neighbor_pairs(view: GalleryView, sequences: npt.NDArray[np.int64], files: _Files) -> Pairs:
+    """Files that are nearest in the embedding."""
+    place_of_row = np.empty(len(sequences), np.int64)
+    for place, rows in enumerate(files.twins):
+        place_of_row[rows] = place
+    positions = view.positions_of_sequences(sequences)
+    row_of_position = np.full(view.n_positions + 1, -1)
+    # The last entry stands for the padding, which -1 points to.
+    row_of_position[positions] = np.arange(len(sequences))
+    listed = row_of_position[view.neighbor_positions(positions[files.rows])[:, :_N_NEIGHBORS]]
+    own = np.broadcast_to(np.arange(len(listed))[:, None], listed.shape)
+    there = listed >= 0
+    return np.stack([own[there], place_of_row[listed[there]]], axis=1)
+
+
+def _closed(pictures: Pictures, compared: ComparedPairs) -> ComparedPairs:
+    """The pairs, and those of them that have a partner in common."""
+    sure = compared.pairs[compared.scores >= _SURE]
+    partners: dict[int, set[int]] = defaultdict(set)
+    for first, second in sure.tolist():
+        partners[first].add(second)
+        partners[second].add(first)
+    apart = [(a, b) for one in partners.values() for a in one for b in one if a < b and b not in partners[a]]
+    if not apart:
+        return compared
+    known = set(map(tuple, compared.pairs.tolist()))
+    further = np.array([pair for pair in sorted(set(apart)) if pair not in known], np.int64).reshape(-1, 2)
+    return ComparedPairs.joined([compared, compare(pictures, pictures, further)])
+
+
+def _made_scores(
+    index: CutIndex,
+    pictures: Pictures,
+    chosen: npt.NDArray[np.int64],
+    originals: Sequence[bytes],
+    rng: np.random.Generator,
+    on_progress: OnProgress,
+) -> FloatArray:
+    """(photos, copies) scores of made copies with their photos; 0 where the photo is no candidate."""
+    n_changes = len(CHANGES)
+    copies = Pictures(len(chosen) * n_changes)
+    for number, original in enumerate(originals):
+        image = decode_image(original)
+        for place, change in enumerate(CHANGES):
+            copy = decode_image(make_copy(image, change, rng))
+            copies.put(n_changes * number + place, make_thumbnail(copy), make_signature(copy))
+        on_progress("made copies", number + 1, len(chosen))
+    pairs = index.candidates(copies.signatures)
+    pairs = pairs[np.repeat(chosen, n_changes)[pairs[:, 0]] == pairs[:, 1]]
+    compared = compare(copies, pictures, pairs)
+    scores = np.zeros(len(chosen) * n_changes, np.float32)
+    scores[compared.pairs[:, 0]] = compared.scores
+    return scores.reshape(len(chosen), n_changes)

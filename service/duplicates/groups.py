@@ -1,0 +1,185 @@
+"""Groups of copies: every photo that could go is itself a copy of the kept one, and not of a copy of it."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from PIL import ExifTags, Image
+
+from vicinal.indexer.duplicates.comparison import ComparedPairs
+from vicinal.indexer.duplicates.signatures import ORIENTATIONS, undone
+from vicinal.models.decoding import accepted_formats
+from vicinal.service.duplicates.record import DuplicateGroup, DuplicateItem
+
+__all__ = ["Copy", "group_copies", "kinds_of", "make_groups"]
+
+# A picture that takes less of the other is cropped, and not only cut by a pixel.
+_WHOLE = 0.95
+# A copy with fewer of the pixels that it should have was resized.
+_SAME_SIZE = 0.95
+# What readers of images and of their EXIF raise.
+_DAMAGED = (OSError, SyntaxError, ValueError, KeyError, TypeError, RuntimeError, struct.error)
+# From this EXIF orientation on, width and height change places.
+_FIRST_ON_ITS_SIDE = 5
+_GONE = (
+    "{n:,} files of the groups are not where they were indexed from: the pixels of their thumbnails were "
+    "compared, and their bytes are not counted"
+)
+
+
+class Copy(NamedTuple):
+    """A copy of a kept item, and how they lie on each other.
+
+    Attributes:
+        position: Of the copy.
+        score: In [0, 1].
+        orientation: How the kept one is turned to lie on the copy, a place in `ORIENTATIONS`.
+        area: Share of the larger picture that both show.
+    """
+
+    position: int
+    score: float
+    orientation: int
+    area: float
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Size of an item's file; of its thumbnail, and no bytes, where the file is gone."""
+
+    width: int | None
+    height: int | None
+    n_bytes: int | None
+
+    @property
+    def pixels(self) -> int:
+        return (self.width or 0) * (self.height or 0)
+
+
+def make_groups(
+    items: pa.Table,
+    twins: Sequence[Sequence[int]],
+    found: ComparedPairs | None,
+    thumbnails: npt.NDArray[np.int64] | None,
+) -> tuple[tuple[DuplicateGroup, ...], tuple[str, ...]]:
+    """Groups of copies, largest first and then most certain, and what is to be said of them.
+
+    Args:
+        items: Columns `id`, `uri` and `taken_at`, one row an item.
+        twins: Rows of each file content; their places are the positions of the pairs.
+        found: Pairs of contents that are copies; None where there are none.
+        thumbnails: (f, 2) width and height of the contents' thumbnails; None where there are none.
+    """
+    partners = set() if found is None else set(found.pairs.ravel().tolist())
+    places = sorted(partners | {place for place, rows in enumerate(twins) if len(rows) > 1})
+    sizes = {row: _size(items, row, place, thumbnails) for place in places for row in twins[place]}
+    n_gone = sum(one.n_bytes is None for one in sizes.values())
+
+    def worth(row: int) -> tuple[int, int, datetime, str]:
+        taken = items["taken_at"][row].as_py() or datetime.max
+        return -sizes[row].pixels, -(sizes[row].n_bytes or 0), taken, items["id"][row].as_py()
+
+    best = {place: sorted(twins[place], key=worth) for place in places}
+    order = sorted(places, key=lambda place: worth(best[place][0]))
+    near = {} if found is None else group_copies(found, order)
+    copied = {copy.position for copies in near.values() for copy in copies}
+    groups = []
+    for place in order:
+        kept, *same = best[place]
+        copies = [_item(items, row, sizes[row], ("exact",), 1.0) for row in same]
+        for copy in sorted(near.get(place, ()), key=lambda one: -one.score):
+            for row in best[copy.position]:
+                kinds = kinds_of(copy, sizes[kept].pixels, sizes[row].pixels)
+                copies.append(_item(items, row, sizes[row], kinds, round(copy.score, 4)))
+        if copies and place not in copied:
+            groups.append(DuplicateGroup(kept=_item(items, kept, sizes[kept]), copies=tuple(copies)))
+    groups.sort(
+        key=lambda one: (-len(one.copies), -min(copy.score or 0.0 for copy in one.copies), one.kept.id)
+    )
+    return tuple(groups), (_GONE.format(n=n_gone),) if n_gone else ()
+
+
+def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[Copy]]:
+    """Copies by kept position.
+
+    Args:
+        found: Pairs of copies.
+        order: All positions of the pairs, the best to keep first.
+    """
+    partners: dict[int, list[Copy]] = defaultdict(list)
+    for (first, second), score, turn, area in zip(
+        found.pairs.tolist(),
+        found.scores.tolist(),
+        found.orientations.tolist(),
+        found.areas.tolist(),
+        strict=True,
+    ):
+        partners[first].append(Copy(second, score, turn, area))
+        partners[second].append(Copy(first, score, undone(turn), area))
+    groups: dict[int, list[Copy]] = {}
+    taken: set[int] = set()
+    for position in order:
+        if position in taken:
+            continue
+        copies = [one for one in partners[position] if one.position not in taken]
+        if copies:
+            groups[position] = copies
+            taken |= {position, *(one.position for one in copies)}
+    return groups
+
+
+def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
+    """What was done to a copy that is not exact, as far as can be told.
+
+    Args:
+        copy: The copy.
+        kept_pixels: Width times height of the kept item.
+        copy_pixels: Those of the copy.
+    """
+    turns, is_mirrored = ORIENTATIONS[copy.orientation]
+    kinds = ["cropped"] if copy.area < _WHOLE else []
+    kinds += ["mirrored"] if is_mirrored else []
+    # Turns are counted against the clock.
+    kinds += [f"rotated by {360 - 90 * turns}°"] if turns else []
+    if copy_pixels < _SAME_SIZE**2 * copy.area * kept_pixels:
+        kinds.append("resized")
+    return tuple(kinds) or ("recompressed",)
+
+
+def _size(items: pa.Table, row: int, place: int, thumbnails: npt.NDArray[np.int64] | None) -> _Size:
+    path = Path(items["uri"][row].as_py() or "")
+    try:
+        # What came over the network has a name and no place here.
+        if path.is_absolute():
+            with Image.open(path, formats=accepted_formats()) as image:
+                turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= _FIRST_ON_ITS_SIDE
+                width, height = image.size[::-1] if turned else image.size
+                return _Size(width, height, path.stat().st_size)
+    except (*_DAMAGED, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        pass
+    if thumbnails is None:
+        return _Size(None, None, None)
+    return _Size(*thumbnails[place].tolist(), None)
+
+
+def _item(
+    items: pa.Table, row: int, size: _Size, kinds: tuple[str, ...] = (), score: float | None = None
+) -> DuplicateItem:
+    return DuplicateItem(
+        id=items["id"][row].as_py(),
+        uri=items["uri"][row].as_py() or "",
+        width=size.width,
+        height=size.height,
+        n_bytes=size.n_bytes,
+        kinds=kinds,
+        score=score,
+    )

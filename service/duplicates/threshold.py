@@ -1,0 +1,93 @@
+"""Threshold of copies: where the scores of made copies lie, and where those of photos that are none run out.
+
+The pairs of a gallery are of two kinds. Copies score as made copies of its own photos do. Other pairs are
+many at low scores and run out: beyond a low score their number falls exponentially, as tails do. The fall is
+measured where made copies do not reach down to, and tells how many of the pairs above a threshold are
+no copies. The gallery's own copies so need not be known, and as many of them as it has count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vicinal.calibration import LabelCounts
+from vicinal.calibration.rates.intervals import rate_interval
+from vicinal.models.similarity import FloatArray
+from vicinal.service.duplicates.record import CopyThreshold
+from vicinal.service.words import percent, span
+
+__all__ = ["choose_threshold", "threshold_sentence"]
+
+_THRESHOLDS = np.arange(0.30, 0.991, 0.01)
+# The tail is measured from here to where this share of the made copies begins.
+_TAIL_START = 0.1
+_COPIES_BELOW = 0.02
+_TAIL_ENDS = (0.3, 0.6)
+# Falls by the hundred a unit of score; before anything is seen one of about 5 is as likely as any.
+_FALLS = np.linspace(0.5, 30.0, 600)
+_USUAL_FALL = 5.0
+# One-sided, 9 times in 10.
+_DEVIATIONS = 1.28
+
+
+def choose_threshold(made: FloatArray, pairs: FloatArray, precision: float) -> CopyThreshold:
+    """The lowest threshold that has a precision.
+
+    Args:
+        made: (photos, copies) scores of made copies with their photos.
+        pairs: (m,) scores of the gallery's pairs of different files.
+        precision: Share of the pairs at or above the threshold that shall be copies, in [0.5, 1).
+    """
+    wrong = _wrong_above(_THRESHOLDS, pairs, made)
+    n_pairs = np.array([(pairs >= one).sum() for one in _THRESHOLDS])
+    precisions = np.where(n_pairs > 0, 1.0 - wrong / np.maximum(n_pairs, 1), 0.0)
+    reached = np.flatnonzero(precisions >= precision)
+    at = int(reached[0]) if len(reached) else int(precisions.argmax())
+    value = float(_THRESHOLDS[at].round(2))
+    found = made >= value
+    counts = LabelCounts(found.sum(axis=1), np.full(len(made), made.shape[1]))
+    interval = rate_interval(counts)
+    return CopyThreshold(
+        value=value if len(reached) else None,
+        asked_precision=precision,
+        best_precision=max(0.0, float(precisions.max())),
+        n_pairs=int(n_pairs[at]) if len(reached) else 0,
+        n_wrong=float(wrong[at]) if len(reached) else 0.0,
+        n_made=made.size,
+        n_made_of=len(made),
+        n_made_found=int(found.sum()),
+        found_low=interval.low,
+        found_high=interval.high,
+    )
+
+
+def threshold_sentence(found: CopyThreshold) -> str:
+    """What a threshold rests on, for people."""
+    if found.value is None:
+        best = int(100 * found.best_precision) / 100
+        reason = (
+            f"Changed copies were left out: no threshold has a precision of {percent(found.asked_precision)}"
+        )
+        if best < 0.5:
+            return f"{reason}, nor of half of it; no photos stand out as copies of each other"
+        return f"{reason}; the best is {percent(best)}, to be had with --precision {best:.2f}"
+    share = found.n_made_found / found.n_made
+    return (
+        f"Changed copies score at least {found.value:.2f}: so do {found.n_made_found:,} of {found.n_made:,} "
+        f"copies made of {found.n_made_of:,} of these photos ({percent(share)}; 95 % interval "
+        f"{span(found.found_low, found.found_high)}), and of the {found.n_pairs:,} pairs found at most "
+        f"{found.n_wrong:.1f} are expected to be no copies"
+    )
+
+
+def _wrong_above(thresholds: FloatArray, pairs: FloatArray, made: FloatArray) -> FloatArray:
+    """Upper ends of the number of pairs above each threshold that are no copies."""
+    end = float(np.clip(np.quantile(made, _COPIES_BELOW), *_TAIL_ENDS))
+    beyond = pairs[(pairs >= _TAIL_START) & (pairs < end)] - _TAIL_START
+    n, length = len(beyond), end - _TAIL_START
+    # Of a truncated exponential distribution, times a Gamma(2) prior.
+    log_likelihood = n * np.log(_FALLS / -np.expm1(-_FALLS * length)) - _FALLS * beyond.sum()
+    fall = _FALLS[(log_likelihood + np.log(_FALLS) - _FALLS / _USUAL_FALL).argmax()]
+    expected = (n + 1) * np.exp(-fall * (thresholds - _TAIL_START)) / -np.expm1(-fall * length)
+    spread = np.sqrt((1.0 + (fall * (thresholds - _TAIL_START) - 1.0) ** 2) / (n + 1))
+    return np.asarray(expected * np.exp(_DEVIATIONS * spread))
