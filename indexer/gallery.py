@@ -7,6 +7,7 @@
   reports/<v>.json        what the index job found, or what was compacted
   calibrations/           kept by the calibrator
   comparisons/            what variants were compared, kept by the service
+  duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
   active.json             which version and which live changes of it are searched
   active.lock             held for the moment in which that is replaced

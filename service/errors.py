@@ -8,6 +8,7 @@ ServiceError
 ├── CalibrationMismatchError (ValueError)  a calibration is of another bundle or gallery
 ├── ComparisonNotFoundError (LookupError)  there is no such comparison
 ├── ComparisonRecordError (ValueError)  a stored comparison is damaged
+├── DuplicatesNotFoundError (LookupError)  there is no such record of duplicates
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
@@ -26,6 +27,7 @@ __all__ = [
     "CalibrationRecordError",
     "ComparisonNotFoundError",
     "ComparisonRecordError",
+    "DuplicatesNotFoundError",
     "JobConflictError",
     "JobNotFoundError",
     "JobStoppedError",
@@ -82,6 +84,15 @@ class ComparisonNotFoundError(ServiceError, LookupError):
 
 class ComparisonRecordError(ServiceError, ValueError):
     """A stored comparison is damaged."""
+
+
+class DuplicatesNotFoundError(ServiceError, LookupError):
+    """There is no record of duplicates of that id, or it is damaged."""
+
+    def __init__(self, gallery: str, record_id: str) -> None:
+        super().__init__(
+            f"gallery '{gallery}' has no readable record '{record_id}' of duplicates: the newest are kept"
+        )
 
 
 class RedisAwayError(ServiceError, ConnectionError):

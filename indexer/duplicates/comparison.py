@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +48,10 @@ class Pictures:
     """
 
     def __init__(self, n: int) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the object
         shape = (max(n, 1), _SIDE, _SIDE, 3)
-        self.pixels: npt.NDArray[np.uint8] = np.memmap(self._file, np.uint8, "w+", shape=shape)
+        # The map outlives the file's name and its handle.
+        with tempfile.TemporaryFile() as file:
+            self.pixels: npt.NDArray[np.uint8] = np.memmap(file, np.uint8, "w+", shape=shape)
         self.signatures = np.zeros((n, 768), np.uint8)
         self.sizes = np.ones((n, 2), np.int64)
 
@@ -95,6 +96,17 @@ class ComparedPairs:
         return cls(*(np.concatenate(column) for column in columns))
 
 
+class _Start(NamedTuple):
+    """How like inner pictures are to parts of outer ones, how they are turned, and which parts."""
+
+    likeness: FloatArray
+    orientations: Places
+    boxes: Places
+
+    def at(self, chosen: Places) -> _Start:
+        return _Start(self.likeness[chosen], self.orientations[chosen], self.boxes[chosen])
+
+
 def compare(
     first: Pictures, second: Pictures, pairs: Pairs, on_progress: OnProgress = no_progress
 ) -> ComparedPairs:
@@ -110,56 +122,58 @@ def compare(
     blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]
     parts, done = [_nothing()], 0
     with ThreadPoolExecutor(n_threads) as pool:
-        for part in pool.map(lambda block: _compare(first, second, block), blocks):
-            parts.append(part)
-            done += len(part.pairs)
-            on_progress("compare", done, len(pairs))
+        try:
+            for part in pool.map(lambda block: _compare(first, second, block), blocks):
+                parts.append(part)
+                done += len(part.pairs)
+                on_progress("compare", done, len(pairs))
+        finally:
+            # Whoever stops the work waits for no other block.
+            pool.shutdown(wait=False, cancel_futures=True)
     return ComparedPairs.joined(parts)
 
 
 def _compare(first: Pictures, second: Pictures, pairs: Pairs) -> ComparedPairs:
     """Lay one onto the other, the way that their signatures are more alike."""
     onto, back = _start(first, second, pairs), _start(second, first, pairs[:, ::-1])
-    is_back = back[0] > onto[0]
+    is_back = back.likeness > onto.likeness
     ways = [np.flatnonzero(~is_back), np.flatnonzero(is_back)]
-    laid = _lay(first, second, pairs[ways[0]], *(one[ways[0]] for one in onto))
-    other = _lay(second, first, pairs[ways[1]][:, ::-1], *(one[ways[1]] for one in back))
+    laid = _lay(first, second, pairs[ways[0]], onto.at(ways[0]))
+    other = _lay(second, first, pairs[ways[1]][:, ::-1], back.at(ways[1]))
     back_turns = np.array([undone(one) for one in range(len(ORIENTATIONS))])[other.orientations]
     turned_back = ComparedPairs(other.pairs[:, ::-1], other.scores, back_turns, other.areas)
     return ComparedPairs.joined([laid, turned_back])[np.argsort(np.concatenate(ways))]
 
 
-def _lay(
-    inner: Pictures, outer: Pictures, pairs: Pairs, likely: FloatArray, orientations: Places, boxes: Places
-) -> ComparedPairs:
+def _lay(inner: Pictures, outer: Pictures, pairs: Pairs, start: _Start) -> ComparedPairs:
     scores, areas = np.zeros(len(pairs), np.float32), np.ones(len(pairs), np.float32)
-    near = np.flatnonzero(likely >= _LEAST_LIKELY)
+    near = np.flatnonzero(start.likeness >= _LEAST_LIKELY)
     turned = np.empty((len(near), _SIDE, _SIDE, 3), np.float32)
     sizes = inner.sizes[pairs[near, 0]]
     for one, (turns, _) in enumerate(ORIENTATIONS):
-        chosen = orientations[near] == one
+        chosen = start.orientations[near] == one
         turned[chosen] = oriented(inner.pixels[pairs[near[chosen], 0]], one)
         sizes[chosen] = sizes[chosen][:, :: -1 if turns % 2 else 1]
     below = outer.pixels[pairs[near, 1]].astype(np.float32)
-    warps, found = align(halved(turned), halved(below), Warps.onto(BOXES[boxes[near]]), _STEPS)
+    warps, found = align(halved(turned), halved(below), Warps.onto(BOXES[start.boxes[near]]), _STEPS)
     kept = np.flatnonzero(found >= _FAR_OFF)
     near, turned, below, sizes = near[kept], turned[kept], below[kept], sizes[kept]
     if not len(near):
-        return ComparedPairs(pairs, scores, orientations, areas)
+        return ComparedPairs(pairs, scores, start.orientations, areas)
     fine, _ = align(turned, below, warps[kept], _FINE_STEPS)
     plain = fine.plainness(sizes, outer.sizes[pairs[near, 1]])
     scores[near] = likeness(turned, below, fine) * plain
-    areas[near] = np.minimum(fine.areas, 1.0)
-    return ComparedPairs(pairs, scores, orientations, areas)
+    # The inner picture can be a little larger: what it has beyond the edge counts as cut off.
+    areas[near] = np.minimum(fine.areas, 1.0 / np.maximum(fine.areas, 1.0))
+    return ComparedPairs(pairs, scores, start.orientations, areas)
 
 
-def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> tuple[FloatArray, Places, Places]:
-    """How like the inner pictures are to parts of the outer ones, how turned, and which parts."""
+def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> _Start:
     turned = turned_signatures(inner.signatures[pairs[:, 0]])
     products = turned @ unit_boxes(outer.signatures[pairs[:, 1]]).transpose(0, 2, 1)
     rows = products.reshape(len(pairs), -1)
     best = rows.argmax(axis=1)
-    return rows[np.arange(len(rows)), best], best // len(BOXES), best % len(BOXES)
+    return _Start(rows[np.arange(len(rows)), best], best // len(BOXES), best % len(BOXES))
 
 
 def _nothing() -> ComparedPairs:

@@ -141,7 +141,7 @@ def likeness(inner: FloatArray, outer: FloatArray, warps: Warps) -> FloatArray:
     inside = (np.abs(places).max(axis=-1) <= 1.0 + 1.0 / side).astype(np.float32)
     seen = _sampled(outer, places)
     whole = _correlation(inner.reshape(m, side * side, 3), seen, inside, noise=0.0)
-    parts = [_blocks(one.reshape(m, side, side, one.size // (m * side**2))) for one in (inner, seen, inside)]
+    parts = [_blocks(one) for one in (inner, seen.reshape(inner.shape), inside.reshape(m, side, side, 1))]
     worst = (
         _correlation(parts[0], parts[1], parts[2][..., 0], noise=_NOISE).reshape(m, _N_BLOCKS**2).min(axis=1)
     )

@@ -168,7 +168,8 @@ def _size(items: pa.Table, row: int, place: int, thumbnails: npt.NDArray[np.int6
         pass
     if thumbnails is None:
         return _Size(None, None, None)
-    return _Size(*thumbnails[place].tolist(), None)
+    width, height = thumbnails[place].tolist()
+    return _Size(width, height, None)
 
 
 def _item(

@@ -13,6 +13,7 @@ __all__ = [
     "DuplicateItem",
     "DuplicateOptions",
     "DuplicateRecord",
+    "DuplicateSummary",
 ]
 
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
@@ -60,7 +61,7 @@ class CopyThreshold(_Frozen):
     asked_precision: float
     best_precision: float = Field(description="The highest precision that some threshold is sure to have.")
     n_pairs: int = Field(description="Pairs of photos that score at least the threshold.")
-    n_wrong: float = Field(description="Of them expected to be no copies, at most, 9 times in 10.")
+    n_wrong: float = Field(description="Of them expected to be no copies, at most, 95 times in 100.")
     n_made: int = Field(description="Copies that were made of the gallery's own photos.")
     n_made_of: int = Field(description="Photos that they were made of.")
     n_made_found: int = Field(description="Made copies that score at least the threshold with their photo.")
@@ -68,8 +69,8 @@ class CopyThreshold(_Frozen):
     found_high: float
 
 
-class DuplicateRecord(_Frozen):
-    """All copies of a gallery that were found.
+class DuplicateSummary(_Frozen):
+    """What was found, without the groups.
 
     Attributes:
         rule: Which photo of each group is kept.
@@ -77,7 +78,6 @@ class DuplicateRecord(_Frozen):
         n_exact: Photos that could go because the kept one has the same bytes.
         n_near: Photos that could go because they are changed copies of the kept one.
         n_bytes: Bytes of the files of both, as far as the files are there.
-        groups: Largest first, then most certain.
     """
 
     id: str
@@ -93,7 +93,17 @@ class DuplicateRecord(_Frozen):
     n_exact: int
     n_near: int
     n_bytes: int
+
+
+class DuplicateRecord(DuplicateSummary):
+    """All copies of a gallery that were found; groups stand with the largest first, then the most certain."""
+
     groups: tuple[DuplicateGroup, ...]
+
+    @property
+    def summary(self) -> DuplicateSummary:
+        """The record without its groups."""
+        return DuplicateSummary(**{name: getattr(self, name) for name in DuplicateSummary.model_fields})
 
     @property
     def removable(self) -> list[DuplicateItem]:

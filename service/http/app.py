@@ -14,6 +14,7 @@ from vicinal.service.http.problems import Problem, install_problem_handlers
 from vicinal.service.http.routes import (
     calibrations,
     comparisons,
+    duplicates,
     galleries,
     items,
     jobs,
@@ -39,6 +40,7 @@ _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
         jobs.router,
         calibrations.router,
         comparisons.router,
+        duplicates.router,
         labelling.router,
         jobs.reindex_router,
     ),

@@ -12,6 +12,7 @@ from vicinal.service.redis_link import RedisLink
 from vicinal.service.tasks.calibration_job import CALIBRATE, CalibrationJob
 from vicinal.service.tasks.check_job import CHECK, CheckJob
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJob
+from vicinal.service.tasks.duplicates_job import DUPLICATES, DuplicatesJob
 from vicinal.service.tasks.fit_job import FIT, FitJob
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 
@@ -25,6 +26,7 @@ class JobKinds:
     calibrate: CalibrationJob
     check: CheckJob
     compare: ComparisonJob
+    duplicates: DuplicatesJob
     fit: FitJob
     reindex: ReindexJob
 
@@ -41,6 +43,7 @@ class JobKinds:
             calibrate=CalibrationJob(bundles, announce),
             check=CheckJob(bundles),
             compare=ComparisonJob(bundles),
+            duplicates=DuplicatesJob(bundles.settings),
             fit=FitJob(bundles),
             reindex=ReindexJob(bundles, announce),
         )
@@ -51,6 +54,7 @@ class JobKinds:
             CALIBRATE: self.calibrate,
             CHECK: self.check,
             COMPARE: self.compare,
+            DUPLICATES: self.duplicates,
             FIT: self.fit,
             REINDEX: self.reindex,
         }

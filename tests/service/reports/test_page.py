@@ -151,7 +151,7 @@ def test_pictures_are_those_of_the_examples_and_fit(report: ReportBody, gallery:
     assert len(page.pictures) == 2 * len(shown) > 0
     assert sum(map(len, page.pictures)) <= 300_000
     first = report.details.false_accepts[0]
-    expected = embed_thumbnails(gallery, report.record.version, [first.query, first.item])
+    expected = embed_thumbnails(gallery, gallery.activation.revision, [first.query, first.item])
     assert page.pictures[:2] == expected
 
 
@@ -194,18 +194,18 @@ def test_a_label_that_is_not_escaped_would_be_noticed(report: ReportBody, galler
 
 def test_thumbnails_stop_where_no_room_is_left(gallery: Gallery) -> None:
     ids = [str(one) for one in gallery.snapshot().item_table["id"].to_pylist()[:6]]
-    version = gallery.snapshot().manifest.version
-    whole = embed_thumbnails(gallery, version, [*ids, ids[0]])
+    revision = gallery.activation.revision
+    whole = embed_thumbnails(gallery, revision, [*ids, ids[0]])
     room = len(whole[0]) + len(whole[1])
-    cut = embed_thumbnails(gallery, version, [*ids, ids[0]], most_bytes=room)
+    cut = embed_thumbnails(gallery, revision, [*ids, ids[0]], most_bytes=room)
     assert cut[:2] == whole[:2]
     assert sum(len(one or "") for one in cut) <= room
     assert None not in whole
 
 
 def test_what_is_no_item_has_no_thumbnail(gallery: Gallery) -> None:
-    version = gallery.snapshot().manifest.version
-    assert embed_thumbnails(gallery, version, [None, "nowhere", "it's"]) == [None, None, None]
+    revision = gallery.activation.revision
+    assert embed_thumbnails(gallery, revision, [None, "nowhere", "it's"]) == [None, None, None]
     assert embed_thumbnails(gallery, 999, ["plain/view 0.png"]) == [None]
 
 

@@ -1,0 +1,137 @@
+"""Comparison: every kind of made copy is found among many photos, with what was done to it."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.photos import draw_photo
+from vicinal.indexer.duplicates.candidates import CutIndex, unordered
+from vicinal.indexer.duplicates.comparison import ComparedPairs, Pictures, compare
+from vicinal.indexer.duplicates.made_copies import CHANGES, Change, make_copy
+from vicinal.indexer.duplicates.signatures import ORIENTATIONS, make_signature, undone
+
+N_PHOTOS = 60
+SURE = 0.6
+
+
+def store(images: list[Image.Image]) -> Pictures:
+    pictures = Pictures(len(images))
+    for position, image in enumerate(images):
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=90)
+        pictures.put(position, stream.getvalue(), make_signature(image))
+    return pictures
+
+
+def copies_of(images: list[Image.Image], change: Change) -> list[Image.Image]:
+    rng = np.random.default_rng(5)
+    return [Image.open(io.BytesIO(make_copy(one, change, rng))).convert("RGB") for one in images]
+
+
+def identity(n: int) -> np.ndarray:
+    return np.stack([np.arange(n)] * 2, axis=1)
+
+
+@pytest.fixture(scope="module")
+def photos() -> list[Image.Image]:
+    return [draw_photo(seed, (160, 120) if seed % 2 else (120, 140)) for seed in range(N_PHOTOS)]
+
+
+@pytest.fixture(scope="module")
+def pictures(photos: list[Image.Image]) -> Pictures:
+    return store(photos)
+
+
+@pytest.fixture(scope="module")
+def index(pictures: Pictures) -> CutIndex:
+    return CutIndex(pictures.signatures)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_copies_are_found(
+    change: Change, photos: list[Image.Image], pictures: Pictures, index: CutIndex
+) -> None:
+    copies = store(copies_of(photos, change))
+    pairs = index.candidates(copies.signatures)
+    found = compare(copies, pictures, pairs)
+    own = pairs[:, 0] == pairs[:, 1]
+    assert (found.scores[own] >= SURE).sum() >= 0.9 * N_PHOTOS
+    assert (found.scores[~own] >= SURE).sum() == 0
+
+
+def test_photos_are_no_copies_of_each_other(pictures: Pictures, index: CutIndex) -> None:
+    pairs = unordered(index.candidates(pictures.signatures, own=True))
+    assert len(pairs) > N_PHOTOS
+    assert compare(pictures, pictures, pairs).scores.max() < 0.3
+
+
+def test_no_picture_is_its_own_candidate(pictures: Pictures, index: CutIndex) -> None:
+    pairs = index.candidates(pictures.signatures, own=True)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert np.bincount(pairs[:, 0]).max() <= 12
+
+
+@pytest.mark.parametrize("orientation", range(8))
+def test_how_a_copy_was_turned_is_told_from_either_side(
+    orientation: int, photos: list[Image.Image], pictures: Pictures
+) -> None:
+    turns, is_mirrored = ORIENTATIONS[orientation]
+    turned = [
+        (one.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if is_mirrored else one).rotate(
+            90 * turns, expand=True
+        )
+        for one in photos[:8]
+    ]
+    copies = store(turned)
+    there = compare(pictures, copies, identity(8))
+    back = compare(copies, pictures, identity(8))
+    assert there.orientations.tolist() == [orientation] * 8
+    assert back.orientations.tolist() == [undone(orientation)] * 8
+    assert there.scores.min() > 0.9
+
+
+@pytest.mark.parametrize("side", [0.8, 0.9])
+def test_the_area_of_a_crop_is_told_from_either_side(
+    side: float, photos: list[Image.Image], pictures: Pictures
+) -> None:
+    crops = store([one.crop((0, 0, round(side * one.width), round(side * one.height))) for one in photos[:8]])
+    there = compare(crops, pictures, identity(8))
+    back = compare(pictures, crops, identity(8))
+    assert there.areas == pytest.approx(side**2, abs=0.03)
+    assert back.areas == pytest.approx(there.areas, abs=0.02)
+    assert min(there.scores.min(), back.scores.min()) > SURE
+
+
+def test_a_stretched_picture_is_no_plain_copy(photos: list[Image.Image], pictures: Pictures) -> None:
+    """Negative control: its aspect tells, though every block is alike."""
+    stretched = store([one.resize((one.width * 2, one.height)) for one in photos[:8]])
+    assert compare(stretched, pictures, identity(8)).scores.max() < 0.1
+
+
+def test_pairs_keep_their_order(photos: list[Image.Image], pictures: Pictures) -> None:
+    pairs = np.random.default_rng(0).integers(0, N_PHOTOS, (300, 2))
+    found = compare(pictures, pictures, pairs)
+    assert np.array_equal(found.pairs, pairs)
+    assert found.scores[pairs[:, 0] == pairs[:, 1]] == pytest.approx(1.0, abs=0.01)
+
+
+def test_no_pairs_are_no_trouble(pictures: Pictures) -> None:
+    found = compare(pictures, pictures, np.empty((0, 2), np.int64))
+    assert (len(found.scores), len(ComparedPairs.joined([found, found]).pairs)) == (0, 0)
+
+
+def test_the_work_stops_when_it_is_told_to(pictures: Pictures) -> None:
+    def stop(stage: str, done: int, total: int) -> None:
+        raise InterruptedError(stage)
+
+    with pytest.raises(InterruptedError, match="compare"):
+        compare(pictures, pictures, np.zeros((2000, 2), np.int64), stop)
+
+
+def test_pairs_are_told_once_and_lower_first() -> None:
+    found = unordered(np.array([[3, 1], [1, 3], [2, 2]]), np.array([[0, 4]]))
+    assert found.tolist() == [[0, 4], [1, 3]]

@@ -1,0 +1,56 @@
+"""Made copies: each change does what its name says, within its limits."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.photos import draw_photo
+from vicinal.indexer.duplicates.made_copies import CHANGES, Change, make_copy
+
+PHOTO = draw_photo(1, (400, 300))
+
+
+def _copies(change: Change, n: int = 40) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.open(io.BytesIO(make_copy(PHOTO, change, rng))) for _ in range(n)]
+
+
+def test_resized_copies_have_30_to_70_percent_of_the_sides() -> None:
+    widths = [one.width / 400 for one in _copies("resized")]
+    assert 0.295 <= min(widths) < 0.4 < 0.6 < max(widths) <= 0.705
+
+
+def test_cropped_copies_have_60_to_90_percent_of_the_area() -> None:
+    areas = [one.width * one.height / (400 * 300) for one in _copies("cropped")]
+    assert 0.59 <= min(areas) < 0.7 < 0.8 < max(areas) <= 0.91
+
+
+def test_rotated_copies_show_three_quarter_turns() -> None:
+    assert {one.size for one in _copies("rotated")} == {(400, 300), (300, 400)}
+
+
+def test_mirrored_copies_are_mirrored() -> None:
+    mirrored = PHOTO.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    difference = np.asarray(_copies("mirrored", 1)[0], float) - np.asarray(mirrored, float)
+    assert np.abs(difference).mean() < 3
+
+
+def test_recompressed_copies_are_smaller_files() -> None:
+    rng = np.random.default_rng(0)
+    pressed, usual = (len(make_copy(PHOTO, one, rng)) for one in ("recompressed", "mirrored"))
+    assert pressed < 0.8 * usual
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_seed_gives_the_same_copies(change: Change) -> None:
+    first, second = (make_copy(PHOTO, change, np.random.default_rng(3)) for _ in range(2))
+    assert first == second
+
+
+def test_a_tiny_picture_stays_one_that_can_be_read() -> None:
+    copy = Image.open(io.BytesIO(make_copy(draw_photo(0, (9, 9)), "resized", np.random.default_rng(0))))
+    assert min(copy.size) >= 8

@@ -1,0 +1,170 @@
+"""Groups: no chains, the best file is kept, and kinds are told."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.photos import draw_photo
+from vicinal.indexer.duplicates.comparison import ComparedPairs
+from vicinal.indexer.duplicates.signatures import ORIENTATIONS
+from vicinal.service.duplicates.groups import Copy, group_copies, kinds_of, make_groups
+
+YEAR = datetime.datetime(2020, 1, 1)
+
+
+def pairs(*rows: tuple[int, int, float], orientation: int = 0, area: float = 1.0) -> ComparedPairs:
+    n = len(rows)
+    return ComparedPairs(
+        np.array([row[:2] for row in rows], np.int64).reshape(-1, 2),
+        np.array([row[2] for row in rows], np.float32),
+        np.full(n, orientation),
+        np.full(n, area, np.float32),
+    )
+
+
+def table(uris: list[str], taken: list[datetime.datetime | None] | None = None) -> pa.Table:
+    n = len(uris)
+    return pa.table(
+        {
+            "id": [f"item {i}" for i in range(n)],
+            "uri": uris,
+            "taken_at": pa.array(taken or [None] * n, pa.timestamp("s")),
+        }
+    )
+
+
+def save(path: Path, image: Image.Image, quality: int = 90) -> str:
+    image.save(path, quality=quality)
+    return str(path)
+
+
+def test_a_copy_of_a_copy_is_not_one_of_the_kept() -> None:
+    """0 - 1 - 2 - 3 in a row: 1 goes with 0, and 2 is compared with what is left."""
+    found = group_copies(pairs((0, 1, 0.9), (1, 2, 0.9), (2, 3, 0.9)), order=[0, 1, 2, 3])
+    assert {kept: [copy.position for copy in copies] for kept, copies in found.items()} == {0: [1], 2: [3]}
+
+
+def test_the_order_decides_what_is_kept() -> None:
+    found = group_copies(pairs((0, 1, 0.9), (0, 2, 0.8)), order=[2, 1, 0])
+    assert {kept: [copy.position for copy in copies] for kept, copies in found.items()} == {2: [0]}
+
+
+@given(
+    edges=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda one: one[0] < one[1]), unique=True
+    ),
+    order=st.permutations(range(10)),
+)
+def test_every_copy_is_a_partner_of_the_kept_one_and_in_one_group(
+    edges: list[tuple[int, int]], order: list[int]
+) -> None:
+    found = group_copies(pairs(*[(a, b, 0.9) for a, b in edges]), order)
+    known = {frozenset(edge) for edge in edges}
+    members = [*found, *(copy.position for copies in found.values() for copy in copies)]
+    assert len(members) == len(set(members))
+    assert all(frozenset((kept, copy.position)) in known for kept, copies in found.items() for copy in copies)
+    # Whatever is left over could not have gone.
+    assert all({a, b} & {copy.position for copies in found.values() for copy in copies} for a, b in edges)
+
+
+@pytest.mark.parametrize("orientation", range(8))
+def test_how_a_copy_was_turned_is_told_as_seen_from_the_kept_one(orientation: int) -> None:
+    """A picture turned by a quarter against the clock was turned by 270 degrees with it."""
+    kept_first = group_copies(pairs((0, 1, 0.9), orientation=orientation), [0, 1])[0][0]
+    turns, is_mirrored = ORIENTATIONS[orientation]
+    expected = (["mirrored"] if is_mirrored else []) + ([f"rotated by {360 - 90 * turns}°"] if turns else [])
+    assert kinds_of(kept_first, 100, 100) == (tuple(expected) or ("recompressed",))
+    kept_second = group_copies(pairs((0, 1, 0.9), orientation=orientation), [1, 0])[1][0]
+    back = {1: "rotated by 90°", 3: "rotated by 270°"}
+    if turns % 2 and not is_mirrored:
+        assert kinds_of(kept_second, 100, 100) == (back[turns],)
+
+
+@pytest.mark.parametrize(
+    ("area", "pixels", "kinds"),
+    [
+        (1.0, 100, ("recompressed",)),
+        (1.0, 50, ("resized",)),
+        (0.7, 70, ("cropped",)),
+        (0.7, 30, ("cropped", "resized")),
+    ],
+)
+def test_what_was_done_is_told_from_area_and_pixels(area: float, pixels: int, kinds: tuple[str, ...]) -> None:
+    assert kinds_of(Copy(1, 0.9, 0, area), 100, pixels) == kinds
+
+
+def test_the_largest_picture_is_kept_then_the_largest_file(tmp_path: Path) -> None:
+    photo = draw_photo(0)
+    uris = [
+        save(tmp_path / "small.jpg", photo.resize((80, 60)), 95),
+        save(tmp_path / "pressed.jpg", photo, 40),
+        save(tmp_path / "best.jpg", photo, 90),
+    ]
+    found = pairs((0, 1, 0.9), (0, 2, 0.8), (1, 2, 0.95))
+    (group,), notes = make_groups(table(uris), [[0], [1], [2]], found, np.full((3, 2), 64))
+    assert (group.kept.id, [one.id for one in group.copies]) == ("item 2", ["item 1", "item 0"])
+    assert [one.kinds for one in group.copies] == [("recompressed",), ("resized",)]
+    assert group.kept.n_bytes == (tmp_path / "best.jpg").stat().st_size
+    assert notes == ()
+
+
+def test_of_equal_files_the_one_taken_first_is_kept_then_the_first_id(tmp_path: Path) -> None:
+    uris = [save(tmp_path / f"{i}.jpg", draw_photo(0)) for i in range(4)]
+    taken = [None, YEAR.replace(2021), YEAR, None]
+    (group,), _ = make_groups(table(uris, taken), [[0, 1, 2, 3]], None, None)
+    assert [group.kept.id, *(one.id for one in group.copies)] == ["item 2", "item 1", "item 0", "item 3"]
+    assert {one.kinds for one in group.copies} == {("exact",)}
+
+
+def test_the_twins_of_a_copy_go_with_it(tmp_path: Path) -> None:
+    large, small = draw_photo(0), draw_photo(0).resize((80, 60))
+    uris = [save(tmp_path / f"{i}.png", one) for i, one in enumerate((small, large, small))]
+    (group,), _ = make_groups(table(uris), [[0, 2], [1]], pairs((0, 1, 0.9)), np.full((2, 2), 64))
+    assert (group.kept.id, sorted(one.id for one in group.copies)) == ("item 1", ["item 0", "item 2"])
+    assert {one.kinds for one in group.copies} == {("resized",)}
+
+
+def test_files_that_are_gone_are_judged_by_their_thumbnails(tmp_path: Path) -> None:
+    uris = [str(tmp_path / "gone.jpg"), "sent.jpg"]
+    thumbnails = np.array([[64, 48], [128, 96]])
+    (group,), notes = make_groups(table(uris), [[0], [1]], pairs((0, 1, 0.9)), thumbnails)
+    assert (group.kept.id, group.kept.width, group.kept.n_bytes) == ("item 1", 128, None)
+    assert notes[0].startswith("2 files of the groups are not where they were indexed from")
+
+
+def test_a_name_that_came_over_the_network_opens_no_file_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "sent.jpg", draw_photo(0))
+    (group,), _ = make_groups(table(["sent.jpg", "sent.jpg"]), [[0, 1]], None, None)
+    assert (group.kept.n_bytes, group.kept.width) == (None, None)
+
+
+def test_a_file_that_is_no_image_any_more_is_as_good_as_gone(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"words")
+    (group,), notes = make_groups(table([str(tmp_path / "a.jpg")] * 2), [[0, 1]], None, None)
+    assert (group.kept.n_bytes, len(notes)) == (None, 1)
+
+
+def test_a_photo_on_its_side_has_the_size_that_people_see(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    draw_photo(0).save(tmp_path / "a.jpg", exif=exif)
+    (group,), _ = make_groups(table([str(tmp_path / "a.jpg")] * 2), [[0, 1]], None, None)
+    assert (group.kept.width, group.kept.height) == (120, 160)
+
+
+def test_the_largest_group_stands_first_and_then_the_most_certain(tmp_path: Path) -> None:
+    uris = [save(tmp_path / f"{i}.png", draw_photo(i)) for i in range(7)]
+    found = pairs((0, 1, 0.7), (2, 3, 0.9), (4, 5, 0.6), (4, 6, 0.6), (5, 6, 0.6))
+    groups, _ = make_groups(table(uris), [[i] for i in range(7)], found, np.full((7, 2), 64))
+    assert [(len(one.copies), one.copies[0].score) for one in groups] == [(2, 0.6), (1, 0.9), (1, 0.7)]

@@ -1,0 +1,161 @@
+"""Duplicates over HTTP: a job, its record page by page, and a page of pictures in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from playwright.sync_api import sync_playwright
+
+from tests.photos import write_album
+from tests.service.types import MakeSettings
+from tests.waiting import wait_for_job
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.sources import read_source
+from vicinal.models.embedder import Embedder
+from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
+from vicinal.service.jobs import JobWorker
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DUPLICATES = "/v1/admin/galleries/album/duplicates"
+ITEMS = "/v1/galleries/album/items"
+
+
+@pytest.fixture(scope="module")
+def album_dir(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> Path:
+    """Data folder with the gallery `album` of 40 photos and their copies; not to be changed."""
+    root = tmp_path_factory.mktemp("album")
+    write_album(root / "photos")
+    index_items(Gallery(root / "galleries" / "album"), read_source(root / "photos"), embedder, workers=1)
+    return root
+
+
+@pytest.fixture
+def app(tmp_path: Path, album_dir: Path, make_settings: MakeSettings) -> FastAPI:
+    shutil.copytree(album_dir / "galleries", tmp_path / "data" / "galleries")
+    return create_app(make_settings(tmp_path / "data"))
+
+
+@pytest.fixture
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
+
+
+@pytest.fixture
+def worker(app: FastAPI) -> Iterator[None]:
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+        yield
+    state_of(app).jobs.queue.close()
+
+
+@pytest.fixture
+def record_id(client: TestClient, worker: None) -> str:
+    job = wait_for_job(client, client.post(DUPLICATES, json={}))
+    assert (job["state"], job["problem"]) == ("succeeded", None)
+    return str(job["result"]["duplicates"])
+
+
+def test_a_job_finds_them_and_the_items_can_be_removed(client: TestClient, record_id: str) -> None:
+    found = client.get(f"{DUPLICATES}/{record_id}").json()
+    copies = [one["id"] for group in found["groups"] for one in group["copies"]]
+    assert (found["id"], found["n_exact"], found["next"]) == (record_id, 10, None)
+    assert len(copies) == found["n_exact"] + found["n_near"] >= 36
+    assert all("x copy" in one for one in copies)
+    assert client.get(ITEMS, params={"size": 1000}).json()["items"][79]
+    assert client.post(f"{ITEMS}/delete", json={"ids": copies}).json()["n_items"] == 80 - len(copies)
+
+
+def test_groups_come_page_by_page(client: TestClient, record_id: str) -> None:
+    whole = client.get(f"{DUPLICATES}/{record_id}").json()
+    groups, after = [], 0
+    while after is not None:
+        page = client.get(f"{DUPLICATES}/{record_id}", params={"after": after, "size": 7}).json()
+        assert len(page["groups"]) <= 7
+        assert page["n_groups"] == whole["n_groups"]
+        groups += page["groups"]
+        after = page["next"]
+    assert groups == whole["groups"]
+
+
+def test_exact_copies_alone(client: TestClient, worker: None) -> None:
+    job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
+    assert (job["result"]["n_exact"], job["result"]["n_near"]) == (10, 0)
+
+
+def test_records_are_listed_without_their_groups(client: TestClient, record_id: str) -> None:
+    (listed,) = client.get(DUPLICATES).json()
+    assert (listed["id"], "groups" in listed) == (record_id, False)
+    assert "copies made of" in listed["sentence"]
+
+
+def test_of_many_records_the_newest_are_kept(client: TestClient, worker: None) -> None:
+    ids = []
+    for _ in range(11):
+        job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
+        ids.append(job["result"]["duplicates"])
+    listed = [one["id"] for one in client.get(DUPLICATES).json()]
+    assert (len(listed), set(listed) <= set(ids)) == (10, True)
+    assert client.get(f"{DUPLICATES}/{min(ids)}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["nothing", "..", "a b", "x" * 99])
+def test_an_unknown_record_is_named_as_such(client: TestClient, name: str) -> None:
+    for path in (f"{DUPLICATES}/{name}", f"{DUPLICATES}/{name}/report"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+
+
+def test_a_damaged_record_is_passed_over(client: TestClient, record_id: str, app: FastAPI) -> None:
+    folder = state_of(app).settings.gallery_path("album") / "duplicates"
+    (folder / "99999999-000000-aaaa.json").write_text("{")
+    assert [one["id"] for one in client.get(DUPLICATES).json()] == [record_id]
+    answer = client.get(f"{DUPLICATES}/99999999-000000-aaaa")
+    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:duplicates-not-found")
+
+
+@pytest.mark.parametrize("body", [{"precision": 1.0}, {"precision": 0.2}, {"nearly": True}, {"seed": -1}])
+def test_what_makes_no_sense_is_refused(client: TestClient, body: dict[str, object]) -> None:
+    assert client.post(DUPLICATES, json=body).status_code == 422
+
+
+def test_a_gallery_that_is_not_there_is_refused(client: TestClient) -> None:
+    assert client.post(DUPLICATES.replace("album", "nowhere"), json={}).status_code == 404
+
+
+def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, record_id: str) -> None:
+    """Also after photos of it were removed, and whatever their names are."""
+    answer = client.get(f"{DUPLICATES}/{record_id}/report")
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "<script" not in answer.text
+    n_pictures = answer.text.count("data:image/jpeg")
+    assert n_pictures >= 70
+    client.delete(f"{ITEMS}/x copy 00 exact.jpg")
+    page = client.get(f"{DUPLICATES}/{record_id}/report").text
+    assert (page.count("data:image/jpeg"), page.count("no picture")) == (n_pictures - 1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_shows_all_pictures_side_by_side(
+    client: TestClient, record_id: str, tmp_path: Path, width: int
+) -> None:
+    (tmp_path / "page.html").write_text(client.get(f"{DUPLICATES}/{record_id}/report").text, encoding="utf-8")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto((tmp_path / "page.html").as_uri())
+        page.evaluate("document.querySelectorAll('img').forEach((one) => one.loading = 'eager')")
+        page.wait_for_function("[...document.images].every((one) => one.complete && one.naturalWidth > 0)")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        tops = page.evaluate(
+            "[...document.querySelector('.group').children].map((one) => one.getBoundingClientRect().top)"
+        )
+        assert len(set(tops)) == 1
+        browser.close()
