@@ -84,7 +84,10 @@ def count(record: DuplicateRecord, items: dict[str, tuple[str, Path]]) -> dict[s
                 wrong.append((items[first][0], items[second][0], copy.score or 0.0))
     made = [one for one in items if one.startswith(_MADE)]
     by_change = {
-        change: [sum(one in found for one in made if one.endswith(change)), sum(one.endswith(change) for one in made)]
+        change: [
+            sum(one in found for one in made if one.endswith(change)),
+            sum(one.endswith(change) for one in made),
+        ]
         for change in CHANGES
     }
     return {
