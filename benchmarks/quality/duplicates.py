@@ -2,8 +2,8 @@
 
 All photos of one part of an image set are indexed together with one changed copy of some of them, drawn by a
 seed. What could go is then compared with what was made. Photos of the sets themselves that are paired are
-counted as wrong, although some are true copies: the same shot cut or saved anew. Those that were looked at and
-are copies stand in `duplicates_judged.csv`, and a second figure leaves them out.
+counted as wrong, although some are true copies: the same shot cut or saved anew. Those that were looked at
+and are copies stand in `duplicates_judged.csv`, and a second figure leaves them out.
 """
 
 from __future__ import annotations
