@@ -21,19 +21,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.service.types import Encode, MakeSettings, View
+from tests.waiting import wait_until
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal_client import (
+    AccessError,
     AsyncClient,
     Client,
     InvalidRequestError,
     NewEmbedding,
     NewItem,
     NotFoundError,
+    Retries,
     ServerError,
+    TooManyRequestsError,
 )
 
 GALLERIES = {"galleries": []}
@@ -101,14 +105,20 @@ def test_images_calibrate_too(client: Client, image: Ask) -> None:
 
 @pytest.mark.slow
 def test_a_version_is_made_compared_and_activated(client: Client) -> None:
-    first = client.get_gallery("shoes").version
     job = client.reindex_gallery("shoes", index="Flat", activate="manual", comparison={"max_queries": 20})
     done = client.wait_for_job(job, every=0.05)
     versions = client.list_versions("shoes").versions
     assert [one.is_active for one in versions] == [False, True]
     comparison = client.get_comparison("shoes", str((done.result or {})["comparison"]))
     assert {one.version for one in comparison.variants} == {one.version for one in versions}
-    assert client.activate_version("shoes", versions[0].version).version != first
+    assert client.get_pipeline("shoes").source == "settings"
+    job = client.start_comparison("shoes", target="fpir=10%", pipelines={"rerank": ["off"]})
+    client.wait_for_job(job, every=0.05)
+    chosen = client.activate_variant("shoes", job.id)
+    assert (chosen.source, chosen.comparison) == ("comparison", job.id)
+    assert client.reset_pipeline("shoes").source == "settings"
+    other = next(one.version for one in versions if one.version != client.get_gallery("shoes").version)
+    assert client.activate_version("shoes", other).version == other
     assert [one.state for one in client.list_jobs(gallery="shoes").jobs] == ["succeeded"]
 
 
@@ -133,6 +143,43 @@ def test_what_the_server_refuses_is_told_by_image(client: Client, image: Ask) ->
     assert (all_refused.value.kind, all_refused.value.item_ids) == ("nothing-added", ["a", "b"])
     addition = client.add_items("shoes", [NewItem(b"no", id="a"), NewItem(image(50, 0), id="b")])
     assert ([one.id for one in addition.added], [one.id for one in addition.refused]) == (["b"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [(None, "unauthorized"), ("guess", "unauthorized"), ("reads", "forbidden")]
+)
+def test_a_key_without_the_scope_is_refused(
+    key: str | None, kind: str, data_dir: Path, make_settings: MakeSettings
+) -> None:
+    keys = {"reads": ["search"], "writes": ["search", "write"]}
+    app = create_app(make_settings(data_dir, api_keys=keys))
+    with Client(app=app, api_key=key) as client, pytest.raises(AccessError) as refused:
+        client.delete_item("shoes", "plain/view 0.png")
+    assert refused.value.kind == kind
+    with Client(app=app, api_key="writes") as client:
+        client.delete_item("shoes", "plain/view 0.png")
+
+
+def test_a_limit_on_requests_says_when_to_come_again(data_dir: Path, make_settings: MakeSettings) -> None:
+    waits: list[float] = []
+    app = create_app(make_settings(data_dir, rate_limit="2/hour"))
+    with Client(app=app, sleep=waits.append, retries=Retries(seconds=10_000.0, attempts=3)) as client:
+        client.list_galleries()
+        client.list_galleries()
+        with pytest.raises(TooManyRequestsError) as refused:
+            client.list_galleries()
+    assert refused.value.kind == "too-many-requests"
+    assert len(waits) == 2
+    assert all(60 < one <= 3600 for one in waits)
+
+
+def test_a_gallery_that_is_busy_says_when_to_come_again(data_dir: Path, make_settings: MakeSettings) -> None:
+    """A removal is not repeated unasked."""
+    gallery = Gallery.open(data_dir / "galleries" / "shoes")
+    with gallery.writing(), Client(app=create_app(make_settings(data_dir))) as client:
+        with pytest.raises(ServerError) as busy:
+            client.delete_gallery("shoes")
+        assert (busy.value.kind, busy.value.retry_after) == ("gallery-busy", 2.0)
 
 
 @pytest.mark.slow
@@ -268,4 +315,5 @@ def test_its_thread_ends_with_the_client() -> None:
     client.close()
     client.close()
     assert not any(one.name == "vicinal-in-process" for one in threading.enumerate())
-    assert threading.active_count() <= before
+    # Those that ran the application's functions end beside it.
+    wait_until(lambda: threading.active_count() <= before)

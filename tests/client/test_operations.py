@@ -64,6 +64,9 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ),
     ("start_comparison", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),
     ("get_comparison", ("shop", "c"), {}),
+    ("activate_variant", ("shop", "c", 1), {}),
+    ("get_pipeline", ("shop",), {}),
+    ("reset_pipeline", ("shop",), {}),
     ("reindex_gallery", ("shop",), {"source": "photos", "bundle": "b", "index": "Flat", "max_failures": 3}),
     ("list_jobs", (), {"gallery": "shop", "state": "running", "size": 5}),
     ("get_job", ("7",), {}),
@@ -72,7 +75,6 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 # Made of other calls.
 COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job"}
 LEFT_OUT = {
-    "activate_variant",
     "add_answer",
     "discard_labelling",
     "dry_run",
@@ -81,11 +83,9 @@ LEFT_OUT = {
     "follow_job",
     "get_drift",
     "get_labelling",
-    "get_pipeline",
     "get_report",
     "list_comparisons",
     "metrics",
-    "reset_pipeline",
     "start_check",
     "start_labelling",
     "take_back_answer",

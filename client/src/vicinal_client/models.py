@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 __all__ = [
     "Activation",
+    "ActivePipeline",
     "AddedItem",
     "Addition",
     "Answer",
@@ -462,6 +463,20 @@ class Comparison(_Model):
     recommended: int
     reason: str
     warnings: list[str]
+
+
+class ActivePipeline(_Model):
+    """What searches without further options are made with, and the calibration that decides them."""
+
+    version: int
+    pipeline: str
+    source: str
+    comparison: str | None
+    calibration: str | None
+    since: datetime | None
+    threshold: float | None
+    state: str
+    reason: str | None
 
 
 class GalleryState(_Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from vicinal_client.models import Calibration, CalibrationHistory, Comparison, Job
+from vicinal_client.models import ActivePipeline, Calibration, CalibrationHistory, Comparison, Job
 from vicinal_client.operations.calls import Calls, admin_path, operation
 from vicinal_client.options import CalibrationOptions, ComparisonOptions, PipelineOptions
 from vicinal_client.requests import Image, Vector, given
@@ -105,3 +105,22 @@ class CalibrationCalls(Calls):
     def get_comparison(self, gallery: str, comparison: str) -> Steps[Comparison]:
         """One comparison."""
         return (yield from self._ask("GET", admin_path(gallery, "comparisons", comparison), Comparison))
+
+    @operation
+    def activate_variant(
+        self, gallery: str, comparison: str, variant: int | None = None
+    ) -> Steps[ActivePipeline]:
+        """Use a compared variant and its threshold from now on; the recommended one when None."""
+        path = admin_path(gallery, "comparisons", comparison, "activate")
+        return (yield from self._ask("POST", path, ActivePipeline, json={"variant": variant}))
+
+    @operation
+    def get_pipeline(self, gallery: str) -> Steps[ActivePipeline]:
+        """What searches without further options are made with."""
+        return (yield from self._ask("GET", admin_path(gallery, "pipeline"), ActivePipeline))
+
+    @operation
+    def reset_pipeline(self, gallery: str) -> Steps[ActivePipeline]:
+        """Let the settings of the service choose the pipeline again."""
+        path = admin_path(gallery, "pipeline")
+        return (yield from self._ask("DELETE", path, ActivePipeline, repeatable=True))
