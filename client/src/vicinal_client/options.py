@@ -100,6 +100,8 @@ class ReindexOptions(TypedDict, total=False):
         path_column: Column of the paths of a manifest.
         label_column: Column of its labels.
         id_column: Column of its ids.
+        embedding_column: Column of ready embeddings.
+        space: What made them.
         bundle: Name of another bundle.
         index: Factory string of another vector index.
         max_failures: Most images that may be left out.
@@ -114,6 +116,8 @@ class ReindexOptions(TypedDict, total=False):
     path_column: str | None
     label_column: str | None
     id_column: str | None
+    embedding_column: str | None
+    space: str | None
     bundle: str | None
     index: str | None
     max_failures: int | None
