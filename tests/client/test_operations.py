@@ -82,11 +82,15 @@ LEFT_OUT = {
     "fit_gallery",
     "follow_job",
     "get_drift",
+    "get_duplicates",
+    "get_duplicates_page",
     "get_labelling",
     "get_report",
     "list_comparisons",
+    "list_duplicates",
     "metrics",
     "start_check",
+    "start_duplicates",
     "start_labelling",
     "take_back_answer",
 }
@@ -141,7 +145,8 @@ def test_every_method_is_tried() -> None:
 
 
 def test_what_the_client_leaves_out_is_named() -> None:
-    assert {one.name for one in operations()} - set(methods()) == LEFT_OUT
+    assert {one.name for one in operations()} - set(methods()) - LEFT_OUT == set()
+    assert set(methods()) & LEFT_OUT == set()
 
 
 @pytest.mark.parametrize(
@@ -179,10 +184,11 @@ def test_options_are_known_to_the_document(kind: type) -> None:
 def test_choices_of_options_are_those_of_the_document() -> None:
     known = {one.name: one for one in operations()}
     for kind, name in ((options.SearchOptions, "search_batch"), (options.ReindexOptions, "reindex_gallery")):
-        for option, schema in known[name].body(JSON)["properties"].items():
-            if "enum" in schema:
-                literal = get_type_hints(kind)[option].__args__[0]
-                assert list(literal.__args__) == schema["enum"]
+        members = known[name].body(JSON)["properties"]
+        chosen = {option: one for option, one in get_type_hints(kind).items() if "enum" in members[option]}
+        for option, hint in chosen.items():
+            assert list(hint.__args__[0].__args__) == members[option]["enum"]
+        assert chosen
 
 
 @pytest.mark.parametrize(

@@ -503,7 +503,7 @@ class Readiness(_Model):
 
     ready: bool
     reasons: list[str]
-    bundle: str
-    provider: str
+    bundle: str | None
+    provider: str | None
     galleries: list[GalleryState]
     limits: Limits = Limits()

@@ -104,6 +104,8 @@ class ReindexOptions(TypedDict, total=False):
         space: What made them.
         bundle: Name of another bundle.
         index: Factory string of another vector index.
+        on_conflict: What to do with an image whose id belongs to another one.
+        delete: Also remove what the source no longer holds.
         max_failures: Most images that may be left out.
         activate: Whether searches use it as soon as it is there, or it waits.
         activate_if: What must hold of the comparison with the active version.
@@ -118,8 +120,10 @@ class ReindexOptions(TypedDict, total=False):
     id_column: str | None
     embedding_column: str | None
     space: str | None
+    on_conflict: Literal["error", "replace", "skip"] | None
     bundle: str | None
     index: str | None
+    delete: bool | None
     max_failures: int | None
     activate: Literal["automatic", "manual"] | None
     activate_if: Mapping[str, Any] | None
