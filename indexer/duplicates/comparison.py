@@ -157,14 +157,20 @@ def _lay(inner: Pictures, outer: Pictures, pairs: Pairs, start: _Start) -> Compa
     below = outer.pixels[pairs[near, 1]].astype(np.float32)
     warps, found = align(halved(turned), halved(below), Warps.onto(BOXES[start.boxes[near]]), _STEPS)
     kept = np.flatnonzero(found >= _FAR_OFF)
-    near, turned, below, sizes = near[kept], turned[kept], below[kept], sizes[kept]
-    if not len(near):
+    if not len(kept):
         return ComparedPairs(pairs, scores, start.orientations, areas)
-    fine, _ = align(turned, below, warps[kept], _FINE_STEPS)
-    plain = fine.plainness(sizes, outer.sizes[pairs[near, 1]])
-    scores[near] = likeness(turned, below, fine) * plain
-    # The inner picture can be a little larger: what it has beyond the edge counts as cut off.
-    areas[near] = np.minimum(fine.areas, 1.0 / np.maximum(fine.areas, 1.0))
+    near, warps = near[kept], warps[kept]
+    laid = [turned[kept], below[kept]]
+    shapes = [sizes[kept], outer.sizes[pairs[near, 1]]]
+    # A crop that is much like the whole can have been taken for it: the smaller one lies on the larger.
+    swapped = np.flatnonzero(warps.areas > 1.0)
+    for both in (laid, shapes):
+        both[0][swapped], both[1][swapped] = both[1][swapped], both[0][swapped]
+    back = warps[swapped].inverted
+    warps.matrices[swapped], warps.shifts[swapped] = back.matrices, back.shifts
+    fine, _ = align(laid[0], laid[1], warps, _FINE_STEPS)
+    scores[near] = likeness(laid[0], laid[1], fine) * fine.plainness(shapes[0], shapes[1])
+    areas[near] = np.minimum(fine.areas, 1.0)
     return ComparedPairs(pairs, scores, start.orientations, areas)
 
 

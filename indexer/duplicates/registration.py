@@ -56,6 +56,12 @@ class Warps:
         return Warps(self.matrices[chosen], self.shifts[chosen])
 
     @property
+    def inverted(self) -> Warps:
+        """Warps that put the outer pictures on the inner ones."""
+        back = np.linalg.inv(self.matrices)
+        return Warps(back, -np.einsum("mij,mj->mi", back, self.shifts))
+
+    @property
     def areas(self) -> FloatArray:
         """(m,) share of the outer picture that the inner one takes."""
         return np.asarray(np.abs(np.linalg.det(self.matrices)))

@@ -106,6 +106,16 @@ def test_the_area_of_a_crop_is_told_from_either_side(
     assert min(there.scores.min(), back.scores.min()) > SURE
 
 
+@pytest.mark.parametrize("change", ["cropped", "mixed"])
+def test_no_copy_is_lost_from_the_other_side(
+    change: Change, photos: list[Image.Image], pictures: Pictures
+) -> None:
+    """A slight crop is as much like the whole as that is like it: which lies on which must not count."""
+    copies = store(copies_of(photos, change))
+    there, back = compare(copies, pictures, identity(N_PHOTOS)), compare(pictures, copies, identity(N_PHOTOS))
+    assert back.scores == pytest.approx(there.scores, abs=0.1)
+
+
 def test_a_stretched_picture_is_no_plain_copy(photos: list[Image.Image], pictures: Pictures) -> None:
     """Negative control: its aspect tells, though every block is alike."""
     stretched = store([one.resize((one.width * 2, one.height)) for one in photos[:8]])

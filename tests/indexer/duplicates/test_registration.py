@@ -80,6 +80,14 @@ def test_what_lies_outside_of_the_outer_picture_is_no_copy() -> None:
     assert likeness(pixels, pixels, beside)[0] == 0.0
 
 
+def test_a_warp_and_its_inverse_leave_places_where_they_were() -> None:
+    warps = Warps(np.float32([[[0.8, 0.1], [-0.05, 0.7]]]), np.float32([[0.1, -0.2]]))
+    places = np.random.default_rng(0).uniform(-1, 1, (20, 2))
+    there = places @ warps.matrices[0].T + warps.shifts[0]
+    back = there @ warps.inverted.matrices[0].T + warps.inverted.shifts[0]
+    assert back == pytest.approx(places, abs=1e-5)
+
+
 def test_only_scaled_and_moved_pictures_are_plain() -> None:
     square = np.array([[100, 100]])
     scaled = Warps(np.float32([[[0.5, 0], [0, 0.5]]]), np.float32([[0.2, 0.1]]))
