@@ -22,6 +22,8 @@ Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
 FLAT_LIMIT = 10_000
+_MOST_TRAINED, _FEWEST_TRAINED = 200_000, 65_536
+_TRAINED_PER_LIST, _ITERATIONS = 32, 5
 
 
 def choose_factory(n_items: int, dim: int) -> str:
@@ -77,7 +79,7 @@ class FaissIndex:
         spec = choose_factory(n_items, dim) if factory == "auto" else factory
         try:
             index = faiss.index_factory(dim, spec, faiss.METRIC_INNER_PRODUCT)
-            index.train(_training_sample(embeddings))
+            index.train(_training_sample(embeddings, _most_trained(faiss, index, n_items)))
             index.add(embeddings)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
@@ -191,7 +193,22 @@ def import_faiss() -> Any:
     return faiss
 
 
-def _training_sample(embeddings: FloatArray, most: int = 200_000) -> FloatArray:
+def _most_trained(faiss: Any, index: Any, n_items: int) -> int:
+    """Items to train an index on; of a large gallery few, and with fewer iterations.
+
+    That takes a third of the time, and as many of the nearest are found: see
+    benchmarks/speed/ready_embeddings.py.
+    """
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is None or n_items <= _MOST_TRAINED:
+        return _MOST_TRAINED
+    lists.cp.niter = _ITERATIONS
+    # Faiss would warn that it likes more.
+    lists.cp.min_points_per_centroid = 1
+    return min(_MOST_TRAINED, max(_FEWEST_TRAINED, _TRAINED_PER_LIST * int(lists.nlist)))
+
+
+def _training_sample(embeddings: FloatArray, most: int) -> FloatArray:
     if len(embeddings) <= most:
         return embeddings
     chosen = np.random.default_rng(0).choice(len(embeddings), most, replace=False)

@@ -139,7 +139,7 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
-    gallery.refinement = ServedBundles(settings).own.refinement
+    gallery.refinement = ServedBundles(settings).to_index(gallery).refinement
     for version in gallery.versions():
         damage = check_version(gallery, version)
         console.print(

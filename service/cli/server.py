@@ -31,15 +31,15 @@ def serve(
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
         app = create_app(settings)
-        served = state_of(app).galleries.own
-        embedder = served.embedder
+        served = state_of(app).galleries.bundles.own_if_open
         if not settings.api_keys:
             errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
-        errors.print(
-            f"Bundle {embedder.bundle.name} on {embedder.provider}, galleries in {settings.galleries_path}",
-            soft_wrap=True,
-        )
-        say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
+        made_by = "Ready embeddings, no bundle open"
+        if served is not None:
+            made_by = f"Bundle {served.bundle.name} on {served.embedder.provider}"
+        errors.print(f"{made_by}, galleries in {settings.galleries_path}", soft_wrap=True)
+        if served is not None:
+            say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
         errors.print(
             f"Serving http://{settings.host}:{listener.getsockname()[1]}, API at /docs", soft_wrap=True
         )

@@ -12,8 +12,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.indexer.errors import BundleMismatchError
-from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.errors import BundleMismatchError, GalleryError
+from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.indexer.views.view import GalleryView
@@ -107,6 +107,22 @@ class ServedBundles:
         return self._own
 
     @property
+    def own_if_open(self) -> ServedBundle | None:
+        """The bundle of the settings; None while nothing has needed it."""
+        return self._own
+
+    def prepare(self) -> None:
+        """Open the bundle of the settings, unless all galleries hold ready embeddings.
+
+        Raises:
+            BundleError: It is missing or damaged.
+            RefineError: The settings ask for a refinement that it does not have.
+        """
+        galleries = list_galleries(self.settings.galleries_path)
+        if not galleries or not all(map(_is_ready, galleries)):
+            _ = self.own
+
+    @property
     def others(self) -> list[ServedBundle]:
         """Bundles that are open besides that of the settings."""
         return [one for one in list(self._opened.values()) if one is not self._own]
@@ -145,12 +161,12 @@ class ServedBundles:
             return self.own
         found = self._find(fingerprint)
         if found is None:
-            raise BundleMismatchError(gallery, self.own.bundle.fingerprint, fingerprint)
+            raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint)
         try:
             return self._open(ModelBundle.open(found))
         except (BundleError, RefineError) as error:
             reason = f"bundle '{found.name}' in bundles_dir has it but cannot be used: {error}"
-            raise BundleMismatchError(gallery, self.own.bundle.fingerprint, fingerprint, reason) from error
+            raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint, reason) from error
 
     def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
         """Matcher of a state of a gallery, with the bundle that its version was embedded with.
@@ -207,6 +223,9 @@ class ServedBundles:
         space = gallery.space if name is None else None
         return self.named(name) if space is None else self.of(gallery.name, space.fingerprint)
 
+    def _own_fingerprint(self) -> str:
+        return read_fingerprint(self.settings.bundle) or "none"
+
     def _space_of(self, gallery: str, fingerprint: str) -> ServedBundle | None:
         """The space of a gallery of ready embeddings; None when its fingerprint is another."""
         known = self._spaces.get(gallery)
@@ -243,3 +262,11 @@ class ServedBundles:
                 known = self._opened[bundle.fingerprint] = ServedBundle.of(embedder, self.settings)
                 logger.info("bundle '%s' (%s) is open", bundle.name, bundle.path)
             return known
+
+
+def _is_ready(gallery: Gallery) -> bool:
+    """Whether a gallery holds ready embeddings, as far as can be told."""
+    try:
+        return gallery.space is not None
+    except GalleryError:
+        return False

@@ -16,7 +16,7 @@ from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError,
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.errors import CalibrationRecordError
-from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
@@ -59,21 +59,21 @@ class OpenGalleries:
 
     Args:
         bundles: Bundles of the process, with the settings that say where the galleries are.
-
-    Raises:
-        BundleError: The bundle of the settings cannot be used.
-        RefineError: Its refiner cannot, or is asked for and not there.
     """
 
     def __init__(self, bundles: ServedBundles) -> None:
         self.bundles = bundles
-        self.own = bundles.own
         self.path = bundles.settings.galleries_path
         self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
         self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
         self._lock = threading.Lock()
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
+
+    @property
+    def own(self) -> ServedBundle:
+        """The bundle of the settings, opened when it is needed first; see `ServedBundles.own`."""
+        return self.bundles.own
 
     def names(self) -> list[str]:
         """Galleries that were indexed, by name."""
@@ -87,7 +87,10 @@ class OpenGalleries:
         """
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
-        return Gallery.open(self.path / name, refinement=self.own.refinement)
+        gallery = Gallery.open(self.path / name)
+        if gallery.space is None:
+            gallery.refinement = self.own.refinement
+        return gallery
 
     def reader(self, name: str) -> GalleryReader:
         """Reader of a gallery, which live changes are made with; it stays open.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from vicinal.indexer.views.view import GalleryView
-from vicinal.service.galleries.bundles import ServedBundle
+from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.answers import Answer
 
 __all__ = ["Metrics"]
@@ -19,10 +19,11 @@ class Metrics:
     """Counters and histograms, in a registry of their own.
 
     Args:
-        served: The bundle of the settings.
+        bundles: Bundles of the process; what is said of that of the settings is said once it is open.
     """
 
-    def __init__(self, served: ServedBundle) -> None:
+    def __init__(self, bundles: ServedBundles) -> None:
+        self._bundles = bundles
         self.registry = CollectorRegistry()
         self._stages = Histogram(
             "vicinal_stage_seconds",
@@ -44,21 +45,18 @@ class Metrics:
             ["gallery"],
             registry=self.registry,
         )
-        info = Gauge(
+        self._embedder = Gauge(
             "vicinal_embedder_info",
             "Device and bundle in use",
             ["provider", "bundle"],
             registry=self.registry,
         )
-        info.labels(served.embedder.provider, served.bundle.fingerprint).set(1)
-        if served.refiner is not None:
-            in_use = Gauge(
-                "vicinal_refiner_info",
-                "Refiner of the bundle, and what is refined where a search does not say",
-                ["refiner", "refine"],
-                registry=self.registry,
-            )
-            in_use.labels(served.refiner.fingerprint, served.pipeline.refine.sides).set(1)
+        self._refiner = Gauge(
+            "vicinal_refiner_info",
+            "Refiner of the bundle, and what is refined where a search does not say",
+            ["refiner", "refine"],
+            registry=self.registry,
+        )
 
     def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
         """Count the answers of one call and the time by stage, and note the state that was searched."""
@@ -75,6 +73,11 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
+        own = self._bundles.own_if_open
+        if own is not None:
+            self._embedder.labels(own.embedder.provider, own.bundle.fingerprint).set(1)
+        if own is not None and own.refiner is not None:
+            self._refiner.labels(own.refiner.fingerprint, own.pipeline.refine.sides).set(1)
         return generate_latest(self.registry)
 
     def _observe(self, milliseconds: Mapping[str, float]) -> None:

@@ -56,11 +56,12 @@ class State:
         """
         link = settings.open_link()
         bundles = ServedBundles(settings, link)
+        bundles.prepare()
         state = cls(
             settings=settings,
             link=link,
             galleries=OpenGalleries(bundles),
-            metrics=Metrics(bundles.own),
+            metrics=Metrics(bundles),
             jobs=JobStore(JobQueue(settings.jobs_path, link)),
             kinds=JobKinds.of(bundles, link),
             rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,

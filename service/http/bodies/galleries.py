@@ -78,10 +78,13 @@ class ReadinessBody(_Response):
 
     ready: bool
     reasons: list[str]
-    bundle: str
+    bundle: str | None = Field(
+        description="Fingerprint of the bundle of the settings. Null, as are the next three, while it is not "
+        "open: every gallery holds ready embeddings, and nothing has needed it."
+    )
     refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
-    refine: str = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
-    provider: str = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    refine: str | None = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
+    provider: str | None = Field(description="Execution provider of ONNX Runtime that is really in use.")
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
     )

@@ -64,16 +64,16 @@ def _page(name: str) -> HTMLResponse:
 
 
 def _readiness(state: State) -> ReadinessBody:
-    own = state.galleries.own
     states = state.galleries.states()
+    own = state.galleries.bundles.own_if_open
     reasons = [one.problem for one in states if one.problem]
     return ReadinessBody(
         ready=not reasons,
         reasons=reasons,
-        bundle=own.bundle.fingerprint,
-        refiner=None if own.refiner is None else own.refiner.fingerprint,
-        refine=own.pipeline.refine.sides,
-        provider=own.embedder.provider,
+        bundle=own and own.bundle.fingerprint,
+        refiner=own and own.refiner and own.refiner.fingerprint,
+        refine=own and own.pipeline.refine.sides,
+        provider=own and own.embedder.provider,
         other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
         galleries=states,
         redis=None if state.link is None else state.link.state,

@@ -182,7 +182,7 @@ def test_a_bundle_that_is_not_there_is_an_error_at_the_start(
     tmp_path: Path, make_settings: MakeSettings
 ) -> None:
     with pytest.raises(BundleError, match="is no model bundle"):
-        OpenGalleries(ServedBundles(make_settings(tmp_path, bundle=tmp_path)))
+        ServedBundles(make_settings(tmp_path, bundle=tmp_path)).prepare()
 
 
 def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.waiting import wait_for_job
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -433,3 +435,40 @@ def test_queries_of_a_job_are_embeddings_of_any_kind(client: TestClient, sources
     report = client.get(f"/v1/admin/galleries/shop/calibrations/{done['id']}").json()
     assert report["record"]["source"] == "queries"
     assert report["record"]["n_with_mate"] == N
+
+
+@pytest.fixture
+def alone(settings: Settings, make_settings: MakeSettings, tmp_path: Path) -> Settings:
+    """Settings with a bundle that is not there, and a data folder with no gallery but that of embeddings."""
+    shutil.rmtree(settings.gallery_path("shoes"))
+    return make_settings(settings.data_dir, bundle=tmp_path / "no bundle")
+
+
+def test_a_server_of_ready_embeddings_needs_no_bundle(alone: Settings) -> None:
+    with TestClient(create_app(alone)) as client:
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["ready"]) == (200, True)
+        assert [ready.json()[name] for name in ("bundle", "refiner", "refine", "provider")] == [None] * 4
+        answer = client.post(f"{SHOP}/search", json={"embedding": VECTORS[7].tolist()}).json()
+        assert answer["candidates"][0]["id"] == "a/7 b"
+        assert sent(client, {"id": "new", "embedding": near(0)}).status_code == 200
+        assert b"vicinal_embedder_info{" not in client.get("/metrics").content
+        assert refused(client.put("/v1/galleries/photos"), 500, "bundle-unusable")
+
+
+def test_the_bundle_is_opened_when_something_needs_it(alone: Settings, make_settings: MakeSettings) -> None:
+    with TestClient(create_app(make_settings(alone.data_dir))) as client:
+        assert client.get("/readyz").json()["bundle"] is None
+        assert client.put("/v1/galleries/photos").status_code == 201
+        assert client.get("/readyz").json()["bundle"] is not None
+        assert b"vicinal_embedder_info{" in client.get("/metrics").content
+
+
+def test_a_server_of_images_is_not_started_without_its_bundle(
+    settings: Settings, make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """Negative control: it is seen at the start, and not with the first search."""
+    with pytest.raises(BundleError, match="no model bundle"):
+        create_app(make_settings(settings.data_dir, bundle=tmp_path / "no bundle"))
+    with pytest.raises(BundleError, match="no model bundle"):
+        create_app(make_settings(tmp_path / "nothing", bundle=tmp_path / "no bundle"))
