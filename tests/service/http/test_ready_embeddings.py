@@ -368,7 +368,7 @@ def sources(settings: Settings) -> Path:
 @pytest.mark.slow
 def test_a_version_is_made_of_a_file_by_a_job(client: TestClient, sources: Path) -> None:
     done = job(client, "shop/reindex", source="b.parquet", embedding_column="vec")
-    assert (done["state"], done["result"]["n_items"]) == ("succeeded", 2 * N)
+    assert (done["state"], done["result"]["n_items"]) == ("succeeded", 3 * N)
     assert done["result"]["source"]["n_labels"] == N // 6
     answer = client.post(f"{SHOP}/search", json={"embedding": VECTORS[7].tolist()}).json()
     assert answer["candidates"][0]["id"] == "b/7"
