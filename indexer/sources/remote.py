@@ -229,4 +229,6 @@ def _open_bucket(scheme: str, bucket: str, endpoint: str | None) -> fs.FileSyste
     account = os.environ.get("AZURE_STORAGE_ACCOUNT")
     if not account:
         raise OSError("AZURE_STORAGE_ACCOUNT does not name the account")
+    if not hasattr(fs, "AzureFileSystem"):
+        raise OSError("this pyarrow does not read Azure: install a newer one")
     return fs.AzureFileSystem(account, os.environ.get("AZURE_STORAGE_KEY"))

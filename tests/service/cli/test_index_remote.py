@@ -115,6 +115,17 @@ def test_addresses_are_added_to_a_gallery_while_it_is_searched(
     assert "Added 2 items, replaced 0, skipped 0, unchanged 4; gallery shop holds 6" in output
 
 
+def test_indexing_addresses_again_embeds_what_changed_alone(
+    run: Run, tmp_path: Path, web: WebServer, view: View, encode: Encode
+) -> None:
+    table = manifest(tmp_path / "shop.csv", web)
+    run("index", table, "-g", "shop", *COLUMNS)
+    assert "Nothing to do" in run("index", table, "-g", "shop", *COLUMNS).stdout
+    web.answers["/salt/1.png"] = sends(encode(view(0, 5)))
+    counts = json.loads(run("index", table, "-g", "shop", *COLUMNS, "--json").stdout)["counts"]
+    assert (counts["changed"], counts["unchanged"]) == (1, 5)
+
+
 def test_a_folder_on_the_web_cannot_be_listed(fail: Fail, web: WebServer) -> None:
     assert "cannot be listed: give a bucket" in fail("index", web.url("/photos"), "-g", "shop")
 
@@ -135,6 +146,7 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
             "6 items with 3 labels; 2 to 2 items a label, median 2",
             "  files that are not read: 1 .xlsx",
         ]
+        assert "Nothing to do" in run("index", "s3://shop/photos/", "-g", "shop").stdout
         view(0, 9).save(tmp_path / "query.png")
         found = best(run, tmp_path / "query.png")
         assert (found["label"], found["uri"].rpartition("/")[0]) == ("milk", "s3://shop/photos/milk")
