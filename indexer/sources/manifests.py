@@ -15,6 +15,7 @@ from vicinal.indexer.sources.remote import file_at
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
 
+_LONGEST_HEAD = 2**16
 MANIFEST_SUFFIXES = frozenset({".csv", ".parquet"})
 
 
@@ -101,9 +102,20 @@ class _Manifest:
                 return pa.parquet.read_table(self._path)
             # Left to guess, Arrow would read the id 007 as the number 7, and text that is not UTF-8 as bytes.
             texts = dict.fromkeys(self._names.values(), pa.string())
-            return pa.csv.read_csv(self._path, convert_options=pa.csv.ConvertOptions(column_types=texts))
+            return pa.csv.read_csv(
+                self._path,
+                parse_options=pa.csv.ParseOptions(delimiter=_delimiter(self._path)),
+                convert_options=pa.csv.ConvertOptions(column_types=texts),
+            )
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error
+
+
+def _delimiter(path: Path) -> str:
+    """What stands between the names of the columns: tables are also written with semicolons or tabs."""
+    with path.open("rb") as stream:
+        head = stream.readline(_LONGEST_HEAD).decode("utf-8", "replace")
+    return next((one for one in ",;\t" if one in head), ",")
 
 
 def _text(value: Any) -> str | None:

@@ -266,3 +266,15 @@ def test_ids_of_a_manifest_get_a_prefix_only_when_one_is_given(tmp_path: Path) -
     manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"]})
     found = [_only(read_source(manifest, SourceOptions(prefix))).id for prefix in (None, "", "june", "june/")]
     assert found == ["1.jpg", "1.jpg", "june/1.jpg", "june/1.jpg"]
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tables_of_spreadsheets_are_read(tmp_path: Path, delimiter: str, mark: str) -> None:
+    """With semicolons where the comma is the sign of fractions, and with a mark before the first column."""
+    rows = [["sku", "file", "words"], ["007", "1.jpg", '"a, b; c"'], ["7", "2.jpg", '"1,99"']]
+    text = mark + "\n".join(delimiter.join(row) for row in rows)
+    (tmp_path / "shop.csv").write_text(text, encoding="utf-8")
+    items = read_source(tmp_path / "shop.csv", SourceOptions(path_column="file", id_column="sku"))
+    assert [(item.id, item.path.name) for item in items] == [("007", "1.jpg"), ("7", "2.jpg")]
+    assert items[0].metadata == {"words": "a, b; c"}
