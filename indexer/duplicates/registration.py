@@ -27,7 +27,7 @@ _NOISE = 4.0
 _LEAST_COVER = 0.9
 # A warp of a copy only scales and moves: shear, squeeze and turn, of 1, that take 1 - 1/e of a score.
 _SHEAR = 0.015
-_TURN = 0.05
+_TURN = 0.02
 
 
 @dataclass(frozen=True)
