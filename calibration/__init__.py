@@ -20,10 +20,12 @@ from vicinal.calibration.rates.intervals import (
 from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
 from vicinal.calibration.rates.near_far import near_far_counts
 from vicinal.calibration.rates.promise import PromiseTest, check_promise
+from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
 from vicinal.calibration.targets import Target, choose_threshold
 from vicinal.calibration.trials import OperatingCurve, TrialLabels, Trials, operating_curve
 
 __all__ = [
+    "CalibratedThreshold",
     "CalibrationError",
     "Drift",
     "GalleryGrowth",
@@ -42,6 +44,7 @@ __all__ = [
     "Trials",
     "UnlabelledGalleryError",
     "UnreachableTargetError",
+    "calibrate_threshold",
     "check_promise",
     "choose_threshold",
     "cosine_margin",

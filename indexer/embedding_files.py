@@ -20,7 +20,7 @@ import pyarrow.parquet
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
 
-__all__ = ["EmbeddingRows", "files_of", "kind_of", "open_rows", "reading"]
+__all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "reading"]
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
@@ -82,6 +82,20 @@ def open_rows(path: Path, columns: Mapping[str, str]) -> EmbeddingRows:
     if kind == ".npy":
         return _read_npy(path, columns)
     return _TableRows(path, _TABLES[kind](path), columns["embedding"])
+
+
+def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> EmbeddingRows:
+    """Rows of an array, beside a table of what else is known of them.
+
+    Args:
+        path: Where they are from, for messages.
+        array: (n, d) numbers.
+        table: n rows of other columns.
+
+    Raises:
+        SourceError: It is no array of such numbers.
+    """
+    return _ArrayRows(path, array, table)
 
 
 @contextmanager

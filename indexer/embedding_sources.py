@@ -12,8 +12,9 @@ whole. Every row is checked.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,7 @@ import pyarrow.parquet
 
 from vicinal.indexer.embedding_files import (
     EmbeddingRows,
+    array_rows,
     files_of,
     kind_of,
     open_rows,
@@ -40,6 +42,7 @@ from vicinal.models.similarity import FloatArray, normalize
 
 __all__ = ["EmbeddingSource", "ReadyRows", "holds_embeddings", "may_hold_embeddings", "open_source"]
 
+_ROWS_A_DIGEST = 65_536
 _KINDS = (
     ".parquet file, .lance folder or saved dataset of Hugging Face with a column of lists, .npz file, or "
     ".npy file with a .csv file of the same name"
@@ -149,6 +152,48 @@ class EmbeddingSource:
                 del columns["label"]
             return cls(path, rows, columns, options.prefix_of(""), needs_ids=needs_ids)
 
+    @classmethod
+    def of_arrays(
+        cls,
+        embeddings: npt.ArrayLike,
+        ids: Sequence[str],
+        *,
+        labels: Sequence[str | None] | None = None,
+        uris: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Self:
+        """Ready embeddings that a program holds.
+
+        Args:
+            embeddings: (n, d) numbers, normalized or not.
+            ids: n ids, each there once.
+            labels: n labels, None for one without.
+            uris: n paths or addresses of what was embedded.
+            metadata: n further values, as JSON can hold them.
+
+        Raises:
+            SourceError: The lengths differ, or an id is missing or there twice.
+        """
+        vectors, path = np.asarray(embeddings), Path("<arrays>")
+        given = {"id": ids, "label": labels, "path": uris}
+        texts = {name: [*one] for name, one in given.items() if one is not None}
+        rows = [*metadata] if metadata is not None else []
+        lengths = {name: len(values) for name, values in texts.items()}
+        lengths |= {} if metadata is None else {"metadata": len(rows)}
+        for name, n in lengths.items():
+            if n != len(vectors):
+                raise SourceError(f"{n:,} values of {name} for {len(vectors):,} embeddings: give one each")
+        keys = {key: None for row in rows for key in row}
+        taken = [key for key in keys if key in _PLURAL]
+        if taken:
+            raise SourceError(f"metadata has the key '{taken[0]}', which an item has beside its metadata")
+        try:
+            columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+            columns |= {key: pa.array([row.get(key) for row in rows]) for key in keys}
+        except pa.ArrowException as error:
+            raise SourceError(f"ids, labels or metadata are of mixed kinds: {error}") from error
+        return cls(path, array_rows(path, vectors, pa.table(columns)), {name: name for name in _PLURAL})
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -158,7 +203,12 @@ class EmbeddingSource:
         return self._rows.dim
 
     def identity(self) -> list[Any]:
-        """What changes with the file, and with what is read of it."""
+        """What changes with the file, or with the arrays, and with what is read of it."""
+        if not self.path.exists():
+            digest = hashlib.sha256(json.dumps(self.ids.to_pylist()).encode())
+            for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
+                digest.update(np.ascontiguousarray(vectors).tobytes())
+            return [digest.hexdigest(), self.dim, self._rows.names, self._columns]
         files = [(one.absolute(), one.stat()) for one in files_of(self.path)]
         written = [(str(file), found.st_size, found.st_mtime_ns) for file, found in files]
         return [written, self.dim, self._rows.names, self._columns, self._prefix]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import FloatArray, exact_similarities, normalize
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "k_reciprocal_scores",
     "kth_similarities",
     "neighborhood_radius",
+    "rerank",
 ]
 
 Bools = npt.NDArray[np.bool_]
@@ -52,6 +53,39 @@ def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, ep
     counts = member.astype(np.float64)
     contextual = np.where(member, (counts @ counts.T) / counts.sum(axis=1)[:, None], 0.0)
     return _blend(contextual, s, beta)
+
+
+def rerank(
+    query: npt.ArrayLike, candidates: npt.ArrayLike, *, k: int = 8, beta: float = 0.1, eps: float = 0.05
+) -> Floats:
+    """Score the candidates of one query by what their neighborhoods share, for any search that found them.
+
+    The neighborhoods are those among the query and its candidates, so give some hundred of these, not ten.
+    With the whole gallery as candidates the scores are those of a search in it. The defaults are those of a
+    gallery's own searches.
+
+    Args:
+        query: (d,) embedding, normalized or not.
+        candidates: (m, d) embeddings of what was found, normalized or not, in any order, the query left out.
+        k: Neighborhood size, the item itself counted; at most about the usual number of images a class.
+        beta: Weight of the contextual similarity, in [0, 1].
+        eps: Slack of the neighborhood on the squared distance, at least 0.
+
+    Returns:
+        (m,) scores in [0, 1], higher is more alike; `np.argsort(-scores)` is the new order.
+
+    Raises:
+        ValueError: The shapes do not fit, or an embedding holds NaN or only zeros.
+    """
+    asked, found = np.asarray(query), np.asarray(candidates)
+    if asked.ndim != 1 or found.ndim != 2 or found.shape[1:] != asked.shape:
+        raise ValueError(
+            f"query has the shape {asked.shape} and candidates {found.shape}, expected (d,) and (m, d)"
+        )
+    rows = normalize(np.concatenate([asked[None], found]))
+    similarities = exact_similarities(rows, rows[None])
+    np.fill_diagonal(similarities, 1.0)
+    return dense_contextual_scores(similarities, k, beta, eps)[0, 1:]
 
 
 def _blend(contextual: npt.ArrayLike, similarities: npt.ArrayLike, beta: float) -> Floats:

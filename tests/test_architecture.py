@@ -68,6 +68,7 @@ INNER_FLOORS = {
         "fitting",
         "jobs",
         "tasks",
+        "local_gallery",
         "reports",
         "http",
         "demo",

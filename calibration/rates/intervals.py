@@ -47,7 +47,7 @@ differ. It is short there, and too long where chance dominates, which it counts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 
@@ -86,6 +86,17 @@ class RateInterval:
     low: float
     high: float
     confidence: float
+
+    def widened(self, effect: float) -> RateInterval:
+        """The interval for a variance that is so many times as large, on the scale of arcsin sqrt(rate).
+
+        Args:
+            effect: The factor, such as `label_counts.impostor_label_effect`.
+        """
+        angle, *wide = np.arcsin(np.sqrt([self.rate, self.low, self.high]))
+        low, high = angle + np.sqrt(effect) * (np.array(wide) - angle)
+        ends = np.sin(max(low, 0.0)) ** 2, np.sin(min(high, np.pi / 2.0)) ** 2
+        return replace(self, low=float(ends[0]), high=float(ends[1]))
 
 
 def rate_interval(counts: LabelCounts, *, confidence: float = 0.95) -> RateInterval:

@@ -44,10 +44,10 @@ class Source:
 
         A folder gives every image below it, with its path inside the folder as id. A manifest is a `.csv` or
         `.parquet` file with a column `path` (taken from the manifest's folder when relative) and optionally
-        `id`, `label` and any others, which become metadata.
+        `id`, `label` and any others, which become metadata. An image is a source of one, with its name as id.
 
         Args:
-            place: Folder or manifest, or the address of a bucket or of a folder in one.
+            place: Folder, manifest or image, or the address of a bucket or of a folder in one.
             options: How it is read; ids without a prefix and labels as they are given when None.
 
         Raises:
@@ -70,8 +70,12 @@ class Source:
             items, files, remark = shard_items(path, options)
         elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
             items = manifest_items(path, options)
+        elif path.suffix.lower() in image_suffixes() and path.is_file():
+            items = [SourceItem(f"{options.prefix_of('')}{path.name}", path.absolute())]
         elif path.exists():
-            raise SourceError(f"'{path}' is neither a folder nor a .csv or .parquet manifest or .tar shard")
+            raise SourceError(
+                f"'{path}' is neither a folder nor an image nor a .csv or .parquet manifest or .tar shard"
+            )
         else:
             raise SourceError(f"there is no source '{path}'")
         if not items:

@@ -27,6 +27,7 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import PairImages, pair_opis_floor
+from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
 from vicinal.service.calibrator.group_trials import GroupMeasurement, TriedForm
 from vicinal.service.calibrator.trials import Impostors, Measurement
@@ -422,22 +423,19 @@ def _another_day(
             apart = as_is if counts is None else rate_interval(counts)
             low, high = min(as_is.low, apart.low), max(as_is.high, apart.high)
             if name == "fpir":
-                low, high = _for_both_roles(measured, threshold, as_is.rate, (low, high))
+                effect = _impostor_effect(measured, threshold)
+                both = RateInterval(as_is.rate, low, high, 0.95).widened(effect)
+                low, high = both.low, both.high
             rate = None if counts is None else apart.rate
             found[name] = AnotherDay(apart=rate, low=low * shrinks, high=high)
     return found
 
 
-def _for_both_roles(
-    measured: Measurement, threshold: float, rate: float, ends: tuple[float, float]
-) -> tuple[float, float]:
-    """An interval of FPIR, as much longer as labels that are queries and impostors vary more."""
+def _impostor_effect(measured: Measurement, threshold: float) -> float:
+    """How much more FPIR varies over labels that are queries and impostors both."""
     found = measured.impostors
     own = measured.query_codes[found.queries].astype(np.int64)
-    effect = impostor_label_effect(found.scores, found.groups, own, threshold)
-    angle, *wide = np.arcsin(np.sqrt([rate, *ends]))
-    low, high = angle + np.sqrt(effect) * (np.array(wide) - angle)
-    return float(np.sin(max(low, 0.0)) ** 2), float(np.sin(min(high, np.pi / 2.0)) ** 2)
+    return impostor_label_effect(found.scores, found.groups, own, threshold)
 
 
 def _apart(

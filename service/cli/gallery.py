@@ -244,8 +244,7 @@ def _open(
         SpaceMismatchError: It holds embeddings of another space, or images, and the gallery does not.
     """
     from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
-    from vicinal.indexer.sources import Source, SourceItem
-    from vicinal.models.decoding import image_suffixes
+    from vicinal.indexer.sources import Source
     from vicinal.service.galleries.uploads import require_images, require_space
 
     if isinstance(source, str):
@@ -256,8 +255,6 @@ def _open(
         require_space(gallery, held, space)
         return EmbeddingSource.open(source, options)
     require_images(gallery, held)
-    if source.suffix.lower() in image_suffixes() and source.is_file():
-        return Source([SourceItem(f"{options.prefix_of('')}{source.name}", source.absolute())])
     return Source.open(source, options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import gallery_items
-from vicinal.models.errors import MissingPackageError
+from vicinal.models.train_extra import require_train_extra
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import next_commands, report_lines
@@ -24,7 +23,6 @@ from vicinal.service.tasks.readable_sources import JobSources
 __all__ = ["FIT", "FitJob", "FitRequest"]
 
 FIT = "fit"
-_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
 _REPORT = "fit.json"
 
 
@@ -65,9 +63,7 @@ class FitJob:
             RequestError: There are too few labels, or there is such a bundle.
         """
         opened = Gallery.open(self.settings.gallery_path(gallery))
-        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingPackageError(missing[0], "train", "adapting the model")
+        require_train_extra("adapting the model")
         if self._output(request).exists():
             raise RequestError(f"there is a bundle '{request.name}' already: choose another name")
         labelled = [

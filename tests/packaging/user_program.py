@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal import Answer, Matcher, Settings, create_app
+import numpy as np
+
+from vicinal import (
+    Answer,
+    CalibratedThreshold,
+    EmbeddingSource,
+    Matcher,
+    Settings,
+    calibrate_threshold,
+    create_app,
+    open_gallery,
+    rerank,
+)
 
 
 def labels_of(matcher: Matcher, image: Path) -> list[str | None]:
@@ -17,6 +29,17 @@ def distance_to_a_match(answer: Answer) -> float:
     if answer.top_score is None or answer.threshold.value is None:
         return 1.0
     return max(0.0, answer.threshold.value - answer.top_score)
+
+
+def search_own_embeddings(vectors: list[list[float]], ids: list[str]) -> Answer:
+    clips = open_gallery("clips", data_dir="data")
+    clips.index(EmbeddingSource.of_arrays(vectors, ids), space="clip@1")
+    return clips.search(vectors[0], limit=3)
+
+
+def decide(scores: list[list[float]], labels: list[list[str]], queries: list[str]) -> list[bool]:
+    found: CalibratedThreshold = calibrate_threshold(scores, labels, queries, target="fpir=5%")
+    return [bool(one) for one in found.accepts(rerank(np.ones(3), np.eye(3)))]
 
 
 app = create_app(Settings(data_dir=Path("data"), threads=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from vicinal.refine.reranking import (
     dense_contextual_scores,
     kth_similarities,
     neighborhood_radius,
+    rerank,
 )
+from vicinal.service.scoring.pipeline import Rerank
 
 
 def similarity_matrix(embeddings: FloatArray) -> FloatArray:
@@ -185,3 +188,30 @@ def test_a_neighborhood_that_the_lists_cannot_hold_is_refused(k: int) -> None:
 
 def test_the_radius_of_a_gallery_smaller_than_k_takes_everyone() -> None:
     assert neighborhood_radius(np.zeros((1, 3), np.float32), 9, 0.0)[0] == -np.inf
+
+
+@given(st.integers(2, 30), st.integers(2, 12), st.integers(0, 9))
+@settings(max_examples=30, deadline=None)
+def test_candidates_of_any_search_are_scored_as_in_a_gallery_of_them(n: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gallery, query = normalize(rng.normal(size=(n, 6))), normalize(rng.normal(size=(1, 6)))[0]
+    expected = dense_query_scores(query, gallery, k, 0.3, 0.05)
+    np.testing.assert_allclose(rerank(query, gallery, k=k, beta=0.3), expected, atol=1e-12)
+    # Lengths do not count.
+    np.testing.assert_allclose(rerank(7.0 * query, 0.1 * gallery, k=k, beta=0.3), expected, atol=1e-6)
+
+
+def test_the_defaults_of_reranking_are_those_of_a_gallery_s_searches() -> None:
+    own = signature(rerank).parameters
+    chosen = Rerank()
+    assert {name: own[name].default for name in ("k", "beta", "eps")} == chosen.model_dump(
+        include={"k", "beta", "eps"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "candidates"), [((2, 3), (4, 3)), ((3,), (4, 2)), ((3,), (3,)), ((3,), (2, 4, 3))]
+)
+def test_candidates_of_another_shape_are_refused(query: tuple[int, ...], candidates: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected \(d,\) and \(m, d\)"):
+        rerank(np.ones(query), np.ones(candidates))

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from vicinal.service.cli.bundles.report import name_of, report_bundle
-from vicinal.service.cli.bundles.training import require_train_extra
 from vicinal.service.cli.console import errors, say
 from vicinal.service.cli.options import JsonOption
 
@@ -68,6 +67,7 @@ def export(
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""
     from vicinal.models.card import write_card, write_notice
     from vicinal.models.errors import ConfigError
+    from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("making a bundle")
     from vicinal.models.backbone import BackboneConfig

@@ -10,7 +10,6 @@ import typer
 from vicinal.service.cli.bundles.training import (
     OverwriteOption,
     ResumeOption,
-    require_train_extra,
     run_start,
 )
 from vicinal.service.cli.console import errors, print_json, progress_bar, say
@@ -64,6 +63,8 @@ def fit(
     if output is None:
         raise RequestError("say where the new bundle goes: --output bundles/mine")
     start = run_start(resume=resume, overwrite=overwrite)
+    from vicinal.models.train_extra import require_train_extra
+
     require_train_extra("adapting the model")
     from vicinal.service.fitting.run import Fitting
 

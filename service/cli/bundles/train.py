@@ -17,7 +17,6 @@ from vicinal.service.cli.bundles.training import (
     OverwriteOption,
     ResumeOption,
     SetOption,
-    require_train_extra,
     run_start,
 )
 from vicinal.service.cli.console import console, progress_bar
@@ -41,6 +40,8 @@ def train(
     from vicinal.models.errors import TrainingStoppedError
 
     start = run_start(resume=resume, overwrite=overwrite)
+    from vicinal.models.train_extra import require_train_extra
+
     require_train_extra("training")
     from vicinal.models.training.recipe import Recipe, run_recipe
     from vicinal.service.cli.bundles.watcher import TrainingWatcher

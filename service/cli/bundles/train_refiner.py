@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.bundles.training import DataRootOption, SetOption, require_train_extra
+from vicinal.service.cli.bundles.training import DataRootOption, SetOption
 from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
@@ -88,6 +88,7 @@ def train_refiner(
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
     from vicinal.models.bundle import ModelBundle
+    from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("training a refiner")
     from vicinal.refine.training.config import RefinerRecipe

@@ -1,8 +1,7 @@
-"""What the commands that train share: their options, and the packages of the `train` extra."""
+"""What the commands that train share: their options."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +14,6 @@ __all__ = [
     "OverwriteOption",
     "ResumeOption",
     "SetOption",
-    "require_train_extra",
     "run_start",
 ]
 
@@ -30,27 +28,6 @@ SetOption = Annotated[
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")]
-
-# The log of a run needs the last two.
-_PACKAGES = ("torch", "timm", "matplotlib", "tensorboard")
-
-
-def require_train_extra(purpose: str) -> None:
-    """Refuse a command that needs torch where it is not installed.
-
-    Args:
-        purpose: What it is needed for, for people.
-
-    Raises:
-        MissingPackageError: One of its packages is not installed.
-    """
-    from vicinal.models.errors import MissingPackageError
-
-    for package in _PACKAGES:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise MissingPackageError(package, "train", purpose) from error
 
 
 def run_start(*, resume: bool, overwrite: bool) -> Literal["new", "resume", "overwrite"]:

@@ -176,9 +176,17 @@ def test_missing_source_is_refused(tmp_path: Path) -> None:
         read_source(tmp_path / "nowhere.csv")
 
 
-def test_single_image_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="neither a folder nor"):
-        read_source(_image(tmp_path / "a.png"))
+def test_a_single_image_is_a_source_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = _image(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    assert read_source(Path("a.png")) == [SourceItem("a.png", image)]
+    assert read_source(image, SourceOptions("new"))[0].id == "new/a.png"
+
+
+def test_another_file_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("no picture")
+    with pytest.raises(SourceError, match="neither a folder nor an image nor"):
+        read_source(tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
+from vicinal.models import train_extra
 from vicinal.service.http.app import create_app
-from vicinal.service.tasks import fit_job
 
 FIT = "/v1/admin/galleries/shoes/fit"
 
@@ -23,7 +23,7 @@ def client(data_dir: Path, make_settings: MakeSettings) -> TestClient:
 
 @pytest.fixture
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_job, "_PACKAGES", ())
+    monkeypatch.setattr(train_extra, "_PACKAGES", ())
 
 
 @pytest.mark.usefixtures("_installed")
@@ -41,7 +41,7 @@ def test_a_server_without_torch_says_what_to_install(
     def without_torch(name: str) -> Any:
         return None if name == "torch" else found(name)
 
-    monkeypatch.setattr(fit_job.importlib.util, "find_spec", without_torch)
+    monkeypatch.setattr(train_extra, "find_spec", without_torch)
     answer = client.post(FIT, json={"name": "mine"})
     assert answer.status_code >= 400
     assert "vicinal[train]" in answer.json()["detail"]

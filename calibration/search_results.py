@@ -1,0 +1,268 @@
+"""A threshold for the results of any search engine, from the labels of queries and of what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.calibration.errors import CalibrationError
+from vicinal.calibration.rates.intervals import RateInterval, rate_interval, ratio_interval
+from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect, label_counts
+from vicinal.calibration.targets import Target, choose_threshold
+from vicinal.calibration.trials import TrialLabels, Trials
+
+__all__ = ["CalibratedThreshold", "calibrate_threshold"]
+
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_RATES = ("fpir", "fnir", "precision")
+# A score below all others: a mate that no result holds, or a place without a result.
+_NONE = -1.0
+
+
+@dataclass(frozen=True)
+class CalibratedThreshold:
+    """The one threshold of a search, and what it promises for labels like those it was measured on.
+
+    Attributes:
+        threshold: Lowest score of a match, on the scale of the scores that were given.
+        target: What it holds.
+        fpir: Share of the queries without a mate that get any match; a 95 % interval with it.
+        fnir: Share of the queries with a mate that get none of theirs among the results; None without such.
+        precision: Share of the matches that are mates, over queries with and without; None without matches.
+        n_queries: Number of queries.
+        n_labels: Number of their labels: what the intervals rest on.
+        warnings: What could make the rates wrong.
+    """
+
+    threshold: float
+    target: Target
+    fpir: RateInterval
+    fnir: RateInterval | None
+    precision: RateInterval | None
+    n_queries: int
+    n_labels: int
+    warnings: tuple[str, ...] = ()
+
+    def accepts(self, scores: npt.ArrayLike) -> Bools:
+        """Which scores are matches.
+
+        Args:
+            scores: Of any shape, on the scale of those that were given; NaN is no match.
+        """
+        return np.asarray(scores, dtype=np.float64) >= self.threshold
+
+    def __str__(self) -> str:
+        rates = ((name.upper() if name != "precision" else name, getattr(self, name)) for name in _RATES)
+        stated = ", ".join(
+            f"{name} {100 * one.rate:.1f} % [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+            for name, one in rates
+            if one
+        )
+        return f"threshold {self.threshold:.6g} for {self.target}: {stated}, on {self.n_labels:,} labels"
+
+
+def calibrate_threshold(
+    scores: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    query_labels: Sequence[Any] | npt.NDArray[Any],
+    *,
+    target: str = "fpir=5%",
+    gallery_labels: Sequence[Any] | None = None,
+) -> CalibratedThreshold:
+    """Find the threshold that holds a stated rate on the results of a search, whatever made them.
+
+    Each query is judged twice: with its own label among the results, for what is found, and without, as if
+    the gallery did not have it, for what is answered wrongly. Only the order of scores counts, so that any
+    scale will do, as long as more alike is higher: give a distance with its sign turned.
+
+    A query that is itself in the gallery must be left out of its results, and so must photos that were
+    taken together with it: they promise more than tomorrow's photo will keep.
+
+    Args:
+        scores: (n, k) scores of each query's results, in any order; NaN or -inf where there are fewer.
+        labels: (n, k) label of each result, None for one without.
+        query_labels: (n,) label of each query.
+        target: `fpir=5%`, `fnir=20%` or `precision=95%`; see `Target.parse`.
+        gallery_labels: Labels that the gallery has; those that stand in any result when None. A query of
+            another label has no mate.
+
+    Raises:
+        CalibrationError: The shapes do not fit, a query has no label, or the target is none of search
+            results or cannot be read.
+        NotEnoughTrialsError: Too few queries for the target.
+        UnreachableTargetError: No threshold holds it.
+    """
+    wanted = Target.parse(target)
+    if wanted.rate not in _RATES:
+        raise CalibrationError(
+            f"{wanted} needs all pairs, which results do not hold: ask for fpir, fnir or precision"
+        )
+    results = _Results.of(scores, labels, query_labels, gallery_labels)
+    trials = results.trials()
+    threshold = choose_threshold(trials, wanted)
+    rates = {name: _interval(trials, name, threshold) for name in ("fpir", "fnir", "precision")}
+    fpir = rates["fpir"]
+    if fpir is None:
+        raise CalibrationError("there are no queries")
+    return CalibratedThreshold(
+        threshold=results.scale.value_of(threshold),
+        target=wanted,
+        fpir=fpir.widened(results.impostor_effect(threshold)),
+        fnir=rates["fnir"],
+        precision=rates["precision"],
+        n_queries=len(results.own),
+        n_labels=len(np.unique(results.own)),
+        warnings=results.warnings(),
+    )
+
+
+def _interval(trials: Trials, name: RateName, threshold: float) -> RateInterval | None:
+    counts = label_counts(trials, name, threshold)
+    if counts is None:
+        return None
+    return ratio_interval(counts) if name == "precision" else rate_interval(counts)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Distinct scores, ascending; their places stand for them in [0, 1), which keeps their order."""
+
+    distinct: Floats
+
+    def places(self, scores: Floats) -> Floats:
+        places = np.searchsorted(self.distinct, scores) / max(len(self.distinct), 1)
+        return np.where(np.isfinite(scores), places, _NONE)
+
+    def value_of(self, place: float) -> float:
+        """The lowest number that exactly those scores reach whose places reach a place."""
+        first = int(np.searchsorted(self.places(self.distinct), place))
+        if first < len(self.distinct) and self.places(self.distinct[first : first + 1])[0] == place:
+            return float(self.distinct[first])
+        return float(np.nextafter(self.distinct[first - 1], np.inf)) if first else float(self.distinct[0])
+
+
+@dataclass(frozen=True)
+class _Results:
+    """Results of all queries, best first.
+
+    Attributes:
+        scale: What the scores are.
+        scores: (n, k) places of the scores; `_NONE` where there is no result.
+        codes: (n, k) number of the label of each result; beyond those of the labels for one without.
+        own: (n,) number of each query's label.
+        has_mate: (n,) whether the gallery has that label.
+        names: (L,) labels.
+    """
+
+    scale: _Scale
+    scores: Floats
+    codes: Codes
+    own: Codes
+    has_mate: Bools
+    names: npt.NDArray[np.object_]
+
+    @classmethod
+    def of(cls, scores: Any, labels: Any, query_labels: Any, gallery_labels: Any) -> _Results:
+        found = np.asarray(scores, dtype=np.float64)
+        given, asked = np.asarray(labels, dtype=object), np.asarray(query_labels, dtype=object)
+        if found.ndim != 2 or given.shape != found.shape or asked.shape != found.shape[:1]:
+            raise CalibrationError(
+                f"scores have the shape {found.shape}, labels {given.shape} and query_labels {asked.shape}, "
+                "expected (n, k), (n, k) and (n,)"
+            )
+        if np.isposinf(found).any():
+            raise CalibrationError("a score is infinite")
+        is_there = np.isfinite(found)
+        if not is_there.any():
+            raise CalibrationError("there are no results")
+        if any(_is_missing(label) for label in asked):
+            raise CalibrationError("a query has no label: leave it out")
+        is_labelled = is_there & ~np.array([_is_missing(one) for one in given.flat]).reshape(given.shape)
+        present = set(given[is_labelled]) if gallery_labels is None else set(gallery_labels)
+        # As texts only for their order: labels of one call may be numbers and texts.
+        names = sorted({*asked, *given[is_labelled]}, key=lambda one: (str(type(one)), str(one)))
+        numbers = {name: number for number, name in enumerate(names)}
+        codes = len(names) + np.arange(found.size).reshape(found.shape)
+        codes[is_labelled] = [numbers[one] for one in given[is_labelled]]
+        scale = _Scale(np.unique(found[is_there]))
+        order = np.argsort(-np.where(is_there, found, -np.inf), axis=1, kind="stable")
+        return cls(
+            scale,
+            np.take_along_axis(scale.places(found), order, axis=1),
+            np.take_along_axis(codes, order, axis=1),
+            np.array([numbers[one] for one in asked], dtype=np.int64),
+            np.array([one in present for one in asked], dtype=bool),
+            np.array(names, dtype=object),
+        )
+
+    @property
+    def is_own(self) -> Bools:
+        """(n, k) results with the label of their query."""
+        return np.asarray((self.codes == self.own[:, None]) & (self.scores > _NONE))
+
+    @property
+    def is_full_of_own(self) -> Bools:
+        """(n,) queries whose results are of their own label throughout, so that others may follow."""
+        return np.asarray(self.is_own.all(axis=1))
+
+    @property
+    def impostors(self) -> Floats:
+        """(n, k) scores of the results of other labels, `_NONE` elsewhere."""
+        return np.where(self.is_own, _NONE, self.scores)
+
+    def trials(self) -> Trials:
+        """What a threshold is chosen by: found mates, and answers to queries whose label is taken out."""
+        none, no_codes = np.empty(0), np.empty(0, np.uint32)
+        mates = np.where(self.is_own, self.scores, _NONE).max(axis=1)
+        # The next other result scores no more than the last one.
+        strangers = np.where(self.is_full_of_own, self.scores[:, -1], self.impostors.max(axis=1))
+        is_known = (self.codes < len(self.names)) & (self.scores > _NONE)
+        with_mate, without = is_known & self.has_mate[:, None], is_known & ~self.is_own
+        rows = [np.nonzero(part)[0] for part in (with_mate, without)]
+        own = self.own.astype(np.uint32)
+        return Trials(
+            mate_scores=none,
+            non_mate_scores=none,
+            best_mate_scores=mates[self.has_mate],
+            best_scores_without_mate=np.maximum(strangers, _NONE),
+            answer_scores=np.concatenate([self.scores[with_mate], self.scores[without]]),
+            answer_is_mate=np.concatenate([self.is_own[with_mate], np.zeros(len(rows[1]), bool)]),
+            labels=TrialLabels(
+                names=self.names,
+                mates=no_codes,
+                non_mate_queries=no_codes,
+                non_mate_items=no_codes,
+                best_mates=own[self.has_mate],
+                without_mate=own,
+                answers=own[np.concatenate(rows)],
+            ),
+        )
+
+    def impostor_effect(self, threshold: float) -> float:
+        """How much more labels vary as queries and impostors than as queries alone."""
+        order = np.argsort(-self.impostors, axis=1, kind="stable")
+        scores = np.take_along_axis(self.impostors, order, axis=1)
+        codes = np.take_along_axis(self.codes, order, axis=1)
+        return impostor_label_effect(scores, codes, self.own, threshold)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What could make the rates wrong."""
+        n_full = int(self.is_full_of_own.sum())
+        if not n_full:
+            return ()
+        return (
+            f"{n_full:,} of {len(self.own):,} queries have results of their own label only: FPIR is at most "
+            "what is stated; ask the search for more results",
+        )
+
+
+def _is_missing(label: Any) -> bool:
+    # Tables write NaN where a text is missing.
+    return label is None or label != label

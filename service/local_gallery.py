@@ -1,0 +1,424 @@
+"""Local gallery: index, search, change and calibrate a gallery on this machine from a program of your own.
+
+What it does is what the commands and the HTTP service do, by the same code. Any number of processes may have
+the gallery open: each sees what the others change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.indexer.embedding_sources import EmbeddingSource, open_source
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.jobs.index_job import gallery_items, index_items
+from vicinal.indexer.jobs.index_plan import IndexResult
+from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
+from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
+from vicinal.models.decoding import ImageSource
+from vicinal.models.embedder import Embedder
+from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.train_extra import require_train_extra
+from vicinal.service.calibrator.options import CalibrationOptions
+from vicinal.service.calibrator.queries import read_queries
+from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
+from vicinal.service.calibrator.visits import visit_column
+from vicinal.service.comparisons.comparison import ComparisonPlan, compare
+from vicinal.service.comparisons.record import Comparison, ComparisonRequest
+from vicinal.service.comparisons.store import put_in_force
+from vicinal.service.fitting.photos import LabelledPhotos
+from vicinal.service.fitting.report import FitReport
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.uploads import require_images, require_space
+from vicinal.service.galleries.versions import activate_version
+from vicinal.service.matcher.answers import Answer
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.calibrate import run_calibration
+from vicinal.service.thresholds.decision import Threshold
+
+__all__ = ["LocalGallery", "open_gallery"]
+
+Vectors = npt.NDArray[Any]
+Query = ImageSource | Vectors | Sequence[float]
+
+
+def open_gallery(
+    name: str, *, data_dir: Path | str | None = None, bundle: Path | str | None = None, **settings: Any
+) -> LocalGallery:
+    """Open a gallery, or name one that is made with the first `index`.
+
+    Args:
+        name: Up to 64 lower-case letters, digits, `-` and `_`.
+        data_dir: Folder that holds the galleries; as set (`VICINAL_DATA_DIR`, `vicinal.toml`) when None, or
+            `~/.vicinal`.
+        bundle: Directory of the model bundle; as set when None, or the one that ships with Vicinal.
+        **settings: Any other of the `Settings`, in place of what is set.
+
+    Raises:
+        GalleryError: It is no name of a gallery.
+        RequestError: A setting cannot be read.
+    """
+    given = {**settings, "data_dir": data_dir, "bundle": bundle}
+    chosen = Settings(**{key: value for key, value in given.items() if value is not None})
+    return LocalGallery(name, ServedBundles(chosen))
+
+
+class LocalGallery:
+    """A gallery on this machine.
+
+    Args:
+        name: Its name.
+        bundles: Bundles of the process; galleries that share them open each model once.
+
+    Attributes:
+        gallery: What is on the disk.
+
+    Raises:
+        GalleryError: It is no name of a gallery.
+    """
+
+    def __init__(self, name: str, bundles: ServedBundles) -> None:
+        self.bundles = bundles
+        self.gallery = Gallery(bundles.settings.gallery_path(name))
+        self._reader = GalleryReader(self.gallery)
+        self._matcher: Matcher | None = None
+
+    def __repr__(self) -> str:
+        return f"<vicinal gallery '{self.name}' at {self.gallery.path}>"
+
+    def __len__(self) -> int:
+        return len(self._reader.view()) if self.exists else 0
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.gallery.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was indexed."""
+        return self.gallery.active_version is not None
+
+    @property
+    def matcher(self) -> Matcher:
+        """What searches its present state, with every option of a search.
+
+        Raises:
+            GalleryNotFoundError: It was not indexed yet.
+            BundleMismatchError: It was embedded with a bundle that is not here.
+            GalleryError: It is damaged.
+        """
+        view = self._reader.view()
+        known = self._matcher
+        if known is None or known.snapshot.manifest.bundle != view.snapshot.manifest.bundle:
+            known = self.bundles.matcher(self.gallery, view)
+        elif known.view is not view:
+            known = known.at(view)
+        self._matcher = known
+        return known
+
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds its images and queries."""
+        return self.matcher.embedder
+
+    def search(self, query: Query | None = None, *, item: str | None = None, **options: Any) -> Answer:
+        """Find the matches of one query, or learn that there is none.
+
+        Args:
+            query: A path, encoded bytes or a PIL image; or (d,) numbers, an embedding.
+            item: Id of an item, in place of a query: it is searched for as if it were not in the gallery.
+            **options: As for `Matcher.search`: `limit`, `threshold`, `group_by`, `filter` and others.
+
+        Raises:
+            RequestError: There is neither a query nor an item, or both, or an option is out of range.
+            ImageError: The image cannot be used.
+            EmbeddingError: The embedding has the wrong length or holds no numbers.
+            ItemNotFoundError: There is no such item.
+        """
+        asked = {} if query is None else _kind_of([query])
+        return self.matcher.search(item_ids=None if item is None else [item], **asked, **options)[0]
+
+    def search_many(self, queries: Sequence[Query] | Vectors, **options: Any) -> list[Answer]:
+        """Answer each of several queries; together they are embedded faster than one by one.
+
+        Args:
+            queries: Images as for `search`, or (n, d) embeddings.
+            **options: As for `Matcher.search`.
+
+        Raises:
+            ImageError: An image cannot be used.
+            EmbeddingError: An embedding has the wrong length or holds no numbers.
+        """
+        return self.matcher.search(**_kind_of(queries), **options)
+
+    def index(
+        self,
+        source: Path | str | EmbeddingSource | None = None,
+        *,
+        bundle: str | None = None,
+        space: str | None = None,
+        on_conflict: OnConflict = "error",
+        delete: bool = False,
+        activate: bool = True,
+        index: str = "auto",
+        max_failures: int | None = None,
+        workers: int = 2,
+        on_progress: OnProgress = no_progress,
+        **options: Any,
+    ) -> IndexResult:
+        """Take what is new or changed in a source over into the gallery, as `vicinal index` does.
+
+        Args:
+            source: Folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`. What
+                the gallery holds when None.
+            bundle: Name of a bundle in `bundles_dir`; that of the settings when None.
+            space: `NAME` or `NAME@VERSION` of what made the embeddings; needed the first time.
+            on_conflict: What to do with an item whose id belongs to another one of another source.
+            delete: Leave out items that came from the source before and that it no longer lists.
+            activate: Let searches use the new version.
+            index: Factory string of the vector index, or `auto`.
+            max_failures: Give up when more images than this cannot be used; None goes on.
+            workers: Threads that decode beside the network.
+            on_progress: Called with the stage, what is done and all there is.
+            **options: As for `SourceOptions`: `prefix`, `label_from`, `label_column` and others.
+
+        Raises:
+            SourceError: The source or a row of it cannot be used.
+            ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
+            BuildError: Too many failures, or no image could be used.
+            SpaceMismatchError: The gallery holds embeddings of another space, or images.
+            GalleryBusyError: Another process indexes the same source.
+            RequestError: Nothing names the space of the embeddings.
+        """
+        given = None if source is None else self._opened(source, space, options)
+        if isinstance(given, EmbeddingSource):
+            served = self.bundles.space(self.gallery, space, given.dim)
+        elif given is None:
+            served = self.bundles.to_index(self.gallery, bundle)
+        else:
+            served = self.bundles.named(bundle)
+            if delete:
+                given.require_whole()
+        self.gallery.refinement = served.refinement
+        return index_items(
+            self.gallery,
+            given.items if isinstance(given, Source) else given,
+            served.embedder,
+            source=None if source is None or isinstance(source, EmbeddingSource) else source_name(source),
+            on_conflict=on_conflict,
+            delete=delete,
+            index=index,
+            activate=activate,
+            max_failures=max_failures,
+            workers=workers,
+            on_progress=on_progress,
+        )
+
+    def add(
+        self,
+        source: Path | str | EmbeddingSource,
+        *,
+        space: str | None = None,
+        on_conflict: OnConflict = "error",
+        on_progress: OnProgress = no_progress,
+        **options: Any,
+    ) -> LiveAddition:
+        """Add items while the gallery is searched, as `vicinal gallery add` does; they are found at once.
+
+        Args:
+            source: Image, folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`.
+            space: What made the embeddings; the gallery's own when None.
+            on_conflict: What to do with an item whose id belongs to another one.
+            on_progress: Called with the stage, what is done and all there is.
+            **options: As for `SourceOptions`.
+
+        Raises:
+            GalleryNotFoundError: The gallery was not indexed yet.
+            SourceError: The source or a row of it cannot be used.
+            ItemExistsError: Ids belong to others, and `on_conflict` is `error`: nothing was added.
+            SpaceMismatchError: The gallery holds embeddings of another space, or images.
+            GalleryBusyError: Another job keeps writing.
+        """
+        held = self.embedder.bundle.manifest
+        given = self._opened(source, space, options)
+        name = None if isinstance(source, EmbeddingSource) else source_name(source)
+        if isinstance(given, EmbeddingSource):
+            require_space(self.name, held, space)
+            return add_embeddings(
+                self._reader, given, held, name=name, on_conflict=on_conflict, on_progress=on_progress
+            )
+        require_images(self.name, held)
+        return add_source(
+            self._reader,
+            given.items,
+            self.embedder,
+            source=name,
+            on_conflict=on_conflict,
+            on_progress=on_progress,
+        )
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove items while the gallery is searched: all of them, or none when one is not there.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            ItemNotFoundError: There is no item of one of these ids.
+            GalleryBusyError: Another job keeps writing.
+        """
+        return remove_items(self._reader, ids).n_removed
+
+    def calibrate(
+        self,
+        target: str = "fpir=5%",
+        *,
+        queries: Path | str | None = None,
+        activate: bool = True,
+        on_progress: OnProgress = no_progress,
+        **options: Any,
+    ) -> CalibrationRecord:
+        """Find the threshold that holds a target on this gallery, and use it from the next search on.
+
+        Args:
+            target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%` or `utility=mean`.
+            queries: Folder, manifest or `.npz` file of labelled queries; every labelled item is left out once
+                when None.
+            activate: Use the threshold; otherwise it is only kept.
+            on_progress: Called with the stage, what is done and all there is.
+            **options: As for `CalibrationOptions`: `group_by`, `visits_by`, `max_queries` and others.
+
+        Raises:
+            CalibrationError: No threshold can be found: too few labels or queries, or the target is beyond
+                reach.
+            SourceError: The queries cannot be used.
+        """
+        matcher, wanted = self.matcher, CalibrationOptions(target=target, **options)
+        reading = None
+        if queries is not None:
+            reading = read_queries(
+                Path(queries),
+                matcher.embedder,
+                visits_by=visit_column(wanted.visits_by),
+                on_progress=on_progress,
+            )
+        found = run_calibration(matcher, wanted, reading, on_progress=on_progress)
+        return matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
+
+    def fit(
+        self,
+        output: Path | str,
+        *,
+        minutes: float = 15.0,
+        seed: int = 0,
+        on_progress: OnProgress = no_progress,
+    ) -> FitReport:
+        """Adapt the model to the gallery's own labelled photos, and measure on labels that it did not see.
+
+        Args:
+            output: Directory of the new bundle; new, or empty.
+            minutes: About how long it may take.
+            seed: Seed of everything that is drawn.
+            on_progress: Called with the stage, what is done and all there is.
+
+        Raises:
+            MissingPackageError: The `train` extra is not installed.
+            RequestError: There are too few labels or photos.
+            ReadyEmbeddingsError: The gallery holds embeddings, which no model here made.
+        """
+        require_train_extra("adapting the model")
+        from vicinal.service.fitting.run import Fitting
+
+        def report(stage: str, done: int, total: int, _note: str = "") -> None:
+            on_progress(stage, done, total)
+
+        photos = LabelledPhotos.read(gallery_items(self.gallery), on_progress=report)
+        before = self.embedder.bundle
+        return Fitting(photos, Path(output), before, minutes=minutes, seed=seed, report=report).run()
+
+    def compare(self, *versions: int, on_progress: OnProgress = no_progress, **request: Any) -> Comparison:
+        """Try versions side by side on the same queries, each with its own threshold, and recommend one.
+
+        Args:
+            versions: Versions to compare with the active one.
+            on_progress: Called with the stage, what is done and all there is.
+            **request: As for `ComparisonRequest`: `target`, `max_queries` and others.
+
+        Raises:
+            RequestError: There is nothing to compare with.
+            VersionNotFoundError: There is no such version.
+        """
+        wanted = ComparisonRequest.model_validate({"versions": versions, **request})
+        plan = ComparisonPlan(self.gallery, self.bundles, wanted, on_stage=on_progress)
+        return compare(plan, new_calibration_id())
+
+    def use(self, comparison: Comparison, variant: int | None = None) -> None:
+        """Search with a compared variant and its threshold from the next search on.
+
+        Args:
+            comparison: What `compare` gave.
+            variant: Its number; the recommended one when None.
+
+        Raises:
+            RequestError: None is recommended, or there is no such variant.
+        """
+        put_in_force(self.gallery, self.bundles, comparison, variant)
+
+    @property
+    def threshold(self) -> Threshold:
+        """What a search without further options is decided by, and whether it still holds."""
+        return self.matcher.threshold()
+
+    @property
+    def versions(self) -> list[VersionSummary]:
+        """Its versions, newest first."""
+        return describe_versions(self.gallery)
+
+    def activate(self, version: int, *, as_built: bool = False) -> None:
+        """Search another version from the next request on.
+
+        Args:
+            version: Its number.
+            as_built: Leave out the live changes that were made while it was active before.
+
+        Raises:
+            VersionNotFoundError: There is no such version.
+            BundleMismatchError: Its bundle is not here.
+        """
+        activate_version(self.gallery, version, as_built=as_built, bundles=self.bundles)
+
+    def delete(self) -> None:
+        """Remove the gallery with all its versions and calibrations.
+
+        Raises:
+            GalleryBusyError: Another job is writing or compacting.
+        """
+        self.gallery.delete()
+        self._reader, self._matcher = GalleryReader(self.gallery), None
+
+    def _opened(
+        self, source: Path | str | EmbeddingSource, space: str | None, options: Mapping[str, Any]
+    ) -> EmbeddingSource | Source:
+        if isinstance(source, EmbeddingSource):
+            return source
+        is_ready = bool(space or self.gallery.space)
+        # A program of the machine's owner may read what they may read.
+        read_as = SourceOptions(**{"prefix": None, "label_from": "auto", "access": ANYWHERE, **options})
+        return open_source(place_of(str(source)), read_as, is_ready=is_ready)
+
+
+def _kind_of(queries: Sequence[Query] | Vectors) -> dict[str, Any]:
+    """Queries by what they are; a text is a path."""
+    if all(isinstance(one, ImageSource) for one in queries):
+        return {"images": list(queries)}
+    return {"embeddings": np.asarray(queries)}

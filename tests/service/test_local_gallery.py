@@ -1,0 +1,290 @@
+"""A gallery from a program: what the commands do, as methods."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vicinal
+from vicinal.calibration import CalibrationError
+from vicinal.indexer.errors import (
+    GalleryError,
+    GalleryNotFoundError,
+    ItemExistsError,
+    ItemNotFoundError,
+    SourceError,
+    SpaceMismatchError,
+    VersionNotFoundError,
+)
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.errors import EmbeddingError, NotAnImageError, ReadyEmbeddingsError
+from vicinal.service.errors import RequestError
+
+N_THINGS, N_VIEWS, DIM = 20, 5, 16
+
+
+@pytest.fixture
+def shop(data_dir: Path, tiny_bundle: ModelBundle) -> vicinal.LocalGallery:
+    """The gallery of the fixtures, of images."""
+    return vicinal.open_gallery("shoes", data_dir=data_dir, bundle=tiny_bundle.path, device="cpu", threads=1)
+
+
+def arrays(n_things: int = N_THINGS, seed: int = 0) -> vicinal.EmbeddingSource:
+    rng = np.random.default_rng(seed)
+    things = np.repeat(np.arange(n_things), N_VIEWS)
+    centers = np.random.default_rng(99).normal(size=(n_things, DIM))
+    return vicinal.EmbeddingSource.of_arrays(
+        centers[things] + 0.3 * rng.normal(size=(len(things), DIM)),
+        [f"item {number}" for number in range(len(things))],
+        labels=[f"thing {thing}" for thing in things],
+        metadata=[{"price": int(thing)} if thing else {} for thing in things],
+    )
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> vicinal.LocalGallery:
+    """A new gallery of ready embeddings."""
+    opened = vicinal.open_gallery("clips", data_dir=tmp_path / "elsewhere")
+    opened.index(arrays(), space="made-up")
+    return opened
+
+
+def test_a_gallery_that_is_not_there_is_made_by_its_first_index(
+    tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
+) -> None:
+    new = vicinal.open_gallery("new", data_dir=str(tmp_path), bundle=str(tiny_bundle.path))
+    assert (new.exists, len(new), list(tmp_path.iterdir())) == (False, 0, [])
+    with pytest.raises(GalleryNotFoundError, match="there is no gallery 'new'"):
+        new.search("some.png")
+    made = new.index(catalog)
+    assert (made.version, made.n_items, len(new), new.exists) == (1, len(new), made.n_items, True)
+    assert "'new' at" in repr(new)
+
+
+def test_indexing_again_does_nothing_where_nothing_changed(
+    tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
+) -> None:
+    new = vicinal.open_gallery("new", data_dir=tmp_path, bundle=tiny_bundle.path)
+    first, second = new.index(catalog), new.index(str(catalog))
+    assert (second.version, second.is_new) == (first.version, False)
+    assert [one.version for one in new.versions] == [1]
+
+
+@pytest.mark.parametrize("name", ["No Name", "../up"])
+def test_a_name_that_is_no_gallery_s_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GalleryError, match="is no gallery name"):
+        vicinal.open_gallery(name, data_dir=tmp_path)
+
+
+def test_a_setting_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="treads"):
+        vicinal.open_gallery("shop", data_dir=tmp_path, treads=1)
+
+
+def test_any_kind_of_picture_finds_the_same(
+    shop: vicinal.LocalGallery,
+    view: Callable[[int, int], Image.Image],
+    encode: Callable[..., bytes],
+    tmp_path: Path,
+) -> None:
+    picture = view(1, 9)
+    encoded = encode(picture)
+    (tmp_path / "query.png").write_bytes(encoded)
+    queries: list[Any] = [picture, encoded, tmp_path / "query.png", str(tmp_path / "query.png")]
+    alone = [shop.search(query, include_candidates=True) for query in queries]
+    together = shop.search_many(queries, include_candidates=True)
+    assert len({one.candidates[0].id for one in [*alone, *together]}) == 1
+    assert alone[0].candidates == alone[3].candidates == together[2].candidates
+
+
+def test_an_item_is_searched_for_as_if_it_were_not_there(shop: vicinal.LocalGallery) -> None:
+    first = shop.matcher.view.items([0])[0]["id"]
+    found = shop.search(item=first, limit=5, include_candidates=True)
+    assert first not in [one.id for one in (*found.matches, *found.candidates)]
+    with pytest.raises(ItemNotFoundError):
+        shop.search(item="nobody")
+
+
+def test_an_embedding_is_a_query_as_a_list_or_as_an_array(clips: vicinal.LocalGallery) -> None:
+    vectors = np.asarray(clips.matcher.snapshot.embeddings)[:3]
+    one = clips.search(vectors[0], limit=2, threshold=0.5)
+    assert one.matches[0].id == "item 0"
+    assert clips.search(vectors[0].tolist(), limit=2, threshold=0.5).matches == one.matches
+    assert [each.matches[0].id for each in clips.search_many(vectors, threshold=0.5)] == [
+        "item 0",
+        "item 1",
+        "item 2",
+    ]
+    with pytest.raises(EmbeddingError):
+        clips.search([1.0, 2.0])
+
+
+def test_a_search_for_nothing_or_for_two_things_is_refused(clips: vicinal.LocalGallery) -> None:
+    for query in ({}, {"query": [1.0] * DIM, "item": "item 0"}):
+        with pytest.raises(RequestError):
+            clips.search(**query)  # type: ignore[arg-type]
+
+
+def test_what_is_no_picture_is_refused(shop: vicinal.LocalGallery) -> None:
+    with pytest.raises(NotAnImageError):
+        shop.search(b"no picture")
+
+
+def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
+    shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image], tmp_path: Path
+) -> None:
+    n_before = len(shop)
+    view(3, 77).save(tmp_path / "new.png")
+    done = shop.add(tmp_path / "new.png")
+    assert (done.n_added, len(shop)) == (1, n_before + 1)
+    best = shop.search(tmp_path / "new.png", include_candidates=True, limit=1)
+    (added,) = [*best.matches, *best.candidates][:1]
+    assert added.similarity == pytest.approx(1.0, abs=1e-5)
+    assert shop.remove([added.id]) == 1
+    assert len(shop) == n_before
+    assert shop.add(tmp_path / "new.png").n_added == 1
+
+
+def test_two_programs_see_each_other_s_changes(shop: vicinal.LocalGallery, data_dir: Path) -> None:
+    other = vicinal.LocalGallery("shoes", shop.bundles)
+    first = other.matcher.view.items([0])[0]["id"]
+    shop.remove([first])
+    assert len(other) == len(shop)
+    with pytest.raises(ItemNotFoundError):
+        other.search(item=first)
+
+
+def test_embeddings_of_arrays_are_items_with_labels_and_metadata(clips: vicinal.LocalGallery) -> None:
+    items = clips.matcher.view.items(range(len(clips)))
+    assert len(clips) == N_THINGS * N_VIEWS
+    assert (items[7]["id"], items[7]["label"], items[7]["metadata"]) == ("item 7", "thing 1", {"price": 1})
+    assert items[0]["metadata"] == {}
+
+
+def test_arrays_that_changed_are_a_conflict_until_it_is_said_what_becomes_of_them(
+    clips: vicinal.LocalGallery,
+) -> None:
+    before = np.array(clips.matcher.snapshot.embeddings)
+    with pytest.raises(ItemExistsError):
+        clips.index(arrays(seed=1))
+    assert clips.index(arrays(seed=1), on_conflict="skip").is_new is False
+    assert np.array_equal(clips.matcher.snapshot.embeddings, before)
+    assert clips.index(arrays(seed=1), on_conflict="replace").version == 2
+    assert not np.array_equal(clips.matcher.snapshot.embeddings, before)
+
+
+def test_arrays_are_added_live(clips: vicinal.LocalGallery) -> None:
+    more = vicinal.EmbeddingSource.of_arrays(np.eye(2, DIM), ["a", "b"])
+    assert clips.add(more).n_added == 2
+    assert clips.search(np.eye(DIM)[1], threshold=0.9).matches[0].id == "b"
+    assert clips.add(more).n_unchanged == 2
+    with pytest.raises(SpaceMismatchError):
+        clips.add(vicinal.EmbeddingSource.of_arrays(np.eye(1, DIM), ["c"]), space="another")
+
+
+def test_pictures_are_no_embeddings_and_embeddings_no_pictures(
+    clips: vicinal.LocalGallery, shop: vicinal.LocalGallery, catalog: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SpaceMismatchError):
+        clips.add(catalog)
+    with pytest.raises(SpaceMismatchError):
+        shop.add(vicinal.EmbeddingSource.of_arrays(np.eye(1, DIM), ["c"]))
+    with pytest.raises(ReadyEmbeddingsError):
+        clips.fit(tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ids": ["a"]}, "1 values of id for 2 embeddings"),
+        ({"ids": ["a", "a"]}, "has the id 'a' of row 1"),
+        ({"ids": ["a", "b"], "labels": ["x"]}, "1 values of label"),
+        ({"ids": ["a", "b"], "metadata": [{}]}, "1 values of metadata"),
+        ({"ids": ["a", "b"], "metadata": [{"label": 1}, {}]}, "has the key 'label'"),
+        ({"ids": ["a", "b"], "metadata": [{"price": 1}, {"price": "two"}]}, "of mixed kinds"),
+        ({"ids": ["a", ""]}, "has no id"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        vicinal.EmbeddingSource.of_arrays(np.eye(2), **given)
+
+
+def test_other_arrays_are_another_source(clips: vicinal.LocalGallery) -> None:
+    assert arrays(seed=1).identity() != arrays(seed=2).identity()
+    assert arrays(seed=1).identity() == arrays(seed=1).identity()
+
+
+def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGallery) -> None:
+    assert clips.search(item="item 0").no_match is None
+    record = clips.calibrate("fpir=10%", visits_by="none")
+    assert (clips.threshold.value, clips.threshold.state) == (record.threshold, "current")
+    rng = np.random.default_rng(5)
+    strangers = clips.search_many(rng.normal(size=(60, DIM)))
+    known = clips.search_many(np.asarray(clips.matcher.snapshot.embeddings))
+    assert sum(bool(one.no_match) for one in strangers) > 45
+    assert sum(not one.no_match for one in known) == len(known)
+
+
+def test_a_calibration_may_wait(clips: vicinal.LocalGallery) -> None:
+    clips.calibrate("fpir=10%", activate=False, visits_by="none")
+    assert clips.threshold.value is None
+    with pytest.raises(CalibrationError):
+        clips.calibrate("fpir=0.001%")
+
+
+def test_queries_of_another_day_calibrate_too(shop: vicinal.LocalGallery, catalog: Path) -> None:
+    record = shop.calibrate("fnir=20%", queries=catalog, max_queries=50)
+    assert record.source == "queries"
+
+
+def test_versions_can_be_gone_back_to(clips: vicinal.LocalGallery) -> None:
+    clips.index(arrays(n_things=N_THINGS + 1), on_conflict="replace")
+    assert [(one.version, one.is_active) for one in clips.versions] == [(2, True), (1, False)]
+    clips.activate(1)
+    assert len(clips) == N_THINGS * N_VIEWS
+    with pytest.raises(VersionNotFoundError):
+        clips.activate(9)
+
+
+def test_a_version_that_waits_is_compared_and_used(clips: vicinal.LocalGallery) -> None:
+    clips.calibrate("fpir=10%", visits_by="none")
+    clips.index(arrays(n_things=N_THINGS + 2), on_conflict="replace", activate=False)
+    assert len(clips) == N_THINGS * N_VIEWS
+    compared = clips.compare(2, target="fpir=10%", visits_by="none")
+    assert [one.version for one in compared.variants] == [1, 2]
+    clips.use(compared, 1)
+    assert len(clips) == (N_THINGS + 2) * N_VIEWS
+
+
+def test_a_deleted_gallery_is_gone_and_can_be_made_anew(clips: vicinal.LocalGallery) -> None:
+    clips.delete()
+    assert (clips.exists, len(clips)) == (False, 0)
+    assert clips.index(arrays(), space="made-up").version == 1
+
+
+def test_files_that_are_gone_from_the_source_stay_until_they_are_to_go(
+    tmp_path: Path, catalog: Path, tiny_bundle: ModelBundle
+) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(catalog, photos)
+    new = vicinal.open_gallery("new", data_dir=tmp_path / "data", bundle=tiny_bundle.path)
+    n = new.index(photos).n_items
+    next(one for one in photos.rglob("*") if one.is_file()).unlink()
+    assert new.index(photos).is_new is False
+    assert len(new) == n
+    new.index(photos, delete=True)
+    assert len(new) == n - 1
+
+
+@pytest.mark.slow
+def test_adapting_needs_labels_enough(shop: vicinal.LocalGallery, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="training needs torch")
+    with pytest.raises(RequestError, match="labels have two photos or more"):
+        shop.fit(tmp_path / "bundle")

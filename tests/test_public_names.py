@@ -1,0 +1,93 @@
+"""What `import vicinal` gives: a list that changes with thought only, and documentation that runs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+
+import pytest
+
+import vicinal
+
+NAMES = [
+    "Answer",
+    "Bundle",
+    "CalibratedThreshold",
+    "Candidate",
+    "Embedder",
+    "EmbeddingSource",
+    "LocalGallery",
+    "Matcher",
+    "Opis",
+    "Refiner",
+    "Settings",
+    "calibrate_threshold",
+    "create_app",
+    "open_gallery",
+    "opis",
+    "rerank",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    """Programs of others are built on them."""
+    assert vicinal.__all__ == NAMES
+    assert set(NAMES) < set(dir(vicinal))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_there_and_documented(name: str) -> None:
+    found = getattr(vicinal, name)
+    assert inspect.getdoc(found)
+    assert getattr(vicinal, name) is found
+
+
+@pytest.mark.parametrize("name", ["Gallery", "nothing", "_nothing"])
+def test_another_name_is_not_there(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'vicinal' has no attribute '{name}'"):
+        getattr(vicinal, name)
+
+
+def public_methods(kind: type) -> list[str]:
+    members = inspect.getmembers(kind, lambda one: inspect.isfunction(one) or isinstance(one, property))
+    return [name for name, _ in members if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", public_methods(vicinal.LocalGallery))
+def test_what_a_gallery_can_do_is_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(vicinal.LocalGallery, name))
+
+
+def test_what_a_gallery_can_do_is_this() -> None:
+    assert public_methods(vicinal.LocalGallery) == [
+        "activate",
+        "add",
+        "calibrate",
+        "compare",
+        "delete",
+        "embedder",
+        "exists",
+        "fit",
+        "index",
+        "matcher",
+        "name",
+        "remove",
+        "search",
+        "search_many",
+        "threshold",
+        "use",
+        "versions",
+    ]
+
+
+@pytest.mark.parametrize("module", [vicinal])
+def test_what_the_documentation_shows_is_true(module: object) -> None:
+    found = doctest.testmod(module)  # type: ignore[arg-type]
+    assert (found.failed, found.attempted > 0) == (0, True)
+
+
+def test_a_wrong_example_would_be_noticed() -> None:
+    """Negative control."""
+    wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
+    runner = doctest.DocTestRunner(verbose=False)
+    assert runner.run(wrong, out=lambda _: None).failed == 1
