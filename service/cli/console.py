@@ -74,21 +74,38 @@ class ProgressLines:
         self._said_at = clock()
         self._stage: str | None = None
         self._began_at, self._first = 0.0, 0
+        self._unsaid: str | None = None
+        self._is_worth_it = False
 
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
         """See `Update`."""
         now = self._clock()
         if stage != self._stage:
             self._stage, self._began_at, self._first = stage, now, done
-        if now - self._said_at < _SECONDS_A_LINE:
-            return
-        self._said_at = now
-        words = [f"{stage}: {done:,} of {total:,}"]
+        self._unsaid = self._line(now, done, total, note)
+        self._is_worth_it = self._is_worth_it or bool(note)
+        if now - self._said_at >= _SECONDS_A_LINE:
+            self._said_at = now
+            self._is_worth_it = True
+            self._say()
+
+    def end(self) -> None:
+        """Say how it ended, if there was anything to say before, or a note."""
+        if self._is_worth_it and self._unsaid:
+            self._say()
+
+    def _say(self) -> None:
+        say(self._unsaid or "", to=errors)
+        self._unsaid = None
+
+    def _line(self, now: float, done: int, total: int, note: str) -> str:
+        words = [f"{self._stage}: {done:,} of {total:,}"]
         rate = (done - self._first) / (now - self._began_at) if now > self._began_at else 0.0
         if rate:
             seconds = timedelta(seconds=round((total - done) / rate))
-            words += [f"{rate:,.{0 if rate >= 10 else 2}f}/s", f"{seconds} left"]
-        say(", ".join([*words, *([note] if note else [])]), to=errors)
+            words += [f"{rate:,.{0 if rate >= 10 else 2}f}/s"]
+            words += [f"{seconds} left"] if done < total else []
+        return ", ".join([*words, *([note] if note else [])])
 
 
 @contextmanager
@@ -102,7 +119,9 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update
         A function that takes the stage's name, what is done, all there is, and a note.
     """
     if not errors.is_terminal:
-        yield ProgressLines(clock)
+        lines = ProgressLines(clock)
+        yield lines
+        lines.end()
         return
     columns = (
         TextColumn("{task.description}"),

@@ -24,7 +24,7 @@ from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
@@ -115,7 +115,8 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Path:
     """Data folder with the gallery `shoes`, not calibrated; not to be changed."""
     root = tmp_path_factory.mktemp("base")
-    index_items(Gallery(root / "galleries" / GALLERY), read_source(catalog), embedder, workers=1)
+    made = Gallery(root / "galleries" / GALLERY)
+    index_items(made, read_source(catalog), embedder, source=source_name(catalog), workers=1)
     return root
 
 

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.thresholds.store import CalibrationStore
@@ -81,7 +81,8 @@ def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere
     record_id = calibrate(gallery)
     for label in ("plain", "z-z"):
         shutil.copytree(catalog / label, tmp_path / "fewer" / label)
-    index_items(gallery, read_source(tmp_path / "fewer"), embedder, workers=1)
+    items, name = read_source(tmp_path / "fewer"), source_name(catalog)
+    index_items(gallery, items, embedder, source=name, delete=True, workers=1)
     stale = threshold_of(client)
     assert (stale["calibration"], stale["state"]) == (record_id, "stale")
     assert "80% of the items have changed" in stale["reason"]

@@ -302,7 +302,8 @@ def test_the_threshold_keeps_its_rate_on_the_matcher(
     answered = 0
     for label in sorted({item.label for item in items}):
         gallery = Gallery(tmp_path / "galleries" / "without")
-        index_items(gallery, [item for item in items if item.label != label], embedder, workers=1)
+        others = [item for item in items if item.label != label]
+        index_items(gallery, others, embedder, source="catalog", delete=True, workers=1)
         absent = [item.path for item in items if item.label == label]
         answers = Matcher(gallery, embedder).search(images=absent, threshold=record.threshold)
         answered += sum(not answer.no_match for answer in answers)

@@ -35,6 +35,7 @@ def test_a_line_comes_every_ten_seconds_with_rate_and_time_left(
     assert captured.err.splitlines() == [
         "Embedding: 340 of 5,000, 24/s, 0:03:14 left",
         "Embedding: 580 of 5,000, 24/s, 0:03:04 left",
+        "Embedding: 700 of 5,000, 24/s, 0:02:59 left",
     ]
     assert captured.out == ""
 
@@ -44,6 +45,14 @@ def test_a_short_run_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[st
         clock.now += 9.9
         update("Embedding", 10, 10)
     assert capsys.readouterr().err == ""
+
+
+def test_a_short_run_says_its_note(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(clock) as update:
+        update("Training", 0, 4)
+        clock.now += 2
+        update("Training", 4, 4, "loss 0.5")
+    assert capsys.readouterr().err.splitlines() == ["Training: 4 of 4, 2.00/s, loss 0.5"]
 
 
 def test_rates_are_those_of_the_stage(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

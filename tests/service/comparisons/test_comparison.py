@@ -17,7 +17,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import SourceItem, read_source
+from vicinal.indexer.sources import SourceItem, read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.calibrator import Calibrator
@@ -54,11 +54,13 @@ def other(tmp_path: Path, write_bundle: Callable[..., ModelBundle]) -> Embedder:
 
 @pytest.fixture
 def make_version(gallery: Gallery, catalog: Path) -> Callable[..., int]:
-    """Makes a version of some items that waits; the active one stays active."""
+    """Makes a version of some items alone that waits; the active one stays active."""
 
     def make(embedder: Embedder, items: list[SourceItem] | None = None) -> int:
         before = gallery.active_version
-        index_items(gallery, items or read_source(catalog), embedder, workers=1)
+        listed, name = items or read_source(catalog), source_name(catalog)
+        if not index_items(gallery, listed, embedder, source=name, delete=True, workers=1).is_new:
+            index_items(gallery, None, embedder)
         made = gallery.active_version
         gallery.pointer.activate(before)
         return made

@@ -13,7 +13,6 @@ from tests.service.types import MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.http.app import create_app
@@ -135,7 +134,6 @@ def test_calls_that_changed_a_gallery_are_announced(
 
 def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
     data_dir: Path,
-    catalog: Path,
     embedder: Embedder,
     make_settings: MakeSettings,
     link: RedisLink,
@@ -144,8 +142,6 @@ def test_a_replica_searches_the_new_version_after_a_change_by_another_process(
     client = TestClient(app)
     before = client.get("/v1/galleries/shoes").json()["version"]
     with state_of(app).running():
-        built = index_items(
-            Gallery(data_dir / "galleries" / "shoes"), read_source(catalog), embedder, workers=1
-        )
+        built = index_items(Gallery(data_dir / "galleries" / "shoes"), None, embedder)
         wait_until(lambda: client.get("/v1/galleries/shoes").json()["version"] == built.version)
     assert before != built.version

@@ -15,13 +15,19 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.app import create_app
+
+
+def index_half(gallery: Gallery, catalog: Path, embedder: Embedder) -> None:
+    """Make a version of the first thirty items alone."""
+    items, name = read_source(catalog)[:30], source_name(catalog)
+    index_items(gallery, items, embedder, source=name, delete=True, workers=1)
 
 
 @pytest.fixture
@@ -93,7 +99,7 @@ def test_a_new_version_is_searched_from_the_next_request_on(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     before = galleries.matcher("shoes")
-    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_half(gallery, catalog, galleries.own.embedder)
     after = galleries.matcher("shoes")
     assert (len(before.snapshot), len(after.snapshot)) == (60, 30)
 
@@ -103,7 +109,7 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
 ) -> None:
     held = galleries.matcher("shoes")
     expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
-    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_half(gallery, catalog, galleries.own.embedder)
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
 
 
@@ -111,7 +117,7 @@ def test_an_earlier_version_can_be_activated_again(
     galleries: OpenGalleries, gallery: Gallery, catalog: Path
 ) -> None:
     first = gallery.active_version
-    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_half(gallery, catalog, galleries.own.embedder)
     assert len(galleries.matcher("shoes").snapshot) == 30
     gallery.pointer.activate(first)
     assert len(galleries.matcher("shoes").snapshot) == 60
@@ -190,7 +196,7 @@ def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(
 ) -> None:
     old = galleries.matcher("shoes")
     gallery.delete()
-    index_items(gallery, read_source(catalog)[:30], galleries.own.embedder, workers=1)
+    index_half(gallery, catalog, galleries.own.embedder)
     new = galleries.matcher("shoes")
     assert new.snapshot.manifest.version == old.snapshot.manifest.version
     assert (len(old.snapshot), len(new.snapshot)) == (60, 30)

@@ -371,7 +371,8 @@ def test_a_version_is_made_of_a_file_by_a_job(client: TestClient, sources: Path)
     assert (done["state"], done["result"]["n_items"]) == ("succeeded", 3 * N)
     assert done["result"]["source"]["n_labels"] == N // 6
     answer = client.post(f"{SHOP}/search", json={"embedding": VECTORS[7].tolist()}).json()
-    assert answer["candidates"][0]["id"] == "b/7"
+    # Beside what was there before, and shows the same.
+    assert "b/7" in {one["id"] for one in answer["candidates"][:3]}
     made = job(client, "fresh/reindex", source="b.parquet", embedding_column="vec", space="siglip@2")
     assert made["state"] == "succeeded"
     assert client.get("/v1/galleries/fresh").json()["bundle_name"] == "siglip"

@@ -119,10 +119,16 @@ def searched_ids(settings: Settings) -> list[str]:
     return sorted(item["id"] for item in view.items(positions[~view.is_dead(positions)]))
 
 
-def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
-    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker
-) -> None:
+def with_the_source(settings: Settings, catalog: Path) -> list[str]:
+    """What is searched when the job is done: what is there, and the source under its own name."""
     before = searched_ids(settings)
+    return sorted([*before, *(f"{catalog.name}/{item_id}" for item_id in before)])
+
+
+def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, catalog: Path
+) -> None:
+    expected = with_the_source(settings, catalog)
     first = start_worker()
     wait_until(has_committed(store, job))
     first.send_signal(signal.SIGKILL)
@@ -134,15 +140,15 @@ def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
     assert (ended.state, ended.problem, ended.attempt) == ("succeeded", None, 2)
     assert ended.progress.skipped >= PER_COMMIT
     assert ended.progress.skipped + ended.progress.done == N_ITEMS
-    assert searched_ids(settings) == before
+    assert searched_ids(settings) == expected
     assert ended.result is not None
     assert Gallery(settings.galleries_path / "shoes").active_version == ended.result["version"]
 
 
 def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
-    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker
+    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, catalog: Path
 ) -> None:
-    before = searched_ids(settings)
+    expected = with_the_source(settings, catalog)
     first = start_worker()
     wait_until(has_committed(store, job))
     first.send_signal(signal.SIGSTOP)
@@ -159,7 +165,7 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
         True,
         True,
     )
-    assert searched_ids(settings) == before
+    assert searched_ids(settings) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -12,7 +12,7 @@ import pytest
 
 from vicinal.calibration import CalibrationError, UnreachableTargetError
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.embedder import Embedder
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import BLOCK, FEWEST
@@ -89,7 +89,8 @@ def test_a_new_version_ends_a_session(
     smaller = tmp_path / "smaller"
     shutil.copytree(catalog, smaller)
     shutil.rmtree(smaller / "plain")
-    index_items(matcher.gallery, read_source(smaller), embedder, workers=1)
+    name = source_name(catalog)
+    index_items(matcher.gallery, read_source(smaller), embedder, source=name, delete=True, workers=1)
     assert LabelSession.current(Matcher(matcher.gallery, embedder)) is None
     assert LabelSession.current(matcher) is not None
 

@@ -15,7 +15,7 @@ from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import read_source
+from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError
@@ -148,7 +148,7 @@ def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
         path = tmp_path / f"{number}.png"
         view(50 + number, 0).save(path)
         items[number] = items[number].__class__(items[number].id, path, items[number].label)
-    index_items(matcher.gallery, items, matcher.embedder, workers=1)
+    index_items(matcher.gallery, items, matcher.embedder, source=source_name(catalog), workers=1)
     threshold = search_item(Matcher(matcher.gallery, matcher.embedder)).threshold
     assert threshold.state == state
     assert (threshold.reason is None) == (state == "current")

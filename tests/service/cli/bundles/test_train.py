@@ -73,7 +73,7 @@ def test_train_writes_a_bundle_with_its_log_and_shows_its_progress(
     files = {"training.csv", "training.png", "tensorboard", "checkpoint.pt", "weights.pt", "recipe.toml"}
     assert files <= {path.name for path in output.iterdir()}
     shown = result.stderr.splitlines()[-1]
-    assert all(part in shown for part in ("Training", "4/4", "/s", "loss ", "R@1 "))
+    assert all(part in shown for part in ("Training", "4 of 4", "/s", "loss ", "R@1 "))
 
 
 def test_keys_can_be_set_on_the_command_line(run: Run, recipe: Path, output: Path) -> None:
