@@ -336,13 +336,14 @@ class LocalGallery:
             RequestError: There are too few labels or photos.
             ReadyEmbeddingsError: The gallery holds embeddings, which no model here made.
         """
+        items = gallery_items(self.gallery)
         require_train_extra("adapting the model")
         from vicinal.service.fitting.run import Fitting
 
         def report(stage: str, done: int, total: int, _note: str = "") -> None:
             on_progress(stage, done, total)
 
-        photos = LabelledPhotos.read(gallery_items(self.gallery), on_progress=report)
+        photos = LabelledPhotos.read(items, on_progress=report)
         before = self.embedder.bundle
         return Fitting(photos, Path(output), before, minutes=minutes, seed=seed, report=report).run()
 

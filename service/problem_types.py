@@ -14,6 +14,7 @@ from vicinal.calibration import (
 from vicinal.indexer.errors import (
     BuildError,
     BundleMismatchError,
+    DownloadError,
     FilterError,
     GalleryBusyError,
     GalleryError,
@@ -133,6 +134,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     JobStoppedError: (409, "job-stopped"),
     JobsUnavailableError: (503, "jobs-unavailable"),
     SourceError: (422, "source-unusable"),
+    DownloadError: (422, "source-unusable"),
     StorageError: (507, "storage-failed"),
     BuildError: (422, "build-failed"),
     GalleryError: (500, "gallery-damaged"),

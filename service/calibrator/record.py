@@ -201,7 +201,7 @@ class StoredArrays:
     def to_bytes(self) -> bytes:
         """The archive."""
         stream = io.BytesIO()
-        np.savez_compressed(stream, allow_pickle=False, **self._arrays())
+        np.savez_compressed(stream, **self._arrays())
         return stream.getvalue()
 
     @classmethod

@@ -138,7 +138,7 @@ class QueryUploads:
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
         folder, numbers = self._made(job), np.asarray(embeddings, dtype=np.float64)
         names = np.array(labels, dtype=np.str_)
-        np.savez(folder / "queries.npz", allow_pickle=False, embeddings=numbers, labels=names)
+        np.savez(folder / "queries.npz", embeddings=numbers, labels=names)
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
         """Keep queries that came as images until the job is done.
