@@ -2,7 +2,7 @@
 
 The pairs of a gallery are of two kinds. Copies score as made copies of its own photos do. Other pairs are
 many at low scores and run out: beyond a low score their number falls exponentially, as tails do. The fall is
-measured where made copies do not reach down to, and tells how many of the pairs above a threshold are
+measured where hardly any made copies reach down to, and tells how many of the pairs above a threshold are
 no copies. The gallery's own copies so need not be known, and as many of them as it has count.
 """
 
@@ -24,7 +24,9 @@ _THRESHOLDS = np.arange(0.30, 0.991, 0.01)
 # The tail is measured from here to where this share of the made copies begins.
 _TAIL_START = 0.1
 _COPIES_BELOW = 0.02
-_TAIL_ENDS = (0.3, 0.6)
+_TAIL_ENDS = (0.3, 0.4)
+# Pairs from here on are copies, as good as all of them.
+_SURE = 0.75
 # How fast the tail falls, by a unit of score. Before anything is seen it is about 5, worth 8 pairs: photos
 # of one scene taken one after the other, the hardest, fall by 7 to 10.
 _FALLS = np.linspace(0.5, 30.0, 600)
@@ -86,11 +88,22 @@ def threshold_sentence(found: CopyThreshold) -> str:
 def _wrong_above(thresholds: _Floats, pairs: FloatArray, made: FloatArray) -> _Floats:
     """Upper ends of the number of pairs above each threshold that are no copies."""
     end = float(np.clip(np.quantile(made, _COPIES_BELOW), *_TAIL_ENDS))
-    beyond = pairs[(pairs >= _TAIL_START) & (pairs < end)] - _TAIL_START
-    n, length = len(beyond), end - _TAIL_START
+    length = end - _TAIL_START
+    n, total = _beyond(pairs, end)
+    # Without the copies among them, as far as made copies show how many there are.
+    n_low, total_low = _beyond(made, end)
+    share = (pairs >= _SURE).sum() / max((made >= _SURE).sum(), 1)
+    n = max(n - share * n_low, 0.0)
+    total = float(np.clip(total - share * total_low, 0.0, n * length))
     # Of a truncated exponential distribution, times a gamma prior.
-    log_likelihood = n * np.log(_FALLS / -np.expm1(-_FALLS * length)) - _FALLS * beyond.sum()
+    log_likelihood = n * np.log(_FALLS / -np.expm1(-_FALLS * length)) - _FALLS * total
     fall = _FALLS[(log_likelihood + _WORTH * (np.log(_FALLS) - _FALLS / _USUAL_FALL)).argmax()]
     expected = (n + 1) * np.exp(-fall * (thresholds - _TAIL_START)) / -np.expm1(-fall * length)
     by_fall = (fall * (thresholds - _TAIL_START) - 1.0) ** 2 / (n + _WORTH)
     return np.asarray(expected * np.exp(_DEVIATIONS * np.sqrt(1.0 / (n + 1) + by_fall)))
+
+
+def _beyond(scores: FloatArray, end: float) -> tuple[float, float]:
+    """How many scores lie in the tail up to its end, and how far beyond its start they are together."""
+    inside = scores[(scores >= _TAIL_START) & (scores < end)] - _TAIL_START
+    return float(len(inside)), float(inside.sum())
