@@ -148,7 +148,7 @@ def environment(data_dir: Path) -> dict[str, str]:
 def swap(client: httpx.Client, turns: int) -> list[int]:
     """Re-index, and activate the old and the new version in turn; the versions."""
     old = client.get(f"/v1/galleries/{NAME}").raise_for_status().json()["version"]
-    body = {"source": "new", "activate": "manual"}
+    body = {"source": "new", "prefix": "", "on_conflict": "replace", "activate": "manual"}
     job = client.post(f"/v1/admin/galleries/{NAME}/reindex", json=body).raise_for_status().json()
     while job["state"] in ("queued", "running"):
         time.sleep(0.5)
