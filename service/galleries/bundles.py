@@ -224,7 +224,8 @@ class ServedBundles:
         return self.named(name) if space is None else self.of(gallery.name, space.fingerprint)
 
     def _own_fingerprint(self) -> str:
-        return read_fingerprint(self.settings.bundle) or "none"
+        # Opening one that cannot be read says what is wrong with it.
+        return read_fingerprint(self.settings.bundle) or self.own.bundle.fingerprint
 
     def _space_of(self, gallery: str, fingerprint: str) -> ServedBundle | None:
         """The space of a gallery of ready embeddings; None when its fingerprint is another."""
