@@ -154,17 +154,13 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     first.send_signal(signal.SIGSTOP)
     committed = store.get(job.id).progress.done
     start_worker()
-    # The second has tried, and found that the first still holds the rows.
-    wait_until(lambda: store.get(job.id).attempt >= 2)
+    # The second has tried, found that the first still holds the rows, and tries again.
+    wait_until(lambda: store.get(job.id).attempt >= 3)
     assert not store.get(job.id).is_final
     first.send_signal(signal.SIGCONT)
     wait_until(lambda: store.get(job.id).is_final)
     ended = store.get(job.id)
-    assert (ended.state, ended.attempt > 2, ended.progress.skipped >= committed - PER_COMMIT) == (
-        "succeeded",
-        True,
-        True,
-    )
+    assert (ended.state, ended.progress.skipped >= committed - PER_COMMIT) == ("succeeded", True)
     assert searched_ids(settings) == expected
 
 
