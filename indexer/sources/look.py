@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vicinal.indexer.sources.labels import album_names
 from vicinal.models.decoding import with_extra
@@ -85,6 +85,18 @@ class SourceLook:
             other_files=dict(Counter(other_files or {}).most_common()),
             unread_folders=dict(unread_folders or {}),
             remarks=(*([remark] if remark else []), *_suspicions(named)),
+        )
+
+    def with_one_label(self) -> SourceLook:
+        """The same where all items get one label by hand, whatever those of the source look like."""
+        n = self.n_items
+        return replace(
+            self,
+            n_labels=min(1, n),
+            n_unlabelled=0,
+            n_single_image_labels=int(n == 1),
+            label_sizes=LabelSizes(n, n, n) if n else None,
+            remarks=(),
         )
 
 

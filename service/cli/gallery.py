@@ -31,6 +31,7 @@ from vicinal.service.cli.options import (
     PathColumnOption,
     PrefixOption,
     SpaceOption,
+    conflict_rule,
     load_settings,
     open_gallery,
     open_matcher,
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.indexer.jobs.source_addition import LiveAddition
+    from vicinal.indexer.reader import GalleryReader
     from vicinal.indexer.sources import Source, SourceOptions
     from vicinal.models.bundle import BundleManifest
+    from vicinal.models.embedder import Embedder
     from vicinal.service.settings import Settings
 
 __all__ = ["app"]
@@ -137,60 +140,24 @@ def add(
     json_output: JsonOption = False,
 ) -> None:
     """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
-    from vicinal.indexer.embedding_sources import EmbeddingSource
-    from vicinal.indexer.errors import GalleryBusyError, ItemExistsError
-    from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
     from vicinal.indexer.reader import GalleryReader
     from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of, source_name
 
-    if replaces and skips:
-        raise RequestError("--replace and --skip exclude each other")
+    on_conflict = conflict_rule(replaces=replaces, skips=skips)
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
-    reader = GalleryReader(matcher.gallery)
+    reader, place = GalleryReader(matcher.gallery), place_of(source)
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
     )
-    added = _open(place_of(source), options, name, matcher.embedder.bundle.manifest, space)
-    for line in look_lines(added.look()):
+    opened = _open(place, options, name, matcher.embedder.bundle.manifest, space)
+    look = opened.look()
+    for line in look_lines(look if label is None else look.with_one_label()):
         say(line, to=errors if json_output else console)
-    on_conflict: OnConflict = "replace" if replaces else "skip" if skips else "error"
-    try:
-        with progress_bar() as update:
-
-            def report(_stage: str, done: int, total: int) -> None:
-                update("Adding", done, total)
-
-            if isinstance(added, EmbeddingSource):
-                space_of = matcher.embedder.bundle.manifest
-                done = add_embeddings(
-                    reader,
-                    added,
-                    space_of,
-                    name=source_name(place_of(source)),
-                    on_conflict=on_conflict,
-                    label=label,
-                    on_progress=report,
-                )
-            else:
-                done = add_source(
-                    reader,
-                    added.items,
-                    matcher.embedder,
-                    source=source_name(place_of(source)),
-                    on_conflict=on_conflict,
-                    label=label,
-                    on_progress=report,
-                )
-    except ItemExistsError as error:
-        advice = "nothing was added: take --replace or --skip"
-        raise ItemExistsError(name, error.item_ids, advice, error.what) from error
-    if settings.compaction.is_due(reader.view()):
-        try:
-            gallery_versions.compact_now(reader, settings)
-        except GalleryBusyError as error:
-            # The items are there all the same; whoever is at it, or the next change, compacts them.
-            say(f"Not compacted now: {error}", to=errors)
+    done = _add(
+        reader, opened, matcher.embedder, name=source_name(place), on_conflict=on_conflict, label=label
+    )
+    _compact_if_due(reader, settings)
     if json_output:
         print_json({**asdict(done), "n_items": len(reader.view())})
     else:
@@ -256,6 +223,66 @@ def _open(
         return EmbeddingSource.open(source, options)
     require_images(gallery, held)
     return Source.open(source, options)
+
+
+def _add(
+    reader: GalleryReader,
+    opened: EmbeddingSource | Source,
+    embedder: Embedder,
+    *,
+    name: str,
+    on_conflict: OnConflict,
+    label: str | None,
+) -> LiveAddition:
+    """Add what was opened, with a progress bar.
+
+    Raises:
+        ItemExistsError: Ids belong to others, and `on_conflict` is `error`; it says what to do.
+    """
+    from vicinal.indexer.embedding_sources import EmbeddingSource
+    from vicinal.indexer.errors import ItemExistsError
+    from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
+
+    with progress_bar() as update:
+
+        def report(_stage: str, done: int, total: int) -> None:
+            update("Adding", done, total)
+
+        try:
+            if isinstance(opened, EmbeddingSource):
+                return add_embeddings(
+                    reader,
+                    opened,
+                    embedder.bundle.manifest,
+                    name=name,
+                    on_conflict=on_conflict,
+                    label=label,
+                    on_progress=report,
+                )
+            return add_source(
+                reader,
+                opened.items,
+                embedder,
+                source=name,
+                on_conflict=on_conflict,
+                label=label,
+                on_progress=report,
+            )
+        except ItemExistsError as error:
+            advice = "nothing was added: take --replace or --skip"
+            raise ItemExistsError(reader.gallery.name, error.item_ids, advice, error.what) from error
+
+
+def _compact_if_due(reader: GalleryReader, settings: Settings) -> None:
+    from vicinal.indexer.errors import GalleryBusyError
+
+    if not settings.compaction.is_due(reader.view()):
+        return
+    try:
+        gallery_versions.compact_now(reader, settings)
+    except GalleryBusyError as error:
+        # The items are there all the same; whoever is at it, or the next change, compacts them.
+        say(f"Not compacted now: {error}", to=errors)
 
 
 def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:

@@ -20,6 +20,7 @@ from vicinal.service.cli.options import (
     PathColumnOption,
     PrefixOption,
     SpaceOption,
+    conflict_rule,
     load_settings,
     open_gallery,
 )
@@ -92,8 +93,7 @@ def index(
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
-    if replaces and skips:
-        raise RequestError("--replace and --skip exclude each other")
+    on_conflict = conflict_rule(replaces=replaces, skips=skips)
     if delete and source is None:
         raise RequestError("--delete is about a source: name it")
     settings = load_settings(data_dir=data_dir, bundle=bundle)
@@ -137,7 +137,7 @@ def index(
                 indexed,
                 served.embedder,
                 source=None if source is None else source_name(place_of(source)),
-                on_conflict="replace" if replaces else "skip" if skips else "error",
+                on_conflict=on_conflict,
                 delete=delete,
                 index=index_kind,
                 activate=activate,

@@ -12,6 +12,7 @@ from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.jobs.conflicts import OnConflict
     from vicinal.service.matcher.matcher import Matcher
     from vicinal.service.settings import Settings
 
@@ -28,6 +29,7 @@ __all__ = [
     "PathColumnOption",
     "PrefixOption",
     "SpaceOption",
+    "conflict_rule",
     "load_settings",
     "open_gallery",
     "open_matcher",
@@ -71,6 +73,21 @@ LabelColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the labels; label by default.")
 ]
 IdColumnOption = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids; id by default.")]
+
+
+def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:
+    """What becomes of an item whose id belongs to another one.
+
+    Args:
+        replaces: `--replace` was given.
+        skips: `--skip` was given.
+
+    Raises:
+        RequestError: Both were given.
+    """
+    if replaces and skips:
+        raise RequestError("--replace and --skip exclude each other")
+    return "replace" if replaces else "skip" if skips else "error"
 
 
 def load_settings(**given: Any) -> Settings:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.sources import Source, SourceLook
+from vicinal.indexer.sources.look import LabelSizes
 
 LABELS = st.lists(st.none() | st.sampled_from(["a", "b", "c", "d"]))
 
@@ -53,6 +54,23 @@ def test_labels_that_look_wrong_are_remarked(labels: list[str | None], sentence:
 def test_labels_as_they_should_be_are_not(labels: list[str | None]) -> None:
     """Negative control."""
     assert remarks(*labels) == ""
+
+
+def test_with_one_label_by_hand_nothing_is_said_of_the_labels_of_the_source() -> None:
+    look = SourceLook.at(["a", "b", None], missing=["gone.jpg"], remark="labels are folders")
+    labelled = look.with_one_label()
+    assert (labelled.n_items, labelled.n_labels, labelled.n_unlabelled) == (3, 1, 0)
+    assert labelled.n_single_image_labels == 0
+    assert (labelled.label_sizes, labelled.remarks, labelled.missing) == (LabelSizes(3, 3, 3), (), "gone.jpg")
+    assert look.n_unlabelled == 1
+
+
+@pytest.mark.parametrize(("labels", "expected"), [([], (0, 0, None)), ([None], (1, 1, LabelSizes(1, 1, 1)))])
+def test_one_label_by_hand_is_of_all_there_is(
+    labels: list[str | None], expected: tuple[int, int, LabelSizes | None]
+) -> None:
+    labelled = SourceLook.at(labels).with_one_label()
+    assert (labelled.n_labels, labelled.n_single_image_labels, labelled.label_sizes) == expected
 
 
 def test_files_of_a_manifest_that_do_not_exist_are_counted(tmp_path: Path) -> None:

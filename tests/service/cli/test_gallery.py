@@ -84,6 +84,22 @@ def test_adding_again_changes_nothing(folder: Path) -> None:
     assert shown() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "4 items with 2 labels; "),
+        (["--label-from", "none"], "4 items; 4 items without a label\n"),
+        (["--label-from", "none", "--label", "caps"], "4 items with 1 label; "),
+    ],
+)
+def test_the_look_counts_the_labels_that_the_items_get(
+    folder: Path, options: list[str], expected: str
+) -> None:
+    output = run("add", "shoes", folder, *options)
+    assert output.startswith(expected)
+    assert ("without a label" in output) == ("--label" not in options)
+
+
 @pytest.fixture
 def changed(folder: Path, view: View) -> Path:
     """The folder after it was added, with two other pictures under known names and one new name."""
