@@ -31,7 +31,7 @@ __all__ = [
     "Addition",
     "RefusedUpload",
     "SentEmbedding",
-    "SentImage",
+    "SentItem",
     "Upload",
     "add_sent_embeddings",
     "add_uploads",
@@ -80,16 +80,16 @@ class SentEmbedding:
 
 
 @dataclass(frozen=True)
-class SentImage:
+class SentItem:
     """One image or embedding of a request, and the id that it has or would have got."""
 
-    image: Annotated[int, Field(description="Its place in the request, from 0.")]
+    place: Annotated[int, Field(description="Its place in the request, from 0.")]
     id: str
     filename: str | None
 
 
 @dataclass(frozen=True)
-class AddedItem(SentImage):
+class AddedItem(SentItem):
     """An item that is in the gallery now."""
 
     replaced: Annotated[bool, Field(description="Whether there was an item of this id before.")]
@@ -99,7 +99,7 @@ class AddedItem(SentImage):
 class RefusedUpload:
     """An image or embedding that is not in the gallery, and why."""
 
-    sent: SentImage
+    sent: SentItem
     error: Exception
 
 
@@ -115,13 +115,13 @@ class Addition:
     """
 
     added: list[AddedItem] = field(default_factory=list)
-    unchanged: list[SentImage] = field(default_factory=list)
-    skipped: list[SentImage] = field(default_factory=list)
+    unchanged: list[SentItem] = field(default_factory=list)
+    skipped: list[SentItem] = field(default_factory=list)
     refused: list[RefusedUpload] = field(default_factory=list)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether every image was refused."""
+        """Whether every one was refused."""
         return not (self.added or self.unchanged or self.skipped)
 
 
@@ -141,9 +141,9 @@ def add_uploads(
         GalleryBusyError: Another job keeps writing.
     """
     addition = Addition()
-    prepared: list[tuple[SentImage, PreparedItem]] = []
+    prepared: list[tuple[SentItem, PreparedItem]] = []
     for place, upload in enumerate(uploads):
-        sent = SentImage(place, upload.item_id, upload.filename)
+        sent = SentItem(place, upload.item_id, upload.filename)
         item = SourceItem(sent.id, Path(upload.filename or sent.id), upload.label, upload.metadata)
         try:
             prepared.append((sent, prepare_encoded(item, upload.encoded, embedder)))
@@ -155,7 +155,7 @@ def add_uploads(
         change = add_items(reader, rows, bundle=embedder.bundle.fingerprint, on_conflict=on_conflict)
         for (sent, _), outcome in zip(embedded, change.outcomes, strict=True):
             _note(addition, sent, outcome, ItemExistsError(reader.gallery.name, [sent.id]))
-    addition.refused.sort(key=lambda one: one.sent.image)
+    addition.refused.sort(key=lambda one: one.sent.place)
     return addition
 
 
@@ -179,9 +179,9 @@ def add_sent_embeddings(
         GalleryBusyError: Another job keeps writing.
     """
     addition = Addition()
-    usable: list[tuple[SentImage, SentEmbedding, FloatArray]] = []
+    usable: list[tuple[SentItem, SentEmbedding, FloatArray]] = []
     for place, one in enumerate(embeddings):
-        sent = SentImage(place, one.id, None)
+        sent = SentItem(place, one.id, None)
         try:
             usable.append((sent, one, _unit_length(one, space.dim)))
         except EmbeddingError as error:
@@ -192,7 +192,7 @@ def add_sent_embeddings(
         for (sent, *_), outcome in zip(usable, change.outcomes, strict=True):
             taken = ItemExistsError(reader.gallery.name, [sent.id], what="embedding")
             _note(addition, sent, outcome, taken)
-    addition.refused.sort(key=lambda one: one.sent.image)
+    addition.refused.sort(key=lambda one: one.sent.place)
     return addition
 
 
@@ -248,8 +248,8 @@ def _as_rows(sent: Sequence[SentEmbedding], vectors: Sequence[FloatArray]) -> Re
 
 
 def _embedded(
-    prepared: Sequence[tuple[SentImage, PreparedItem]], embedder: Embedder, addition: Addition
-) -> Iterator[tuple[SentImage, pa.Table]]:
+    prepared: Sequence[tuple[SentItem, PreparedItem]], embedder: Embedder, addition: Addition
+) -> Iterator[tuple[SentItem, pa.Table]]:
     vectors = embedder.infer([one.tensor for _, one in prepared])
     for (sent, one), vector in zip(prepared, vectors, strict=True):
         try:
@@ -258,7 +258,7 @@ def _embedded(
             addition.refused.append(RefusedUpload(sent, error))
 
 
-def _note(addition: Addition, sent: SentImage, outcome: Outcome, taken: ItemExistsError) -> None:
+def _note(addition: Addition, sent: SentItem, outcome: Outcome, taken: ItemExistsError) -> None:
     if outcome == "unchanged":
         addition.unchanged.append(sent)
     elif outcome == "skipped":
@@ -266,5 +266,5 @@ def _note(addition: Addition, sent: SentImage, outcome: Outcome, taken: ItemExis
     elif outcome == "refused":
         addition.refused.append(RefusedUpload(sent, taken))
     else:
-        item = AddedItem(sent.image, sent.id, sent.filename, replaced=outcome == "replaced")
+        item = AddedItem(sent.place, sent.id, sent.filename, replaced=outcome == "replaced")
         addition.added.append(item)

@@ -33,7 +33,7 @@ Image search that knows when there is no match. Every answer is decided by one t
 stated error rate, and says which. Errors are RFC 9457 problem documents.
 """
 _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
-    "search": (search.router, galleries.router, items.router),
+    "search": (search.router, galleries.router, items.router, items.thumbnails_router),
     "write": (items.writing_router,),
     "admin": (
         galleries.admin_router,

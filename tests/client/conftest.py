@@ -133,7 +133,7 @@ class BytesServer:
             return problem(422, "invalid-request", "an id has too many characters")
         body: dict[str, Any] = {name: [] for name in ("added", "unchanged", "skipped", "refused")}
         for place, (item_id, image) in enumerate(self.requests[-1]):
-            sent = {"image": place, "id": item_id, "filename": form.names[place]}
+            sent = {"place": place, "id": item_id, "filename": form.names[place]}
             digest = sha256(image).hexdigest()
             if image.startswith(b"broken"):
                 reason = {"type": f"{PROBLEM}not-an-image", "reason": "it is no image"}

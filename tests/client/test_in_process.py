@@ -68,7 +68,7 @@ def test_items_are_added_read_changed_and_removed(client: Client, image: Ask) ->
     assert (added.id, added.replaced) == (item_id, False)
     assert client.get_item("shoes", item_id).metadata == {"price": 30}
     assert client.patch_item("shoes", item_id, label="newer").label == "newer"
-    assert client.get_item_image("shoes", item_id).startswith(b"\xff\xd8")
+    assert client.get_thumbnail("shoes", item_id).startswith(b"\xff\xd8")
     assert client.search("shoes", item_id=item_id, include_candidates=True).n_searched == 61
     assert len(list(client.iter_items("shoes", size=7))) == 61
     client.delete_item("shoes", item_id)

@@ -21,7 +21,7 @@ NAMES = {
     "CalibrationHistory": "CalibrationHistoryBody",
     "CalibrationSummary": "CalibrationSummaryBody",
     "GalleryCalibration": "CalibrationBody",
-    "RefusedImage": "RefusedImageBody",
+    "RefusedItem": "RefusedItemBody",
 }
 
 

@@ -33,7 +33,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("get_compaction", ("shop",), {}),
     ("list_items", ("shop",), {"after": "5", "size": 10}),
     ("get_item", ("shop", "shoe/1 50%.jpg"), {}),
-    ("get_item_image", ("shop", "shoe/1.jpg"), {}),
+    ("get_thumbnail", ("shop", "shoe/1.jpg"), {}),
     ("add_items", ("shop", [NewItem(IMAGE, "a", "b", {"c": 1})]), {"on_conflict": "skip"}),
     ("add_items", ("shop", [NewEmbedding("a", [1.0], "b", {"c": 1}, "u")]), {"space": "clip"}),
     ("patch_item", ("shop", "a/b"), {"label": None, "metadata": {"price": None}}),

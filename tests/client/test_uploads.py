@@ -498,7 +498,7 @@ class EmbeddingsServer:
         body = json.loads(request.read())
         self.spaces.add(body["space"])
         self.sizes.append(len(body["items"]))
-        sent = [{"image": i, "id": one["id"], "filename": None} for i, one in enumerate(body["items"])]
+        sent = [{"place": i, "id": one["id"], "filename": None} for i, one in enumerate(body["items"])]
         taken = [bool(one["embedding"][0]) for one in body["items"]]
         self.there |= {
             one["id"]: one["embedding"]

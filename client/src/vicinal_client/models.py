@@ -42,8 +42,8 @@ __all__ = [
     "Limits",
     "Rates",
     "Readiness",
-    "RefusedImage",
-    "SentImage",
+    "RefusedItem",
+    "SentItem",
     "Target",
     "Threshold",
     "Variant",
@@ -256,39 +256,39 @@ class ItemPage(_Model):
     next: str | None
 
 
-class SentImage(_Model):
-    """One image of a request; `image` is its place there, from 0."""
+class SentItem(_Model):
+    """One image or embedding of a request; `place` is its place there, from 0."""
 
-    image: int
+    place: int
     id: str
     filename: str | None
 
 
-class AddedItem(SentImage):
+class AddedItem(SentItem):
     """An item that is in the gallery now; `replaced` where there was one of its id before."""
 
     replaced: bool
 
 
-class RefusedImage(SentImage):
-    """An image that is not in the gallery, and why; `type` is the problem type, as if it had come alone."""
+class RefusedItem(SentItem):
+    """One that is not in the gallery, and why; `type` is the problem type, as if it had come alone."""
 
     type: str
     reason: str
 
 
 class Addition(_Model):
-    """What became of the images of one request.
+    """What became of the images or embeddings of one request.
 
     Attributes:
         unchanged: Those that were there already under their id.
-        skipped: Those whose id belongs to another image, with `on_conflict="skip"`.
+        skipped: Those whose id belongs to another one, with `on_conflict="skip"`.
     """
 
     added: list[AddedItem]
-    unchanged: list[SentImage]
-    skipped: list[SentImage]
-    refused: list[RefusedImage]
+    unchanged: list[SentItem]
+    skipped: list[SentItem]
+    refused: list[RefusedItem]
     n_items: int
     revision: int
 

@@ -238,11 +238,11 @@ def _upload(add: _Add, loaded: list[_Loaded]) -> Steps[_Outcome]:
         if _is_everyones(error):
             raise
         if error.kind == "nothing-added":
-            return [], [loaded[one["image"]].failure(one["type"], one["reason"]) for one in error.errors]
+            return [], [loaded[one["place"]].failure(one["type"], one["reason"]) for one in error.errors]
         if len(loaded) == 1:
             return [], [loaded[0].failure(error.kind, error.detail)]
     else:
-        return [done], [loaded[one.image].failure(one.type, one.reason) for one in done.refused]
+        return [done], [loaded[one.place].failure(one.type, one.reason) for one in done.refused]
     middle = len(loaded) // 2
     first, failures = yield from _upload(add, loaded[:middle])
     second, others = yield from _upload(add, loaded[middle:])

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.models.bundle import space_manifest
-from vicinal.service.galleries.uploads import AddedItem, SentImage
+from vicinal.service.galleries.uploads import AddedItem, SentItem
 
 __all__ = [
     "AdditionBody",
@@ -20,7 +20,7 @@ __all__ = [
     "ItemDeletion",
     "ItemPageBody",
     "ItemPatch",
-    "RefusedImageBody",
+    "RefusedItemBody",
 ]
 
 
@@ -104,10 +104,10 @@ class EmbeddingAddition(BaseModel):
         return value
 
 
-class RefusedImageBody(_Response):
+class RefusedItemBody(_Response):
     """An image or embedding that is not in the gallery, and why."""
 
-    image: int = Field(description="Its place in the request, from 0.")
+    place: int = Field(description="Its place in the request, from 0.")
     id: str = Field(description="The id that it would have got.")
     filename: str | None
     type: str = Field(description="Problem type, as if it had been sent alone.")
@@ -118,9 +118,9 @@ class AdditionBody(_Response):
     """What became of the images or embeddings that were sent."""
 
     added: list[AddedItem]
-    unchanged: list[SentImage] = Field(description="Those that were there already under their id.")
-    skipped: list[SentImage] = Field(description="Those whose id belongs to another one, with `skip`.")
-    refused: list[RefusedImageBody]
+    unchanged: list[SentItem] = Field(description="Those that were there already under their id.")
+    skipped: list[SentItem] = Field(description="Those whose id belongs to another one, with `skip`.")
+    refused: list[RefusedItemBody]
     n_items: int = Field(description="Items in the gallery now.")
     revision: int = Field(description="State of the gallery that holds them; searches see it from now on.")
 

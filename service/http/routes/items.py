@@ -38,7 +38,7 @@ from vicinal.service.http.bodies.items import (
     ItemDeletion,
     ItemPageBody,
     ItemPatch,
-    RefusedImageBody,
+    RefusedItemBody,
 )
 from vicinal.service.http.request_bodies import (
     FORM,
@@ -54,9 +54,10 @@ from vicinal.service.http.request_bodies import (
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
 
-__all__ = ["router", "writing_router"]
+__all__ = ["router", "thumbnails_router", "writing_router"]
 
 router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
+thumbnails_router = APIRouter(prefix="/v1/galleries/{gallery}/thumbnails", tags=["items"])
 writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -105,8 +106,9 @@ def list_items(
     )
 
 
-@router.get("/{item_id:path}/image", response_class=Response)
-def get_item_image(gallery: str, item_id: str, state: StateDependency) -> Response:
+# Not below an item's own address, where it would hide an item whose id ends as it does.
+@thumbnails_router.get("/{item_id:path}", response_class=Response)
+def get_thumbnail(gallery: str, item_id: str, state: StateDependency) -> Response:
     """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
     matcher = state.galleries.matcher(gallery)
     view = matcher.view
@@ -327,9 +329,9 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _refusals(refused: Sequence[RefusedUpload]) -> list[RefusedImageBody]:
+def _refusals(refused: Sequence[RefusedUpload]) -> list[RefusedItemBody]:
     return [
-        RefusedImageBody(
+        RefusedItemBody(
             **asdict(one.sent),
             type=problem_type(one.error),
             reason=str(one.error),

@@ -95,7 +95,7 @@ def test_every_item_and_its_picture_are_found_by_id(client: TestClient) -> None:
     for item_id in all_ids(client)[::6]:
         item = client.get(f"{SHOES}/items/{quote(item_id)}")
         assert item.json()["id"] == item_id
-        picture = client.get(f"{SHOES}/items/{quote(item_id, safe='')}/image")
+        picture = client.get(f"{SHOES}/thumbnails/{quote(item_id, safe='')}")
         assert picture.headers["content-type"] == "image/jpeg"
 
 
@@ -106,7 +106,7 @@ def test_an_item_has_label_and_source(client: TestClient) -> None:
 
 
 def test_the_picture_of_an_item_is_a_jpeg_of_it(client: TestClient, view: View) -> None:
-    content = client.get(f"{SHOES}/items/plain/view 0.png/image").content
+    content = client.get(f"{SHOES}/thumbnails/plain/view 0.png").content
     with Image.open(io.BytesIO(content)) as picture:
         assert (picture.format, picture.size) == ("JPEG", view(6, 0).size)
         difference = picture.convert("L").resize((1, 1)).getpixel((0, 0))
@@ -120,12 +120,25 @@ def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
     make_settings: MakeSettings,
 ) -> None:
     view(0, 0).save(tmp_path / "a.png")
-    ids = ["image", "a/image/b", "items", "100%", "q?x=1#y", "back\\slash"]
+    ids = [
+        "image",
+        "a/image",
+        "a/image/b",
+        "a",
+        "delete",
+        "thumbnails/a",
+        "items",
+        "100%",
+        "q?x=1#y",
+        "back\\slash",
+    ]
     items = [SourceItem(one, tmp_path / "a.png", metadata={"shelf": 3}) for one in ids]
     index_items(Gallery(tmp_path / "data" / "galleries" / "shoes"), items, embedder, workers=1)
     client = TestClient(create_app(make_settings(tmp_path / "data")))
-    found = [client.get(f"{SHOES}/items/{quote(one, safe='')}").json().get("id") for one in ids]
-    assert found == ids
+    for quoted in ([quote(one, safe="") for one in ids], [quote(one) for one in ids]):
+        assert [client.get(f"{SHOES}/items/{one}").json().get("id") for one in quoted] == ids
+        pictures = [client.get(f"{SHOES}/thumbnails/{one}") for one in quoted]
+        assert {one.headers["content-type"] for one in pictures} == {"image/jpeg"}
 
 
 @pytest.mark.parametrize(
@@ -136,8 +149,8 @@ def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
         ("/v1/galleries/%2e%2e", "gallery-not-found"),
         ("/v1/galleries/boots/items", "gallery-not-found"),
         (f"{SHOES}/items/gone", "item-not-found"),
-        (f"{SHOES}/items/gone/image", "item-not-found"),
-        (f"{SHOES}/items/' OR 1=1 --/image", "item-not-found"),
+        (f"{SHOES}/thumbnails/gone", "item-not-found"),
+        (f"{SHOES}/thumbnails/' OR 1=1 --", "item-not-found"),
     ],
 )
 def test_what_is_not_there_is_a_problem_of_its_own_kind(client: TestClient, path: str, kind: str) -> None:

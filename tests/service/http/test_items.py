@@ -61,7 +61,7 @@ def n_items(client: TestClient) -> int:
 
 def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture: Picture) -> None:
     body = add(client, picture(), id="mine", label="boots", metadata='{"price": 9.5}').json()
-    added = {"image": 0, "id": "mine", "filename": "new.png", "replaced": False}
+    added = {"place": 0, "id": "mine", "filename": "new.png", "replaced": False}
     assert (body["added"], body["refused"]) == ([added], [])
     best = found(client, picture())[0]
     assert (best["id"], best["label"], best["metadata"]) == ("mine", "boots", {"price": 9.5})
@@ -95,7 +95,7 @@ def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, pict
     files = picture(50), picture(51)
     added = add(client, *files).json()["added"]
     assert [one["id"] for one in added] == [hashlib.sha256(file[1]).hexdigest()[:32] for file in files]
-    assert [(one["image"], one["filename"]) for one in added] == [(0, "new.png"), (1, "new.png")]
+    assert [(one["place"], one["filename"]) for one in added] == [(0, "new.png"), (1, "new.png")]
     assert client.get(f"{ITEMS}/{added[1]['id']}").json()["uri"] == "new.png"
     assert n_items(client) == 62
 
@@ -108,7 +108,7 @@ def test_a_request_whose_answer_was_lost_can_be_sent_again(
     first = add(client, *files, **ids).json()
     again = add(client, *files, **ids)
     assert again.status_code == 200
-    expected = [{name: one[name] for name in ("image", "id", "filename")} for one in first["added"]]
+    expected = [{name: one[name] for name in ("place", "id", "filename")} for one in first["added"]]
     assert (again.json()["added"], again.json()["unchanged"]) == ([], expected)
     assert (again.json()["revision"], n_items(client)) == (first["revision"], 62)
 
@@ -139,7 +139,7 @@ def test_of_several_images_those_whose_ids_are_taken_are_refused(
 ) -> None:
     body = add(client, picture(50), picture(51), picture(52), id=["a", TAKEN, "b"]).json()
     assert [one["id"] for one in body["added"]] == ["a", "b"]
-    assert [(one["image"], one["id"], one["type"]) for one in body["refused"]] == [
+    assert [(one["place"], one["id"], one["type"]) for one in body["refused"]] == [
         (1, TAKEN, "urn:vicinal:problem:item-exists")
     ]
     assert n_items(client) == 62
@@ -157,14 +157,14 @@ def test_of_two_images_with_one_id_the_first_is_added(
 ) -> None:
     files = picture(50), picture(51), picture(50)
     body = add(client, *files, id=["a"] * 3, on_conflict=choice).json()
-    assert [body[name][0]["image"] for name in ("added", where, "unchanged")] == [0, 1, 2]
+    assert [body[name][0]["place"] for name in ("added", where, "unchanged")] == [0, 1, 2]
     assert found(client, picture(50))[0]["similarity"] == pytest.approx(1.0, abs=1e-6)
     assert n_items(client) == 61
 
 
 def test_an_image_whose_id_is_taken_can_be_skipped(client: TestClient, picture: Picture) -> None:
     body = add(client, picture(), id=TAKEN, on_conflict="skip").json()
-    assert body["skipped"] == [{"image": 0, "id": TAKEN, "filename": "new.png"}]
+    assert body["skipped"] == [{"place": 0, "id": TAKEN, "filename": "new.png"}]
     assert (body["added"], body["unchanged"], body["refused"]) == ([], [], [])
     assert found(client, picture())[0]["id"] != TAKEN
 
@@ -189,7 +189,7 @@ def test_several_images_have_their_own_id_and_share_a_label(client: TestClient, 
 
 def test_an_image_of_the_same_id_replaces_the_item_on_request(client: TestClient, picture: Picture) -> None:
     body = add(client, picture(), id=TAKEN, on_conflict="replace").json()
-    assert body["added"] == [{"image": 0, "id": TAKEN, "filename": "new.png", "replaced": True}]
+    assert body["added"] == [{"place": 0, "id": TAKEN, "filename": "new.png", "replaced": True}]
     assert n_items(client) == 60
     assert found(client, picture())[0]["id"] == "plain/view 0.png"
 
@@ -287,8 +287,8 @@ def test_a_removed_item_is_gone(client: TestClient, view: View, encode: Encode) 
     assert found(client, file)[0]["id"] == "plain/view 0.png"
     assert client.delete(f"{ITEMS}/plain/view 0.png").status_code == 204
     assert "plain/view 0.png" not in {one["id"] for one in found(client, file)}
-    for path in ("", "/image"):
-        assert client.get(f"{ITEMS}/plain/view 0.png{path}").status_code == 404
+    for path in ("items", "thumbnails"):
+        assert client.get(f"{SHOES}/{path}/plain/view 0.png").status_code == 404
     response = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
     assert response.json()["type"].endswith("item-not-found")
 
@@ -303,7 +303,7 @@ def test_an_unknown_item_is_not_found(client: TestClient, method: str) -> None:
 
 def test_the_picture_of_an_added_item_is_its_own(client: TestClient, picture: Picture, view: View) -> None:
     add(client, picture(), id="mine")
-    with Image.open(io.BytesIO(client.get(f"{ITEMS}/mine/image").content)) as image:
+    with Image.open(io.BytesIO(client.get(f"{SHOES}/thumbnails/mine").content)) as image:
         assert image.size == view(50, 0).size
 
 

@@ -87,7 +87,7 @@ def test_a_picture_is_refused(client: TestClient, picture: dict[str, Any]) -> No
 
 
 def test_an_item_has_no_image(client: TestClient) -> None:
-    detail = refused(client.get(f"{SHOP}/items/a/7 b/image"), 404, "no-image")
+    detail = refused(client.get(f"{SHOP}/thumbnails/a/7 b"), 404, "no-image")
     assert detail == "item 'a/7 b' of gallery 'shop' came as an embedding: it has no image"
     item = client.get(f"{SHOP}/items/a/7 b").json()
     assert (item["id"], item["label"], item["uri"]) == ("a/7 b", "label 1", "")
@@ -160,7 +160,7 @@ def npy(array: Any, name: str = "a.npy") -> tuple[str, tuple[str, bytes, str]]:
 def test_an_added_embedding_is_found_by_the_next_search(client: TestClient) -> None:
     item = {"id": "new/ß", "embedding": near(0), "label": "boots", "metadata": {"price": 9.5}, "uri": "a.jpg"}
     body = sent(client, item, space="clip").json()
-    added = {"image": 0, "id": "new/ß", "filename": None, "replaced": False}
+    added = {"place": 0, "id": "new/ß", "filename": None, "replaced": False}
     assert (body["added"], body["refused"], body["n_items"]) == ([added], [], N + 1)
     first = best(client, near(0))
     names = ("id", "label", "uri", "metadata")
@@ -208,7 +208,7 @@ def test_a_bad_embedding_takes_no_other_with_it(
     body = client.post(f"{SHOP}/items", content=json.dumps({"items": items})).json()
     assert [one["id"] for one in body["added"]] == ["good"]
     (one,) = body["refused"]
-    assert (one["image"], one["id"], one["reason"]) == (1, "bad", reason)
+    assert (one["place"], one["id"], one["reason"]) == (1, "bad", reason)
     assert one["type"] == PROBLEM + "invalid-embedding"
     alone = client.post(f"{SHOP}/items", content=json.dumps({"items": items[1:]}))
     assert refused(alone, 422, "invalid-embedding") == reason

@@ -80,7 +80,7 @@ def test_a_key_without_the_scope_is_told_which_it_lacks(guarded: TestClient) -> 
         "/v1/galleries/boots",
         "/v1/galleries/shoes/items",
         "/v1/galleries/shoes/items/plain/view 0.png",
-        "/v1/galleries/shoes/items/plain/view 0.png/image",
+        "/v1/galleries/shoes/thumbnails/plain/view 0.png",
     ],
 )
 def test_every_way_to_read_a_gallery_needs_a_key(guarded: TestClient, path: str) -> None:

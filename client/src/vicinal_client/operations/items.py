@@ -43,9 +43,9 @@ class ItemCalls(Calls):
         return (yield from self._ask("GET", path_of("galleries", gallery, "items", item_id), Item))
 
     @operation
-    def get_item_image(self, gallery: str, item_id: str) -> Steps[bytes]:
+    def get_thumbnail(self, gallery: str, item_id: str) -> Steps[bytes]:
         """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
-        path = path_of("galleries", gallery, "items", item_id, "image")
+        path = path_of("galleries", gallery, "thumbnails", item_id)
         return (yield from self._send("GET", path)).content
 
     @operation
