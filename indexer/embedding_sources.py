@@ -36,7 +36,8 @@ from vicinal.indexer.embedding_files import (
 )
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
-from vicinal.indexer.sources.datasets import STATE, SavedDataset, holds_bytes
+from vicinal.indexer.sources.datasets import STATE, SavedDataset
+from vicinal.indexer.sources.features import holds_bytes
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 

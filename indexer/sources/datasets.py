@@ -1,23 +1,25 @@
-"""Datasets of Hugging Face that `save_to_disk` wrote: read without the package that wrote them."""
+"""Datasets of Hugging Face, in Parquet files or as `save_to_disk` wrote them: read without its packages."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat
+from vicinal.indexer.sources.features import Features, image_parts
+from vicinal.indexer.sources.parquet_datasets import open_column
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
 
-__all__ = ["STATE", "DatasetImage", "SavedDataset", "holds_bytes", "is_saved"]
+__all__ = ["STATE", "DatasetImage", "SavedDataset", "is_saved"]
 
 # Written by `save_to_disk` of a dataset, and of several.
 STATE, _PARTS = "state.json", "dataset_dict.json"
@@ -30,17 +32,17 @@ class DatasetImage:
     """An image in a dataset; it is looked at and opened as a path is.
 
     Attributes:
-        folder: The dataset; absolute.
+        path: The folder that `save_to_disk` wrote, or a Parquet file; absolute.
         column: The column of its images.
         row: Its row, from 0.
     """
 
-    folder: Path
+    path: Path
     column: str
     row: int
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{self.folder}#{self.column}/{self.row}"
+        return f"{_SCHEME}{self.path}#{self.column}/{self.row}"
 
     @classmethod
     def at(cls, address: str) -> DatasetImage:
@@ -49,23 +51,30 @@ class DatasetImage:
         Raises:
             SourceError: It names no row.
         """
-        folder, _, place = address.removeprefix(_SCHEME).rpartition("#")
+        path, _, place = address.removeprefix(_SCHEME).rpartition("#")
         column, _, row = place.rpartition("/")
         if not row.isdecimal():
             raise SourceError(f"'{address}' names no row of a dataset")
-        return cls(Path(folder), column, int(row))
+        return cls(Path(path), column, int(row))
 
     def is_absolute(self) -> bool:
         """Whether its dataset is found from everywhere."""
-        return self.folder.is_absolute()
+        return self.path.is_absolute()
 
     def stat(self) -> FileStat:
-        """Its size, and when its dataset was written.
+        """Its size, in a Parquet file that of the file, and when its dataset was written.
 
         Raises:
             OSError: The dataset cannot be read, or has no such row.
         """
-        return FileStat(len(self._bytes()), (self.folder / STATE).stat().st_mtime_ns)
+        written = self._written().stat()
+        if not self._is_parquet:
+            return FileStat(len(self._bytes() or b""), written.st_mtime_ns)
+        with self._found():
+            # To know more of each of them a file would be read as a whole.
+            if self.row >= len(open_column(self.path, self.column, written.st_mtime_ns)):
+                raise IndexError("it is shorter")
+        return FileStat(written.st_size, written.st_mtime_ns)
 
     def open(self, _mode: str = "rb") -> io.BytesIO:
         """Its bytes as a stream; see `read`."""
@@ -80,23 +89,45 @@ class DatasetImage:
         Raises:
             OSError: The dataset cannot be read, or has no such row.
             ImageTooLargeError: It has more bytes than the limits allow.
-            NotAnImageError: It is empty.
+            NotAnImageError: It is empty, or the row has none.
         """
         found = self._bytes()
+        if found is None:
+            raise NotAnImageError("the row has no image")
         if len(found) > limits.max_bytes:
             raise ImageTooLargeError(f"{len(found):,} bytes, at most {limits.max_bytes:,} are accepted")
         if not len(found):
             raise NotAnImageError("the file is empty")
         return bytes(found)
 
-    def _bytes(self) -> memoryview:
-        """Its bytes where they lie in the file."""
-        written = (self.folder / STATE).stat().st_mtime_ns
+    @property
+    def _is_parquet(self) -> bool:
+        return self.path.is_file()
+
+    def _written(self) -> Path:
+        """The file whose time is that of the dataset."""
+        return self.path if self._is_parquet else self.path / STATE
+
+    def _bytes(self) -> bytes | memoryview | None:
+        """Its bytes, those in a folder where they lie in the file; None where the row has none."""
+        written = self._written().stat().st_mtime_ns
+        with self._found():
+            if self._is_parquet:
+                return open_column(self.path, self.column, written).read(self.row)
+            found = _images(self.path, self.column, written)[self.row].as_buffer()
+        return None if found is None else memoryview(found)
+
+    @contextmanager
+    def _found(self) -> Iterator[None]:
+        """Say of which dataset it is that there is no such row.
+
+        Raises:
+            DownloadError: There is none, or it cannot be read.
+        """
         try:
-            found = _images(self.folder, self.column, written)[self.row].as_buffer()
+            yield
         except (pa.ArrowException, KeyError, IndexError, ValueError) as error:
-            raise DownloadError(f"'{self.folder.name}' has no row {self.row} of images: {error}") from error
-        return memoryview(b"" if found is None else found)
+            raise DownloadError(f"'{self.path.name}' has no row {self.row} of images: {error}") from error
 
 
 class SavedDataset:
@@ -120,28 +151,43 @@ class SavedDataset:
         if not (path / STATE).is_file():
             parts = ", ".join(json.loads((path / _PARTS).read_text(encoding="utf-8"))["splits"])
             raise SourceError(f"'{path.name}' holds several datasets: give one of its folders {parts}")
+        self._path = path
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         # Names alone: what lies elsewhere is no part of it.
         self._files = [path / Path(one["filename"]).name for one in state["_data_files"]]
-        features = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))["features"]
-        self._classes = {
-            name: pa.array(feature["names"], pa.string())
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
-        }
-        self.class_columns = list(self._classes)
-        self.image_columns = [
-            name
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "Image"
-        ]
+        noted = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))["features"]
         with pa.memory_map(str(self._files[0])) as stream:
-            self.schema = self._named(pa.ipc.open_stream(stream).schema.empty_table()).schema
+            self._features = Features(pa.ipc.open_stream(stream).schema, noted)
+        self.schema = self._features.schema
+        self.image_columns = self._features.image_columns
+        self.class_columns = self._features.class_columns
 
     @property
     def files(self) -> list[Path]:
         """The files of its rows, in order."""
         return list(self._files)
+
+    def place(self, row: int) -> tuple[Path, int]:
+        """Where a row is."""
+        return self._path, row
+
+    def row_name(self, row: int) -> str:
+        """What a row is called: its number."""
+        return str(row)
+
+    def table(self, columns: list[str]) -> pa.Table:
+        """Some columns of all rows, memory-mapped."""
+        return pa.concat_tables([self.schema.empty_table().select(columns), *self._stored(columns)])
+
+    def images(self, column: str) -> tuple[list[str | None], list[bool]]:
+        """The path of each image, None where it has none, and whether its bytes are here.
+
+        Raises:
+            ValueError: The column holds no images.
+        """
+        stored, paths = image_parts(self.table([column])[column])
+        is_here: list[bool] = stored.is_valid().to_pylist()
+        return [None] * len(is_here) if paths is None else paths.to_pylist(), is_here
 
     def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """At most so many rows at a time, of some columns or of all."""
@@ -162,26 +208,7 @@ class SavedDataset:
             with pa.memory_map(str(file)) as stream:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
-                    yield self._named(table if columns is None else table.select(columns))
-
-    def _named(self, table: pa.Table) -> pa.Table:
-        for name in set(self._classes) & set(table.column_names):
-            # -1 stands for no class.
-            numbers = pc.if_else(pc.less(table[name], 0), None, table[name])
-            texts = self._classes[name].take(numbers.combine_chunks())
-            table = table.set_column(table.column_names.index(name), name, texts)
-        return table.replace_schema_metadata(None)
-
-
-def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a column are bytes, or hold some, such as those of a picture."""
-    if pa.types.is_struct(kind):
-        return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return holds_bytes(kind.value_type)
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    )
+                    yield self._features.named(table if columns is None else table.select(columns))
 
 
 def is_saved(path: Path) -> bool:
@@ -192,10 +219,6 @@ def is_saved(path: Path) -> bool:
 @lru_cache(maxsize=_OPEN_COLUMNS)
 def _images(folder: Path, column: str, _written_ns: int) -> pa.ChunkedArray:
     """The bytes of a column of images, memory-mapped."""
-    parts: list[pa.Array] = []
-    for file in SavedDataset(folder).files:
-        # Kept open by what is read of it.
-        for batch in pa.ipc.open_stream(pa.memory_map(str(file))):
-            found = batch.column(column)
-            parts.append(pc.struct_field(found, "bytes") if pa.types.is_struct(found.type) else found)
-    return pa.chunked_array(parts)
+    # Kept open by what is read of it.
+    streams = (pa.ipc.open_stream(pa.memory_map(str(file))) for file in SavedDataset(folder).files)
+    return pa.chunked_array([image_parts(batch.column(column))[0] for one in streams for batch in one])

@@ -11,6 +11,7 @@ from pathlib import Path
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import labels_in
+from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
 
@@ -27,11 +28,13 @@ class FolderFiles:
         images: Paths of images inside the folder, in order.
         others: How many files there are besides, by suffix in small letters, '' for those without.
         unread: Subfolders that were not looked into, each with the reason.
+        tables: Paths of the Parquet files among the others, in order.
     """
 
     images: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     unread: dict[str, str] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
 
     @classmethod
     def below(cls, root: Path) -> FolderFiles:
@@ -50,7 +53,8 @@ class FolderFiles:
                 if not inside:
                     raise SourceError(f"'{root}' cannot be read: {error.strerror}") from error
                 found.unread[inside] = str(error.strerror)
-        found.images.sort(key=lambda one: one.split("/"))
+        for paths in (found.images, found.tables):
+            paths.sort(key=lambda one: one.split("/"))
         return found
 
     @classmethod
@@ -87,6 +91,8 @@ class FolderFiles:
             self.images.append(inside)
         else:
             self.others[suffix] += 1
+            if suffix == PARQUET and entry.is_file():
+                self.tables.append(inside)
         return None
 
 

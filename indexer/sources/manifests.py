@@ -11,12 +11,13 @@ import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import file_at
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
 
 _LONGEST_HEAD = 2**16
-MANIFEST_SUFFIXES = frozenset({".csv", ".parquet"})
+MANIFEST_SUFFIXES = frozenset({".csv", PARQUET})
 
 
 def manifest_items(manifest: Path, options: SourceOptions) -> list[SourceItem]:
@@ -88,17 +89,19 @@ class _Manifest:
             column, chosen = self._names[name], getattr(self._options, f"{name}_column")
             if column in self._table.column_names or not (is_needed or chosen):
                 continue
-            hint = ""
+            what, hint = f"{name}s", ""
+            if name == "path" and self._path.suffix.lower() == PARQUET:
+                what = "paths, or of the images themselves,"
             if name == "path" and _has_lists(self._table):
                 hint = "; if it holds ready embeddings, name their column by --embedding-column"
             raise SourceError(
                 f"manifest '{self._path}' has no column '{column}', only "
-                f"{', '.join(self._table.column_names)}: name the one of the {name}s by --{name}-column{hint}"
+                f"{', '.join(self._table.column_names)}: name the one of the {what} by --{name}-column{hint}"
             )
 
     def _read(self) -> pa.Table:
         try:
-            if self._path.suffix.lower() == ".parquet":
+            if self._path.suffix.lower() == PARQUET:
                 return pa.parquet.read_table(self._path)
             # Left to guess, Arrow would read the id 007 as the number 7, and text that is not UTF-8 as bytes.
             texts = dict.fromkeys(self._names.values(), pa.string())

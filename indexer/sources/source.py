@@ -1,4 +1,4 @@
-"""Source: a folder of images, or a CSV or Parquet manifest."""
+"""Source: a folder of images, a manifest, or a dataset with images inside."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Self
 
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources.dataset_rows import dataset_items
+from vicinal.indexer.sources.archives import shards_of
+from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
 from vicinal.indexer.sources.datasets import is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
+from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
 from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
 from vicinal.indexer.sources.shards import shard_items
 from vicinal.models.decoding import image_suffixes
@@ -44,40 +46,18 @@ class Source:
 
         A folder gives every image below it, with its path inside the folder as id. A manifest is a `.csv` or
         `.parquet` file with a column `path` (taken from the manifest's folder when relative) and optionally
-        `id`, `label` and any others, which become metadata. An image is a source of one, with its name as id.
+        `id`, `label` and any others, which become metadata. Parquet files may hold the images themselves, one
+        file or a folder of them. An image is a source of one, with its name as id.
 
         Args:
-            place: Folder, manifest or image, or the address of a bucket or of a folder in one.
+            place: Folder, manifest, dataset, shards or image, or the address of a bucket or a folder in one.
             options: How it is read; ids without a prefix and labels as they are given when None.
 
         Raises:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
                 an id twice; labels cannot be taken from where the options say.
         """
-        options, path = options or SourceOptions(), Path(place)
-        files, remark = FolderFiles(), None
-        if is_address(str(place)):
-            found = dict(list_bucket(str(place), options.access))
-            files, name = FolderFiles.listed(found), str(place).rstrip("/").rpartition("/")[2]
-            items, remark = folder_items(files, name, options, found.__getitem__)
-        elif path.is_dir() and is_saved(path):
-            items = dataset_items(path.absolute(), options)
-        elif path.is_dir():
-            root = path.absolute()
-            files = FolderFiles.below(root)
-            items, remark = folder_items(files, root.resolve().name, options, root.joinpath)
-        elif path.suffix.lower() == ".tar":
-            items, files, remark = shard_items(path, options)
-        elif path.suffix.lower() in MANIFEST_SUFFIXES and path.is_file():
-            items = manifest_items(path, options)
-        elif path.suffix.lower() in image_suffixes() and path.is_file():
-            items = [SourceItem(f"{options.prefix_of('')}{path.name}", path.absolute())]
-        elif path.exists():
-            raise SourceError(
-                f"'{path}' is neither a folder nor an image nor a .csv or .parquet manifest or .tar shard"
-            )
-        else:
-            raise SourceError(f"there is no source '{path}'")
+        items, files, remark = _listed(place, options or SourceOptions())
         if not items:
             besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
@@ -115,6 +95,62 @@ class Source:
             unread_folders=self.files.unread,
             remark=self.remark,
         )
+
+
+_Listed = tuple[list[SourceItem], FolderFiles, str | None]
+
+
+def _listed(place: Path | str, options: SourceOptions) -> _Listed:
+    """The images of a source, what else is there, and why folders are not taken for labels."""
+    path = Path(place)
+    suffix = path.suffix.lower()
+    if is_address(str(place)):
+        return _in_bucket(str(place), options)
+    if path.is_dir():
+        return _in_folder(path.absolute(), options)
+    if suffix == ".tar":
+        return shard_items(path, options)
+    if suffix == PARQUET and (parts := _parts_with_images(path, options)):
+        return parquet_items(parts, path, options), FolderFiles(), None
+    if suffix in MANIFEST_SUFFIXES and path.is_file():
+        return manifest_items(path, options), FolderFiles(), None
+    if suffix in image_suffixes() and path.is_file():
+        return [SourceItem(f"{options.prefix_of('')}{path.name}", path.absolute())], FolderFiles(), None
+    if path.exists():
+        raise SourceError(
+            f"'{path}' is neither a folder nor an image nor a .csv or .parquet manifest or .tar shard"
+        )
+    raise SourceError(f"there is no source '{path}'")
+
+
+def _in_bucket(address: str, options: SourceOptions) -> _Listed:
+    found = dict(list_bucket(address, options.access))
+    files, name = FolderFiles.listed(found), address.rstrip("/").rpartition("/")[2]
+    items, remark = folder_items(files, name, options, found.__getitem__)
+    return items, files, remark
+
+
+def _in_folder(root: Path, options: SourceOptions) -> _Listed:
+    if is_saved(root):
+        return dataset_items(root, options), FolderFiles(), None
+    files, name = FolderFiles.below(root), root.resolve().name
+    if files.tables and not files.images:
+        parts = {inside.removesuffix(PARQUET): root / inside for inside in files.tables}
+        del files.others[PARQUET]
+        return parquet_items(parts, root, options, name=name), files, None
+    items, remark = folder_items(files, name, options, root.joinpath)
+    return items, files, remark
+
+
+def _parts_with_images(pattern: Path, options: SourceOptions) -> dict[str, Path]:
+    """Parquet files by their names, if there are images inside; otherwise none."""
+    parts = [one.absolute() for one in shards_of(pattern)]
+    for one in parts:
+        if one.is_file() and not holds_images(one, options.path_column):
+            return {}
+        if not one.is_file() and len(parts) > 1:
+            raise SourceError(f"there is no '{one}'")
+    return {one.stem: one for one in parts if one.is_file()}
 
 
 def read_source(place: Path | str, options: SourceOptions | None = None) -> list[SourceItem]:

@@ -64,7 +64,7 @@ class JobSources:
         if isinstance(path, TarMember):
             path = path.archive
         elif isinstance(path, DatasetImage):
-            path = path.folder
+            path = path.path
         if (
             self.root is not None
             and path.is_absolute()

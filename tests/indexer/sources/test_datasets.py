@@ -105,7 +105,7 @@ def test_an_address_without_a_row_is_refused(address: str) -> None:
 
 
 def test_images_that_lie_elsewhere_are_files(tmp_path: Path) -> None:
-    """Of such a row the dataset holds the path alone; a job looks where it leads."""
+    """Of such a row the dataset holds the path alone; a job looks where it leads. An empty row fails."""
     (tmp_path / "1.png").write_bytes(picture(1))
     path = saved(tmp_path / "shop", n=3)
     file = path / "data-00000-of-00001.arrow"
@@ -122,8 +122,13 @@ def test_images_that_lie_elsewhere_are_files(tmp_path: Path) -> None:
         writer.write_table(table)
     (tmp_path / "new").replace(file)
     items = read_source(path)
-    assert [item.path for item in items] == [tmp_path / "1.png", DatasetImage(path, "photo", 2)]
-    assert [read_file(item.path, LIMITS) for item in items] == [picture(1), picture(3)]
+    inside = [DatasetImage(path, "photo", row) for row in (1, 2)]
+    assert [item.path for item in items] == [tmp_path / "1.png", *inside]
+    assert [item.id for item in items] == [str(tmp_path / "1.png"), "1", "a.png"]
+    assert [read_file(items[row].path, LIMITS) for row in (0, 2)] == [picture(1), picture(3)]
+    with pytest.raises(NotAnImageError, match="the row has no image"):
+        read_file(items[1].path, LIMITS)
+    assert items[1].path.stat().st_size == 0
 
 
 def test_images_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -177,7 +182,7 @@ def test_a_row_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="'shorter' has no row 3 of images"):
         gone.read(LIMITS)
     with pytest.raises(OSError, match="has no row 3 of images"):
-        DatasetImage(item.path.folder, "lost", 3).read(LIMITS)  # type: ignore[union-attr]
+        DatasetImage(item.path.path, "lost", 3).read(LIMITS)  # type: ignore[union-attr]
 
 
 def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:

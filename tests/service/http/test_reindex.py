@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -128,6 +130,21 @@ def test_a_shard_is_a_source_and_no_way_out_of_the_sources(
     job = wait_for_job(client, client.post(REINDEX, json=body))
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
     assert client.post(REINDEX, json={"source": "../photos.tar"}).status_code == 422
+
+
+def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
+    client: TestClient, worker: None, sources: Path, tmp_path: Path, catalog: Path
+) -> None:
+    images = [one.read_bytes() for one in sorted((catalog / "plain").iterdir())]
+    for folder in (sources / "sets", tmp_path):
+        folder.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"image": pa.array(images)}), folder / "photos.parquet")
+    for source in ("sets", "sets/photos.parquet"):
+        job = wait_for_job(client, client.post(REINDEX, json={"source": source}))
+        assert (job["state"], job["result"]["source"]["n_items"]) == ("succeeded", 6)
+    body = {"source": addresses(sources, f"dataset://{tmp_path}/photos.parquet#image/0")}
+    job = wait_for_job(client, client.post(REINDEX, json=body))
+    assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
 
 
 def addresses(sources: Path, *urls: str) -> str:

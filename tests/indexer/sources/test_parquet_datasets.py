@@ -1,0 +1,356 @@
+"""Parquet files with images inside: as the hub of Hugging Face has them, and as others write them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from vicinal.indexer.embedding_sources import holds_embeddings
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import (
+    PUBLIC,
+    DatasetImage,
+    Source,
+    SourceOptions,
+    file_at,
+    parquet_datasets,
+    read_file,
+    read_source,
+)
+from vicinal.indexer.sources.parquet_datasets import ParquetColumn
+from vicinal.models.decoding import DecodeLimits
+from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+
+LIMITS = DecodeLimits(max_bytes=10_000)
+STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+NAMES = {"label": {"names": ["shoe", "boot"], "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+
+
+def picture(seed: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16), (seed, 90, 120)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def rows_of(paths: Sequence[str | None], first: int = 0) -> list[dict[str, Any]]:
+    return [{"bytes": picture(i), "path": path} for i, path in enumerate(paths, start=first)]
+
+
+def written(
+    file: Path, images: Sequence[Any], *, note: Any = None, kind: pa.DataType = STRUCT, **columns: Any
+) -> Path:
+    """A file with such images, and labels unless other columns are given."""
+    columns = columns or {"label": [i % 2 for i in range(len(images))]}
+    table = pa.table({"image": pa.array(list(images), kind), **columns})
+    if note is not None:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": note}})})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, file, row_group_size=4)
+    return file
+
+
+def content(source: Path, options: SourceOptions | None = None) -> list[bytes]:
+    return [read_file(item.path, LIMITS) for item in read_source(source, options)]
+
+
+def test_a_file_of_the_hub_becomes_items_with_named_labels(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = {"image": rows_of(["a.png", "b.png", None]), "label": [0, 1, -1], "price": [0.5, 1.5, 2.5]}
+    features = {
+        "image": datasets.Image(),
+        "label": datasets.ClassLabel(names=["shoe", "boot"]),
+        "price": datasets.Value("float32"),
+    }
+    made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    path = tmp_path / "train-00000-of-00001.parquet"
+    made.to_parquet(path)
+    items = read_source(path)
+    assert [item.label for item in items] == ["shoe", "boot", None]
+    assert [item.id for item in items] == ["a.png", "b.png", "train-00000-of-00001:2"]
+    assert items[1].metadata == {"price": 1.5}
+    assert content(path) == [picture(0), picture(1), picture(2)]
+
+
+def test_a_folder_of_files_is_one_dataset(tmp_path: Path) -> None:
+    """As a dataset of the hub lies on the disk: beside the files there are others, and no images."""
+    written(tmp_path / "shop/data/train-1.parquet", rows_of([None] * 5), note=NAMES)
+    written(tmp_path / "shop/data/train-0.parquet", rows_of(["0.png", "1.png", "0.png"], 5), note=NAMES)
+    (tmp_path / "shop/README.md").write_text("words")
+    source = Source.open(tmp_path / "shop", SourceOptions(None, "auto"))
+    ids = [item.id for item in source.items]
+    assert ids[:3] == ["shop/data/train-0:0", "shop/1.png", "shop/data/train-0:2"]
+    assert ids[3:] == [f"shop/data/train-1:{row}" for row in range(5)]
+    assert content(tmp_path / "shop") == [picture(i) for i in (5, 6, 7, 0, 1, 2, 3, 4)]
+    assert source.look().other_files == {".md": 1}
+    assert source.look().n_labels == 2
+
+
+def test_files_are_also_named_by_their_numbers(tmp_path: Path) -> None:
+    for number in range(3):
+        written(tmp_path / f"train-{number}-of-3.parquet", rows_of([None] * 2, 2 * number))
+    items = read_source(tmp_path / "train-{0..1}-of-3.parquet", SourceOptions("june"))
+    assert [item.id for item in items] == [f"june/train-{i}-of-3:{row}" for i in (0, 1) for row in (0, 1)]
+    with pytest.raises(SourceError, match=r"there is no '.*train-3-of-3.parquet'"):
+        read_source(tmp_path / "train-{2..3}-of-3.parquet")
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_a_plain_column_of_bytes_holds_images_too(tmp_path: Path, kind: pa.DataType) -> None:
+    path = written(tmp_path / "a.parquet", [picture(i) for i in range(3)], kind=kind)
+    assert content(path) == [picture(i) for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (SourceOptions(), ("1.png", "1")),
+        (SourceOptions("june", id_column="sku"), ("june/001", "1")),
+        (SourceOptions(label_from="none"), ("1.png", None)),
+        (SourceOptions(label_column="sku"), ("1.png", "001")),
+        (SourceOptions(path_column="image"), ("1.png", "1")),
+    ],
+)
+def test_ids_and_labels_come_from_where_the_options_say(
+    tmp_path: Path, options: SourceOptions, expected: tuple[str, str | None]
+) -> None:
+    images = rows_of(["0.png", "1.png"])
+    path = written(tmp_path / "a.parquet", images, label=[0, 1], sku=["000", "001"])
+    item = read_source(path, options)[1]
+    assert (item.id, item.label) == expected
+
+
+def test_an_image_is_found_again_by_its_address(tmp_path: Path) -> None:
+    item = read_source(written(tmp_path / "shop #1.parquet", rows_of([None] * 3)))[2]
+    again = file_at(str(item.path), PUBLIC)
+    assert again == item.path == DatasetImage(tmp_path / "shop #1.parquet", "image", 2)
+    assert again.open("rb").read() == picture(2)
+    assert again.is_absolute()
+
+
+def test_rows_without_an_image_fail_on_their_own(tmp_path: Path) -> None:
+    """Also where the whole of it is missing, or only its bytes."""
+    images = [None, {"bytes": None, "path": None}, {"bytes": b"", "path": "2.png"}, *rows_of(["3.png"], 3)]
+    items = read_source(written(tmp_path / "a.parquet", images))
+    assert [item.id for item in items] == ["a:0", "a:1", "2.png", "3.png"]
+    for item, sentence in zip(items, ("has no image", "has no image", "is empty"), strict=False):
+        with pytest.raises(NotAnImageError, match=sentence):
+            read_file(item.path, LIMITS)
+    assert read_file(items[3].path, LIMITS) == picture(3)
+
+
+def test_images_that_lie_elsewhere_are_files(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/0.png").write_bytes(picture(0))
+    images = [{"bytes": None, "path": "0.png"}, *rows_of(["1.png"], 1)]
+    path = written(tmp_path / "data/a.parquet", images)
+    items = read_source(path)
+    assert items[0].path == tmp_path / "data/0.png"
+    assert content(path) == [picture(0), picture(1)]
+
+
+def test_without_counts_of_nulls_the_bytes_are_looked_at(tmp_path: Path) -> None:
+    table = pa.table({"image": pa.array([{"bytes": None, "path": "0.png"}, *rows_of(["1.png"], 1)], STRUCT)})
+    pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
+    first, second = read_source(tmp_path / "a.parquet")
+    assert (first.path, second.path) == (
+        tmp_path / "0.png",
+        DatasetImage(tmp_path / "a.parquet", "image", 1),
+    )
+
+
+def test_images_that_are_too_large_are_refused(tmp_path: Path) -> None:
+    items = read_source(written(tmp_path / "a.parquet", [{"bytes": bytes(20_000), "path": None}]))
+    with pytest.raises(ImageTooLargeError, match="20,000 bytes"):
+        read_file(items[0].path, LIMITS)
+
+
+def test_a_manifest_stays_one(tmp_path: Path) -> None:
+    """A column of digests, say, makes no dataset of it; a column of images that is named does."""
+    (tmp_path / "0.png").write_bytes(picture(9))
+    path = written(tmp_path / "a.parquet", [picture(0)], kind=pa.binary(), path=["0.png"])
+    assert content(path) == [picture(9)]
+    assert content(path, SourceOptions(path_column="image")) == [picture(0)]
+
+
+def test_sounds_are_no_images(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", rows_of([None]), note={"image": {"_type": "Audio"}})
+    with pytest.raises(SourceError, match="has no column 'path', only image, label"):
+        read_source(path)
+
+
+def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:
+    images = written(tmp_path / "images.parquet", rows_of(["0.png"]))
+    vectors = pa.array([[1.0, 0.0]])
+    both = written(tmp_path / "both.parquet", rows_of(["0.png"]), embedding=vectors, id=["a"])
+    assert not holds_embeddings(images)
+    assert holds_embeddings(both)
+    assert content(both) == [picture(0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (SourceOptions(path_column="lost"), "has no column 'lost', only image, label: name the one of the"),
+        (SourceOptions(label_column="lost"), "no column 'lost', only image, label: .* by --label-column"),
+        (SourceOptions(id_column="lost"), "no column 'lost', .* ids by --id-column"),
+        (SourceOptions(id_column="label"), "rows 1 and 3 of dataset 'a.parquet' have one id, '0'"),
+        (SourceOptions(label_from="regex:(.)"), "come from column or none"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(tmp_path: Path, options: SourceOptions, sentence: str) -> None:
+    with pytest.raises(SourceError, match=sentence):
+        read_source(written(tmp_path / "a.parquet", rows_of([None] * 4)), options)
+
+
+def test_a_file_without_images_names_its_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "a.parquet")
+    sentence = "only a, b: name the one of the paths, or of the images themselves, by --path-column"
+    with pytest.raises(SourceError, match=sentence):
+        read_source(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="has no column 'image', only a, b: name the one of the images"):
+        read_source(tmp_path)
+
+
+def test_of_two_columns_of_bytes_one_has_to_be_named(tmp_path: Path) -> None:
+    table = pa.table({"front": pa.array([picture(0)]), "back": pa.array([picture(1)])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="only front, back: name the one of the paths, or of the images"):
+        read_source(tmp_path / "a.parquet")
+    assert content(tmp_path / "a.parquet", SourceOptions(path_column="back")) == [picture(1)]
+
+
+def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
+    written(tmp_path / "a.parquet", rows_of([None]))
+    written(tmp_path / "b.parquet", rows_of([None]), kind=STRUCT, price=[1.0])
+    with pytest.raises(SourceError, match="'b' has the columns image, price, and 'a' has image, label"):
+        read_source(tmp_path)
+
+
+def test_a_number_without_a_class_is_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", rows_of([None]), note=NAMES, label=[7])
+    with pytest.raises(SourceError, match=r"dataset 'a.parquet' cannot be read"):
+        read_source(path)
+
+
+@pytest.mark.parametrize("note", [[], {"info": None}, {"info": {"features": ["image"]}}])
+def test_a_note_of_another_form_is_passed_over(tmp_path: Path, note: Any) -> None:
+    table = pa.table({"image": pa.array(rows_of([None]), STRUCT)})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(note)}), tmp_path / "a.parquet")
+    assert content(tmp_path / "a.parquet") == [picture(0)]
+
+
+@pytest.mark.parametrize("damage", [b"", b"words", b"PAR1" + bytes(64) + b"PAR1"])
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(damage)
+    with pytest.raises(SourceError, match=r"a.parquet' cannot be read"):
+        read_source(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="cannot be read"):
+        read_source(tmp_path)
+
+
+def test_a_damaged_part_spoils_no_other(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1)
+    images = [{"bytes": noise.bytes(2000), "path": None} for _ in range(12)]
+    path = written(tmp_path / "a.parquet", images)
+    items = read_source(path)
+    chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    file = bytearray(path.read_bytes())
+    file[chunk.data_page_offset : chunk.data_page_offset + 40] = bytes(40)
+    path.write_bytes(file)
+    for row in [*range(12), *range(11, -1, -1)]:
+        if row // 4 == 1:
+            with pytest.raises(OSError, match=r"'a.parquet' cannot be read from row 4 on"):
+                read_file(items[row].path, LIMITS)
+        else:
+            assert read_file(items[row].path, LIMITS) == images[row]["bytes"]
+
+
+def test_a_row_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", rows_of([None] * 2))
+    for gone in (DatasetImage(path, "image", 2), DatasetImage(path, "lost", 0)):
+        for look in (gone.stat, lambda gone=gone: gone.read(LIMITS)):
+            with pytest.raises(OSError, match=r"'a.parquet' has no row"):
+                look()
+    with pytest.raises(OSError, match="No such file"):
+        DatasetImage(tmp_path / "b.parquet", "image", 0).stat()
+
+
+def test_a_file_that_was_written_again_is_read_anew(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", rows_of([None]))
+    item = read_source(path)[0]
+    before = item.path.stat()
+    assert read_file(item.path, LIMITS) == picture(0)
+    written(path, rows_of([None], 5))
+    os.utime(path, ns=(before.st_mtime_ns + 10**9,) * 2)
+    assert read_file(item.path, LIMITS) == picture(5)
+    assert item.path.stat() != before
+
+
+@pytest.mark.parametrize("group", [1, 7, 1000])
+def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, group: int) -> None:
+    noise = np.random.default_rng(0)
+    images = [noise.bytes(int(noise.integers(1, 60_000))) for _ in range(300)]
+    images[17] = None
+    pq.write_table(pa.table({"image": pa.array(images)}), tmp_path / "a.parquet", row_group_size=group)
+    column = ParquetColumn(tmp_path / "a.parquet", "image")
+    order = [*range(300), *noise.permutation(300)[:40].tolist()]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(column.read, order)) == [images[row] for row in order]
+
+
+def test_in_order_every_part_of_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With threads a little out of order too; a step far back, on the other hand, reads again."""
+    images = [os.urandom(100_000) for _ in range(400)]
+    pq.write_table(pa.table({"image": pa.array(images)}), tmp_path / "a.parquet", row_group_size=400)
+    n_read = []
+
+    class Counting:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._file, name)
+
+        def iter_batches(self, *args: Any, **options: Any) -> Any:
+            for batch in self._file.iter_batches(*args, **options):
+                n_read.append(len(batch))
+                yield batch
+
+    opened = parquet_datasets._opened
+    monkeypatch.setattr(parquet_datasets, "_opened", lambda path: Counting(opened(path)))
+    column = ParquetColumn(tmp_path / "a.parquet", "image")
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(column.read, range(400))) == images
+    assert sum(n_read) == 400
+    n_read.clear()
+    column.read(399)
+    assert not n_read
+    column.read(0)
+    assert n_read
+
+
+def test_a_large_file_of_one_group_does_not_lie_in_memory(tmp_path: Path) -> None:
+    """Beside it, as a control, the same group is read at once."""
+    n_bytes, schema = 1_000_000, pa.schema({"image": pa.binary()})
+    with pq.ParquetWriter(tmp_path / "a.parquet", schema, use_dictionary=False, write_batch_size=4) as writer:
+        writer.write_table(pa.table([[os.urandom(n_bytes)] * 100], schema=schema), row_group_size=100)
+    before = pa.total_allocated_bytes()
+    held = []
+    for item in read_source(tmp_path / "a.parquet"):
+        assert len(read_file(item.path, DecodeLimits())) == n_bytes
+        held.append(pa.total_allocated_bytes() - before)
+    whole = pq.ParquetFile(tmp_path / "a.parquet").read_row_group(0)
+    assert pa.total_allocated_bytes() - before > 100 * n_bytes
+    assert max(held) < 50 * n_bytes
+    del whole
