@@ -43,7 +43,8 @@ def index(
         str | None,
         typer.Argument(
             help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, .tar shards, "
-            ".parquet files with images inside, alone or in a folder, or ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a "
+            ".parquet files with images inside, alone or in a folder, or ready embeddings (.parquet, .lance, "
+            "saved dataset of Hugging Face, .npz, .npy beside a "
             ".csv). Default: what the gallery holds."
         ),
     ] = None,
