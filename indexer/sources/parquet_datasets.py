@@ -20,11 +20,10 @@ from vicinal.indexer.sources.features import Features, holds_bytes, image_parts
 __all__ = ["PARQUET", "ParquetColumn", "ParquetDataset", "holds_images", "open_column"]
 
 PARQUET = ".parquet"
-# Bytes that are read of a file at a time, and those of the images that are taken out of it together.
-_PIECE, _IMAGES = 2**20, 4 * 2**20
+# Bytes that are read of a file at a time, those of the images that are taken out of it together, and those
+# that stay in memory: several threads ask for images nearly in order.
+_PIECE, _IMAGES, _KEPT = 2**20, 4 * 2**20, 32 * 2**20
 _LEAST_ROWS, _MOST_ROWS = 8, 1024
-# Several threads ask for images nearly in order.
-_PIECES_KEPT = 4
 # Threads are between two files at most.
 _OPEN_COLUMNS = 2
 
@@ -125,7 +124,7 @@ class ParquetColumn:
         counts = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
         self._starts = [0, *accumulate(counts)]
         self._leaf = _leaf(self._column)
-        self._pieces: deque[tuple[int, pa.Array]] = deque(maxlen=_PIECES_KEPT)
+        self._pieces: deque[tuple[int, pa.Array]] = deque()
         self._group, self._next = -1, 0
         self._left: Iterator[pa.RecordBatch] = iter(())
         # First row of a group that cannot be read; those after it cannot either.
@@ -171,6 +170,8 @@ class ParquetColumn:
         for batch in self._left:
             first, (piece, _) = self._next, image_parts(batch.column(0))
             self._pieces.append((first, piece))
+            while len(self._pieces) > 1 and sum(one.nbytes for _, one in self._pieces) > _KEPT:
+                self._pieces.popleft()
             self._next += len(piece)
             if self._next == self._starts[group + 1]:
                 # Its last page, which may be all of it, stays in memory otherwise.
