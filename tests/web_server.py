@@ -17,7 +17,7 @@ class WebServer:
 
     Attributes:
         port: Its port, on every address of the loopback network.
-        answers: By path; others are 404.
+        answers: By path, with its query or without; others are 404.
         asked: Paths, in order.
     """
 
@@ -38,7 +38,8 @@ def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             request.send_header(name.replace("_", "-"), value)
         request.end_headers()
-        request.wfile.write(body)
+        if request.command != "HEAD":
+            request.wfile.write(body)
 
     return answer
 
@@ -80,10 +81,13 @@ def serving() -> Iterator[WebServer]:
         def do_GET(self) -> None:
             made.asked.append(self.path)
             try:
-                made.answers.get(self.path, sends(b"nothing here", 404))(self)
+                path = self.path if self.path in made.answers else self.path.partition("?")[0]
+                made.answers.get(path, sends(b"nothing here", 404))(self)
             except (BrokenPipeError, ConnectionResetError):
                 # Who reads no more than it has to hangs up.
                 self.close_connection = True
+
+        do_HEAD = do_GET  # noqa: N815  the name that is looked for
 
         def log_message(self, *_: object) -> None:
             pass

@@ -2,6 +2,7 @@
 
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
+from vicinal.indexer.sources.hub import HubDataset, is_on_hub
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
@@ -11,6 +12,7 @@ from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 __all__ = [
     "ANYWHERE",
     "DatasetImage",
+    "HubDataset",
     "ImageFile",
     "PUBLIC",
     "RemoteFile",
@@ -23,6 +25,7 @@ __all__ = [
     "as_json",
     "file_at",
     "is_address",
+    "is_on_hub",
     "place_of",
     "read_file",
     "read_source",

@@ -15,6 +15,7 @@ from pyarrow import fs
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat, TarMember
 from vicinal.indexer.sources.datasets import DatasetImage
+from vicinal.indexer.sources.hub import is_on_hub
 from vicinal.indexer.sources.web import PUBLIC, WebAccess, WebClient
 from vicinal.models.decoding import DecodeLimits, read_encoded
 from vicinal.models.errors import ImageTooLargeError, NotAnImageError
@@ -111,7 +112,7 @@ def read_file(file: ImageFile, limits: DecodeLimits) -> bytes:
 
 def is_address(text: str) -> bool:
     """Whether a text is an address rather than the name of a file."""
-    return _ADDRESS.match(text) is not None
+    return _ADDRESS.match(text) is not None or is_on_hub(text)
 
 
 def place_of(text: str) -> Path | str:

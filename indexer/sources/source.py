@@ -13,6 +13,7 @@ from vicinal.indexer.sources.archives import shards_of
 from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
 from vicinal.indexer.sources.datasets import is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
+from vicinal.indexer.sources.hub import HubDataset, is_on_hub
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
@@ -24,6 +25,14 @@ from vicinal.models.decoding import image_suffixes
 __all__ = ["Source", "read_source", "source_name"]
 
 _SHOWN_SUFFIXES = 3
+_UNPACKED_BY = {
+    ".gz": "gunzip",
+    ".tgz": "gunzip",
+    ".zst": "zstd -d",
+    ".bz2": "bunzip2",
+    ".xz": "unxz",
+    ".zip": "unzip",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,8 @@ class Source:
         file or a folder of them. An image is a source of one, with its name as id.
 
         Args:
-            place: Folder, manifest, dataset, shards or image, or the address of a bucket or a folder in one.
+            place: Folder, manifest, dataset, shards or image, or the address of a bucket, of a folder in one,
+                or of a data set of the hub of Hugging Face.
             options: How it is read; ids without a prefix and labels as they are given when None.
 
         Raises:
@@ -104,6 +114,8 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
     """The images of a source, what else is there, and why folders are not taken for labels."""
     path = Path(place)
     suffix = path.suffix.lower()
+    if is_on_hub(str(place)):
+        return _on_hub(str(place), options)
     if is_address(str(place)):
         return _in_bucket(str(place), options)
     if path.is_dir():
@@ -116,11 +128,22 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
         return manifest_items(path, options), FolderFiles(), None
     if suffix in image_suffixes() and path.is_file():
         return [SourceItem(f"{options.prefix_of('')}{path.name}", path.absolute())], FolderFiles(), None
+    if suffix in _UNPACKED_BY and path.is_file():
+        raise SourceError(
+            f"'{path}' is compressed, so that nothing is read where it lies: unpack it once with "
+            f"`{_UNPACKED_BY[suffix]} {path}`, and give what comes out"
+        )
     if path.exists():
         raise SourceError(
             f"'{path}' is neither a folder nor an image nor a .csv or .parquet manifest or .tar shard"
         )
     raise SourceError(f"there is no source '{path}'")
+
+
+def _on_hub(address: str, options: SourceOptions) -> _Listed:
+    found = HubDataset.at(address)
+    name = found.name.rpartition("/")[2]
+    return parquet_items(found.fetch(options.access), Path(name), options, name=name), FolderFiles(), None
 
 
 def _in_bucket(address: str, options: SourceOptions) -> _Listed:

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import httpcore
@@ -41,11 +42,13 @@ class WebAccess:
             addresses that others name.
         seconds: Longest time for one file, all tries together.
         tries: Most tries when a server fails or does not answer.
+        hub: Where data sets of the hub of Hugging Face are kept; in the cache of its own programs when None.
     """
 
     public_only: bool = True
     seconds: float = 60.0
     tries: int = 3
+    hub: Path | None = None
 
 
 # For addresses that strangers name, and for those that whoever runs the program names.

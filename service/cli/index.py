@@ -42,10 +42,10 @@ def index(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Folder of images, bucket (s3://, gs://, az://), .csv or .parquet manifest, .tar shards, "
-            ".parquet files with images inside, alone or in a folder, or ready embeddings (.parquet, .lance, "
-            "saved dataset of Hugging Face, .npz, .npy beside a "
-            ".csv). Default: what the gallery holds."
+            help="Folder of images, .csv or .parquet manifest, .parquet files with images inside, alone or "
+            "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
+            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
+            "Default: what the gallery holds."
         ),
     ] = None,
     data_dir: DataDirOption = None,

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vicinal.indexer.sources import DatasetImage, ImageFile, RemoteFile, TarMember
+from vicinal.indexer.sources import (
+    DatasetImage,
+    HubDataset,
+    ImageFile,
+    RemoteFile,
+    TarMember,
+    is_on_hub,
+)
 from vicinal.service.errors import RequestError
 
 __all__ = ["JobSources"]
@@ -13,16 +20,32 @@ _MANIFESTS = (".csv", ".parquet")
 
 
 class JobSources:
-    """Files below one folder.
+    """Files below one folder, and what may be read of the web.
 
     Args:
         root: The folder; None when jobs may read nothing.
-        allow_urls: Whether manifests may name public addresses of the web.
+        allow_urls: Whether manifests may name public addresses of the web, and sources public data sets of
+            the hub of Hugging Face.
+        hub: Where data sets of the hub are kept.
     """
 
-    def __init__(self, root: Path | None, *, allow_urls: bool = False) -> None:
+    def __init__(self, root: Path | None, *, allow_urls: bool = False, hub: Path | None = None) -> None:
         self.root = root
         self.allow_urls = allow_urls
+        self.hub = hub
+
+    def place(self, name: str) -> Path | str:
+        """A source by its name below the folder, or a data set of the hub by its address.
+
+        Raises:
+            RequestError: It lies elsewhere, or jobs may read no such thing.
+            SourceError: The address names no data set.
+        """
+        if self.hub is None or not is_on_hub(name):
+            return self.path(name)
+        if not self.allow_urls:
+            raise RequestError("jobs read nothing of the hub: VICINAL_ALLOW_URLS allows its public data sets")
+        return str(HubDataset.at(name))
 
     def path(self, name: str) -> Path:
         """A source by its name below the folder.
@@ -49,7 +72,9 @@ class JobSources:
         Raises:
             RequestError: It is neither a folder nor a manifest, or lies elsewhere.
         """
-        path, kinds = self.path(name), (*_MANIFESTS, *also)
+        path, kinds = self.place(name), (*_MANIFESTS, *also)
+        if isinstance(path, str):
+            return
         if not path.is_dir() and not (path.is_file() and path.suffix.lower() in kinds):
             raise RequestError(
                 f"source '{path.name}' is neither a folder nor a {', '.join(_MANIFESTS[:-1])} or "
@@ -61,14 +86,12 @@ class JobSources:
         if isinstance(path, RemoteFile):
             allowed = self.allow_urls and path.is_on_web
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
+        roots = [self.root]
         if isinstance(path, TarMember):
             path = path.archive
         elif isinstance(path, DatasetImage):
             path = path.path
-        if (
-            self.root is not None
-            and path.is_absolute()
-            and path.resolve().is_relative_to(self.root.resolve())
-        ):
+            roots += [self.hub] if self.allow_urls else []
+        if path.is_absolute() and any(one and path.resolve().is_relative_to(one.resolve()) for one in roots):
             return None
         return "its file does not lie below sources_dir, so that a job must not read it"

@@ -20,7 +20,7 @@ from vicinal.indexer.jobs.index_job import READY_ROWS_PER_COMMIT, IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.run import SyncRun
-from vicinal.indexer.sources import Source, SourceOptions, source_name
+from vicinal.indexer.sources import Source, SourceOptions, is_on_hub, source_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
@@ -44,8 +44,8 @@ class ReindexRequest(BaseModel):
     """What to make of a gallery; without a source its own items are taken.
 
     Attributes:
-        source: Folder, manifest or ready embeddings below `sources_dir`, of which is taken over what is new
-            or changed.
+        source: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a data set of the hub,
+            of which is taken over what is new or changed.
         space: What made the ready embeddings.
         prefix: See `SourceOptions`; it and the following say how the source is read.
         on_conflict: What to do with an image whose id belongs to another image of another source.
@@ -63,8 +63,9 @@ class ReindexRequest(BaseModel):
 
     source: str | None = Field(
         None,
-        description="Folder, manifest or ready embeddings below `sources_dir`: what is new or changed there "
-        "is taken over, and what the gallery holds stays.",
+        description="Folder, manifest, dataset or ready embeddings below `sources_dir`, or a public data set "
+        "of the hub, `hf:owner/name`, where addresses are allowed: what is new or changed there is taken "
+        "over, and what the gallery holds stays.",
     )
     space: str | None = Field(
         None,
@@ -155,7 +156,9 @@ class ReindexJob:
     ) -> None:
         self.bundles = bundles
         self.settings = bundles.settings
-        self.sources = JobSources(self.settings.sources_dir, allow_urls=self.settings.allow_urls)
+        settings = self.settings
+        hub = settings.data_dir / "hub"
+        self.sources = JobSources(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
         self.options = options or RunOptions()
         self._on_change = on_change
 
@@ -194,7 +197,7 @@ class ReindexJob:
         source: Source | EmbeddingSource | None = None
         if request.source is not None:
             source = self._ready(Gallery(self.settings.gallery_path(job.gallery)), request)
-            source = source or Source.open(self.sources.path(request.source), request.source_options)
+            source = source or Source.open(self.sources.place(request.source), self._options(request))
             if request.delete and isinstance(source, Source):
                 source.require_whole()
         index_job = self._index_job(context, request, source)
@@ -244,7 +247,11 @@ class ReindexJob:
             if request.space is not None:
                 raise RequestError("space says what made the ready embeddings of a source: name the source")
             return None
-        path, options = self.sources.path(request.source), request.source_options
+        path, options = self.sources.place(request.source), self._options(request)
+        if isinstance(path, str):
+            if request.space is not None:
+                raise RequestError(f"space is for ready embeddings, and '{path}' is read for its images")
+            return None
         is_ready = (request.space or gallery.space) is not None and may_hold_embeddings(path)
         for file in files_of(path) if may_hold_embeddings(path) else ():
             if reason := self.sources.refusal(file):
@@ -256,6 +263,11 @@ class ReindexJob:
         if request.bundle is not None:
             raise RequestError(f"'{path.name}' holds ready embeddings, which no bundle embeds: leave it out")
         return EmbeddingSource.open(path, options)
+
+    def _options(self, request: ReindexRequest) -> SourceOptions:
+        options = request.source_options
+        is_hub = is_on_hub(request.source or "")
+        return replace(options, access=replace(options.access, hub=self.sources.hub)) if is_hub else options
 
     def _bundle(
         self, gallery: Gallery, request: ReindexRequest, ready: EmbeddingSource | None
@@ -274,7 +286,7 @@ class ReindexJob:
         served = self._bundle(gallery, request, ready)
         gallery.refinement = served.refinement
         options = replace(self.options, max_failures=request.max_failures)
-        path = None if request.source is None else self.sources.path(request.source)
+        path = None if request.source is None else self.sources.place(request.source)
         plan = IndexPlan(
             items=source.items if isinstance(source, Source) else source,
             source=None if path is None else source_name(path),

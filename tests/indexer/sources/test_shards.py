@@ -208,3 +208,15 @@ def test_a_large_archive_does_not_lie_in_memory(tmp_path: Path) -> None:
     read_file(items[50].path, DecodeLimits())
     assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("a.tar.gz", "gunzip"), ("a.tgz", "gunzip"), ("a.TAR.ZST", "zstd -d"), ("a.zip", "unzip")],
+)
+def test_of_a_compressed_archive_it_is_said_how_it_is_unpacked(
+    tmp_path: Path, name: str, command: str
+) -> None:
+    (tmp_path / name).write_bytes(bytes(100))
+    with pytest.raises(SourceError, match=f"is compressed, .* unpack it once with `{command} .*{name}`"):
+        read_source(tmp_path / name)

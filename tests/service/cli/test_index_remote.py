@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.hub_server import put_dataset
 from tests.s3_server import serving_s3
 from tests.service.types import Encode, Fail, Run, View
 from tests.web_server import WebServer, in_turn, redirects, sends, serving, streams
@@ -199,6 +200,30 @@ def test_a_saved_dataset_is_indexed_and_searched(
     view(2, 9).save(tmp_path / "query.png")
     found = best(run, tmp_path / "query.png")
     assert (found["label"], found["id"].split("/")[0]) == ("salt", "photos")
+
+
+def test_a_data_set_of_the_hub_is_indexed_and_searched(
+    run: Run,
+    fail: Fail,
+    tmp_path: Path,
+    web: WebServer,
+    view: View,
+    encode: Encode,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_ENDPOINT", web.url(""))
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    stream = io.BytesIO()
+    table = pa.table({"image": [{"bytes": encode(view(i % 3, i))} for i in range(6)], "label": [*LABELS] * 2})
+    pq.write_table(table, stream)
+    put_dataset(web, "shop/toys", {"data/train.parquet": stream.getvalue()})
+    assert "6 items with 3 labels" in run("index", "hf:shop/toys", "-g", "shop").stdout
+    view(2, 9).save(tmp_path / "query.png")
+    found = best(run, tmp_path / "query.png")
+    assert (found["label"], found["id"].split(":")[0]) == ("salt", "toys/data/train")
+    assert "Nothing to do" in run("index", "hf:shop/toys", "-g", "shop").stdout
+    assert "the hub has no data set 'hf:shop/none'" in fail("index", "hf:shop/none", "-g", "shop")
 
 
 def test_parquet_files_with_images_are_indexed_again_without_embedding_anew(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tarfile
@@ -17,6 +18,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from tests.hub_server import put_dataset
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_for_job, wait_until
 from tests.web_server import redirects, sends, serving
@@ -145,6 +147,41 @@ def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
     body = {"source": addresses(sources, f"dataset://{tmp_path}/photos.parquet#image/0")}
     job = wait_for_job(client, client.post(REINDEX, json=body))
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
+
+
+def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
+    data_dir: Path,
+    make_settings: MakeSettings,
+    sources: Path,
+    encode: Encode,
+    view: View,
+    client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"image": pa.array([encode(view(i, 0)) for i in (1, 2, 3)])}), stream)
+    body = {"source": "hf:shop/toys"}
+    assert "VICINAL_ALLOW_URLS" in client.post(REINDEX, json=body).json()["detail"]
+    app = create_app(make_settings(data_dir, sources_dir=sources, allow_urls=True))
+    client = TestClient(app)
+    with (
+        serving() as web,
+        JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5),
+    ):
+        monkeypatch.setenv("HF_ENDPOINT", web.url(""))
+        put_dataset(web, "shop/toys", {"data/train.parquet": stream.getvalue()})
+        job = wait_for_job(client, client.post(REINDEX, json=body))
+        assert (job["state"], job["result"]["source"]["n_items"]) == ("succeeded", 3)
+        again = wait_for_job(client, client.post(REINDEX, json=body))
+        assert again["result"]["counts"]["unchanged"] == 3
+        for source, sentence in (("hf:shop/none", "no data set"), ("hf:shop/toys/none", "no Parquet files")):
+            job = wait_for_job(client, client.post(REINDEX, json={"source": source}))
+            assert (job["state"], sentence in str(job["problem"])) == ("failed", True)
+    # What is kept of the hub is for jobs alone, and the hub for sources alone.
+    assert (data_dir / "hub").is_dir()
+    for refused in ({"source": "hf:toys"}, body | {"space": "clip"}):
+        assert client.post(REINDEX, json=refused).status_code == 422
 
 
 def addresses(sources: Path, *urls: str) -> str:
