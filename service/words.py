@@ -28,6 +28,7 @@ __all__ = [
     "look_lines",
     "measured_rates",
     "mebibytes",
+    "number_of",
     "of_items",
     "percent",
     "promise_lines",
@@ -83,6 +84,17 @@ def counted(share: float) -> str:
     return f"{100 * share:.0f}"
 
 
+def number_of(n: int, one: str, many: str | None = None) -> str:
+    """A number of things for people, such as `1 item` and `2,000 items`.
+
+    Args:
+        n: How many.
+        one: What one of them is called.
+        many: What several are called; the same with an s when None.
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def span(low: float, high: float) -> str:
     """A range of shares, such as an interval."""
     return f"{percent(low)} to {percent(high)}"
@@ -95,7 +107,7 @@ def rate_with_interval(found: RateEvidence) -> str:
 
 def labels_behind(found: RateEvidence) -> str:
     """How many labels a rate rests on, and what they are worth where some have most of the trials."""
-    labels = f"{found.n_labels:,} label" + ("s" if found.n_labels != 1 else "")
+    labels = number_of(found.n_labels, "label")
     if found.effective_labels < _EVEN * found.n_labels:
         labels += f" (worth {found.effective_labels:.3g} of equal size)"
     return labels
@@ -113,13 +125,14 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
 
 def visit_words(found: VisitEvidence) -> str:
     """Which photos were kept apart, what a calibration would have promised without, and what that shows."""
+    visits = number_of(found.n_visits, "visit")
     if found.by == "auto":
         joined = [f"{n:,} by {_EVIDENCE[kind]}" for kind, n in found.joined.items() if n]
         if not joined:
             return "Nothing was found that tells which photos were taken together"
-        kept = f"Photos taken together were kept apart: {found.n_visits:,} visits, joined {', '.join(joined)}"
+        kept = f"Photos taken together were kept apart: {visits}, joined {', '.join(joined)}"
     else:
-        kept = f"Photos of one {found.by} were kept apart: {found.n_visits:,} visits"
+        kept = f"Photos of one {found.by} were kept apart: {visits}"
     names = [name for name in (*RATES, "hit_rate_1") if name in found.promised and name in found.shown]
     rates = ", ".join(
         f"{rate_name(name)} {percent(found.promised[name])} but shows {percent(found.shown[name])}"
@@ -144,8 +157,9 @@ def promise_lines(found: PromiseCheck) -> Iterator[str]:
     """What stands behind the sentence on a promise, rate by rate."""
     yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
     for name, one in found.rates.items():
+        tried = f"{number_of(one.n_trials, 'photo')} of {number_of(one.n_labels, 'label')}"
         yield (
-            f"{rate_name(name)} {percent(one.rate)} on {one.n_trials:,} photos of {one.n_labels:,} labels, "
+            f"{rate_name(name)} {percent(one.rate)} on {tried}, "
             f"which leave {span(one.low, one.high)} possible ({percent(one.confidence)} interval); promised "
             f"{percent(one.promised_rate)}, {span(one.promised_low, one.promised_high)}; probability that it "
             f"is not above the promise {one.p_not_worse:.3g}: {one.verdict}"
@@ -183,7 +197,9 @@ def of_items(sentence: str, bundle: BundleManifest) -> str:
     if not bundle.space:
         return sentence
     return re.sub(
-        r"\b([Pp])hoto(s?)\b", lambda one: ("I" if one[1] == "P" else "i") + "tem" + one[2], sentence
+        r"\b(a )?([Pp])hoto(s?)\b",
+        lambda one: ("an " if one[1] else "") + ("I" if one[2] == "P" else "i") + "tem" + one[3],
+        sentence,
     )
 
 
@@ -193,44 +209,47 @@ def mebibytes(n_bytes: int) -> str:
 
 
 def hygiene_lines(found: Hygiene) -> Iterator[str]:
-    """What stands out among the photos of a gallery, with an example of each; nothing where nothing does."""
-    counts: list[tuple[int, str, Sequence[str | tuple[str, str]]]] = [
-        (found.n_exact_duplicates, "exact duplicates", found.exact_duplicates),
-        (found.n_near_duplicates, "pairs of near duplicates", found.near_duplicates),
-        (found.n_conflicting_labels, "duplicates with different labels", found.conflicting_labels),
-        (found.n_single_image_labels, "labels with one image", found.single_image_labels),
+    """What stands out among the items of a gallery, with an example of each; nothing where nothing does."""
+    counts: list[tuple[int, str, str, Sequence[str | tuple[str, str]]]] = [
+        (found.n_exact_duplicates, "exact duplicate", "", found.exact_duplicates),
+        (found.n_near_duplicates, "pair", " of near duplicates", found.near_duplicates),
+        (found.n_conflicting_labels, "duplicate", " with another label", found.conflicting_labels),
+        (found.n_single_image_labels, "label", " with one item", found.single_image_labels),
     ]
-    yield from (f"{n:,} {what}, such as {_example(examples[0])}" for n, what, examples in counts if n)
+    for n, what, which, examples in counts:
+        if n:
+            such = ":" if n == 1 else ", such as"
+            yield f"{number_of(n, what)}{which}{such} {_example(examples[0])}"
     if found.n_unlabelled:
-        yield f"{found.n_unlabelled:,} items without a label"
+        yield f"{number_of(found.n_unlabelled, 'item')} without a label"
 
 
 def look_lines(found: SourceLook) -> Iterator[str]:
     """What a source holds, what is left out, and what looks wrong about its labels."""
     from vicinal.indexer.sources.look import suffix_counts
 
-    parts = [_number(found.n_items, "item")]
+    parts = [number_of(found.n_items, "item")]
     if sizes := found.label_sizes:
-        parts[0] += f" with {_number(found.n_labels, 'label')}"
-        parts.append(f"{sizes.min:,} to {sizes.max:,} items a label, median {sizes.median:,}")
+        parts[0] += f" with {number_of(found.n_labels, 'label')}"
+        parts.append(
+            f"{number_of(sizes.min, 'item')} a label"
+            if sizes.min == sizes.max
+            else f"{sizes.min:,} to {sizes.max:,} items a label, median {sizes.median:,}"
+        )
     if found.n_single_image_labels:
-        parts.append(f"{_number(found.n_single_image_labels, 'label')} with one item")
+        parts.append(f"{number_of(found.n_single_image_labels, 'label')} with one item")
     if found.n_unlabelled:
-        parts.append(f"{_number(found.n_unlabelled, 'item')} without a label")
+        parts.append(f"{number_of(found.n_unlabelled, 'item')} without a label")
     yield "; ".join(parts)
     yield from (f"  {remark}" for remark in found.remarks)
     if found.n_missing:
-        yield f"  {_number(found.n_missing, 'file')} cannot be found, such as {found.missing}"
+        yield f"  {number_of(found.n_missing, 'file')} cannot be found, such as {found.missing}"
     if found.other_files:
         yield f"  files that are not read: {suffix_counts(found.other_files, _SHOWN)}"
     for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
         yield f"  folder that is not read: {folder} ({reason})"
     if len(found.unread_folders) > _SHOWN:
         yield f"  and {len(found.unread_folders) - _SHOWN:,} more folders that are not read"
-
-
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("s" if n != 1 else "")
 
 
 def _example(example: str | Sequence[str]) -> str:

@@ -334,17 +334,17 @@ class Calibrator:
         single = sum(count == 1 for count in counts.values())
         unlabelled = len(self._labels) - sum(counts.values())
         if queries.positions is not None and single:
-            yield f"{single} labels have one image and no mate: they count only as negatives"
+            yield f"labels with one item and no mate, counted only as negative: {single}"
         rerank = self.scorer.pipeline.rerank
         longest = N_NEIGHBORS - rerank.n_listed if rerank.method != "off" else len(self._labels)
         large = sum(count > longest for count in counts.values())
         if queries.positions is not None and large:
             yield (
-                f"{large} labels have more than {longest} images: with a whole label taken out, the stored "
+                f"labels with more than {longest} items: {large}; with a whole label taken out, the stored "
                 f"lists of {N_NEIGHBORS} neighbors can run out, and FPIR be measured slightly too low"
             )
         if unlabelled:
-            yield f"{unlabelled} items have no label and were left out of all pairs"
+            yield f"items without a label, left out of all pairs: {unlabelled}"
         if self.visits is not None and self.visits.largest > longest:
             yield (
                 f"the largest visit has {self.visits.largest} items: with it taken out, the stored lists "
@@ -360,7 +360,7 @@ class Calibrator:
         for what, labels in (("FNIR", with_mate), ("FPIR", measured.labels_without_mate)):
             n_labels = len(set(labels.tolist()))
             if n_labels < _FEW_LABELS:
-                yield f"only {n_labels} labels stand behind {what}: other labels can behave differently"
+                yield f"few labels stand behind {what} ({n_labels}): other labels can behave differently"
 
 
 class _Progress:

@@ -115,7 +115,7 @@ def require_labels(
         )
     if queries is not None and len(known | set(queries)) < 2:
         raise OneLabelError(
-            f"all images of {name} carry one label, so that there are no negative pairs: add images of other "
+            f"all items of {name} carry one label, so that there are no negative pairs: add items of other "
             "labels"
         )
 

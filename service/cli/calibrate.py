@@ -21,6 +21,7 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.cli.promise import print_promise
+from vicinal.service.words import of_items
 
 __all__ = ["calibrate"]
 
@@ -57,7 +58,7 @@ def calibrate(
     visits_by: Annotated[
         str,
         typer.Option(
-            help="What tells which photos were taken together, and are never each other's mates: auto looks "
+            help="What tells which items were taken together, and are never each other's mates: auto looks "
             "for it, none, or the metadata column of the visit or session."
         ),
     ] = "auto",
@@ -69,13 +70,13 @@ def calibrate(
     group_by: Annotated[
         str,
         typer.Option(
-            help="Decide by products with all their photos: label or a metadata key; auto: as in searches."
+            help="Decide by products with all their items: label or a metadata key; auto: as in searches."
         ),
     ] = "auto",
     group_score: Annotated[
         GroupChoice,
         typer.Option(
-            help="How a product is scored from its photos; auto tries all and keeps the best photo "
+            help="How a product is scored from its items; auto tries all and keeps the best item "
             "unless another is surely better."
         ),
     ] = "auto",
@@ -127,6 +128,7 @@ def calibrate(
     kept_back = None
     if activate and not yes:
         kept_back = objection(found.record, matcher.calibrations.active(found.record.pipeline))
+        kept_back = kept_back and of_items(kept_back, matcher.embedder.bundle.manifest)
         if kept_back and not json_output and sys.stdin.isatty() and _is_wanted(kept_back):
             kept_back = None
     record = matcher.calibrations.add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
-from vicinal.service.words import drift_words, percent, promise_lines, rate_name, span
+from vicinal.service.words import drift_words, of_items, percent, promise_lines, rate_name, span
 
 if TYPE_CHECKING:
     from vicinal.service.calibrator.options import PipelineChoice
@@ -39,7 +40,8 @@ IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 RefineOption = Annotated[RefineChoice, typer.Option(help="Whose threshold; auto is the setting.")]
 RerankOption = Annotated[RerankChoice, typer.Option(help="Whose threshold; auto is the setting.")]
 GroupByOption = Annotated[
-    str, typer.Option(help="That of products: label or a metadata key; auto is the setting, off of photos.")
+    str,
+    typer.Option(help="That of products: label or a metadata key; auto is the setting, off of items."),
 ]
 
 
@@ -207,8 +209,8 @@ def check(
     queries: Annotated[
         Path,
         typer.Option(
-            help="New photos with labels: class subfolders, manifest or .npz file; also of things that the "
-            "gallery does not have."
+            help="New labelled queries: class subfolders, a manifest, or ready embeddings; also of things "
+            "that the gallery does not have."
         ),
     ],
     calibration: Annotated[
@@ -224,7 +226,7 @@ def check(
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Try what was promised with new labelled photos; nothing is calibrated or changed.
+    """Try what was promised with new labelled queries; nothing is calibrated or changed.
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
@@ -253,7 +255,9 @@ def check(
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        _print_check(found, f"vicinal calibrate --queries {shlex.quote(str(queries))} -g {gallery}", details)
+        again = f"vicinal calibrate --queries {shlex.quote(str(queries))} -g {gallery}"
+        for line in _check_lines(found, again, details=details):
+            say(of_items(line, matcher.embedder.bundle.manifest))
     if found.verdict == "broken":
         raise typer.Exit(1)
 
@@ -318,16 +322,15 @@ def _print_record(
     state = "It is in force" if found.is_active else "It is not in force"
     say(state + (f"; {found.reason}" if found.reason else "") + ".")
     if found.last_check is not None:
-        say(f"Tried {found.last_check.checked_at:%Y-%m-%d}: {found.last_check.sentence}")
+        sentence = of_items(found.last_check.sentence, bundle)
+        say(f"Tried {found.last_check.checked_at:%Y-%m-%d}: {sentence}")
 
 
-def _print_check(found: PromiseCheck, again: str, details: bool) -> None:
+def _check_lines(found: PromiseCheck, again: str, *, details: bool) -> Iterator[str]:
     advice = f" What to do: calibrate with these photos: {again}" if found.verdict == "broken" else ""
-    say(found.sentence + advice)
-    for warning in found.warnings:
-        say(f"  note: {warning}")
-    for line in promise_lines(found) if details else ():
-        say(f"  {line}")
+    yield found.sentence + advice
+    yield from (f"  note: {warning}" for warning in found.warnings)
+    yield from (f"  {line}" for line in promise_lines(found)) if details else ()
 
 
 def _print_dry_run(found: DryRunResult) -> None:

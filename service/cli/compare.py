@@ -18,7 +18,7 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import percent, rate_name, span
+from vicinal.service.words import number_of, percent, rate_name, span
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
@@ -170,13 +170,11 @@ def _print(made: Comparison) -> None:
         cells = [_figure(one, name) for name in names] + [_flipped(one.flips.get(name)) for name in samples]
         table.add_row(f"{number}{mark}", str(one.version), one.pipeline.key, threshold, *cells)
     print_table(table)
-    say(
-        f"{made.n_queries:,} queries of {made.n_labels:,} labels; in brackets 95 % intervals, of figures for "
-        "the change from number 0"
-    )
+    asked_of = f"{number_of(made.n_queries, 'query', 'queries')} of {number_of(made.n_labels, 'label')}"
+    say(f"{asked_of}; in brackets 95 % intervals, of figures for the change from number 0")
     for version, items in made.items.items():
         say(
-            f"{items.both:,} items in both versions, {items.only_present:,} only in "
+            f"{number_of(items.both, 'item')} in both versions, {items.only_present:,} only in "
             f"{made.variants[0].version}, {items.only_other:,} only in {version}"
         )
     say(f"* recommended: {made.reason}")

@@ -1,4 +1,4 @@
-"""`vicinal duplicates`: which photos of a gallery are copies of others, and which of them could go."""
+"""`vicinal duplicates`: which items of a gallery are copies of others, and which of them could go."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def duplicates(
         Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
     ] = None,
     delete_list: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File to write, a line for each photo that could go.")
+        Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
     ] = None,
     paths: Annotated[
         bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")
@@ -86,12 +86,13 @@ def duplicates(
 
 
 def _print(found: DuplicateRecord) -> None:
-    from vicinal.service.words import mebibytes
+    from vicinal.service.words import mebibytes, number_of
 
     n = len(found.removable)
     say(
-        f"{n:,} of {found.n_items:,} photos of gallery {found.gallery} could go, {found.n_exact:,} exact and "
-        f"{found.n_near:,} changed copies in {len(found.groups):,} groups, {mebibytes(found.n_bytes)}"
+        f"{n:,} of {number_of(found.n_items, 'item')} of gallery {found.gallery} could go: "
+        f"{number_of(found.n_exact, 'exact copy', 'exact copies')} and {found.n_near:,} changed in "
+        f"{number_of(len(found.groups), 'group')}, {mebibytes(found.n_bytes)}"
     )
     say(found.sentence)
     for note in found.notes:
@@ -107,7 +108,8 @@ def _print(found: DuplicateRecord) -> None:
             table.add_row("", f"and {len(group.copies) - _SHOWN_COPIES:,} more")
     print_table(table)
     if len(found.groups) > _SHOWN_GROUPS:
-        say(f"and {len(found.groups) - _SHOWN_GROUPS:,} more groups: --report FILE shows them, --json too")
+        more = number_of(len(found.groups) - _SHOWN_GROUPS, "more group")
+        say(f"and {more}: --report FILE shows them, --json too")
     say(f"Nothing was deleted: --delete-list FILE writes what could go; {found.rule}")
 
 

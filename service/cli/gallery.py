@@ -37,7 +37,7 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import look_lines, search_words
+from vicinal.service.words import look_lines, number_of, search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
@@ -185,7 +185,9 @@ def remove(
     listed = [] if list_file is None else list_file.read_text(encoding="utf-8").split("\n")
     reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
     change = remove_items(reader, ids or [line for line in listed if line])
-    console.print(f"Removed {change.n_removed:,} items, gallery {name} holds {len(reader.view()):,}")
+    console.print(
+        f"Removed {number_of(change.n_removed, 'item')}, gallery {name} holds {len(reader.view()):,}"
+    )
 
 
 @app.command("delete")
@@ -292,7 +294,7 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
         "unchanged": done.n_unchanged,
     }
     counts = "".join(f", {word} {count:,}" for word, count in others.items())
-    console.print(f"Added {done.n_added:,} items{counts}; gallery {name} holds {n_items:,}")
+    console.print(f"Added {number_of(done.n_added, 'item')}{counts}; gallery {name} holds {n_items:,}")
     print_failures(done.failures, "--json")
 
 

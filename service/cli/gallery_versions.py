@@ -18,7 +18,7 @@ from vicinal.service.cli.options import (
     open_gallery,
     open_matcher,
 )
-from vicinal.service.words import mebibytes
+from vicinal.service.words import mebibytes, number_of
 
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.compaction import Compaction
@@ -58,7 +58,7 @@ def compact_gallery(
     console.print(
         f"Gallery {name} has no live changes"
         if done is None
-        else f"Gallery {name} version {done.version}: {done.n_items:,} items, index {done.index}"
+        else f"Gallery {name} version {done.version}: {number_of(done.n_items, 'item')}, index {done.index}"
     )
     if pruned.versions:
         console.print(f"Removed versions {pruned.versions}, {mebibytes(pruned.bytes_freed)} freed")
@@ -86,7 +86,9 @@ def refine(
             RefinementPlan(refiner, n_steps),
             on_progress=lambda _stage, done, total: update("Refining", done, total),
         )
-    console.print(f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {n_steps} steps")
+    console.print(
+        f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {number_of(n_steps, 'step')}"
+    )
 
 
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:

@@ -25,7 +25,7 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import hygiene_lines, look_lines, search_words
+from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
@@ -56,15 +56,15 @@ def index(
         typer.Option(help="Search the new version at once, or leave it to `vicinal compare` and `use`."),
     ] = True,
     max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Give up when more images than this cannot be read.")
+        int | None, typer.Option(min=0, help="Give up when more items than this cannot be read.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
     replaces: Annotated[
         bool,
-        typer.Option("--replace", help="Put images in the place of other sources' images with their ids."),
+        typer.Option("--replace", help="Put items in the place of other sources' items with their ids."),
     ] = False,
     skips: Annotated[
-        bool, typer.Option("--skip", help="Leave out images whose ids belong to other sources' images.")
+        bool, typer.Option("--skip", help="Leave out items whose ids belong to other sources' items.")
     ] = False,
     delete: Annotated[
         bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
@@ -176,8 +176,8 @@ def print_build(gallery: str, result: IndexResult) -> None:
         rate = result.n_embedded / max(1e-9, result.seconds["embed"])
         speed = f", {rate:,.0f} {_source_of(result)}" if result.n_embedded else ""
         console.print(
-            f"Gallery [bold]{gallery}[/] version {result.version}: {result.n_items:,} items with "
-            f"{result.n_labels:,} labels, index {result.index}{speed}"
+            f"Gallery [bold]{gallery}[/] version {result.version}: {number_of(result.n_items, 'item')} with "
+            f"{number_of(result.n_labels, 'label')}, index {result.index}{speed}"
         )
         if result.counts != {"added": result.n_items}:
             say(f"  {counts}")
@@ -185,11 +185,9 @@ def print_build(gallery: str, result: IndexResult) -> None:
         say(f"  {result.remark}")
     if result.missing:
         n_missing = result.counts["missing"]
-        say(
-            f"  {n_missing:,} {'item' if n_missing == 1 else 'items'} of this source "
-            f"{'is' if n_missing == 1 else 'are'} gone: {named_ids(result.missing, n_missing)}; remove "
-            f"{'it' if n_missing == 1 else 'them'} with --delete"
-        )
+        gone = number_of(n_missing, "item of this source is", "items of this source are")
+        advice = f"remove {'it' if n_missing == 1 else 'them'} with --delete"
+        say(f"  {gone} gone: {named_ids(result.missing, n_missing)}; {advice}")
     print_failures(result.failures, "--json and the report")
     for line in hygiene_lines(result.hygiene):
         say(f"  {line}")

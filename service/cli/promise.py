@@ -42,7 +42,7 @@ def print_promise(
             say(f"     {step.command}")
     if details:
         for line in calibration_lines(record):
-            say(line)
+            say(of_items(line, bundle))
     else:
         say(
             f"Threshold {record.threshold:.4f}, calibration {record.id}. All figures: "

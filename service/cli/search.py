@@ -19,6 +19,7 @@ from vicinal.service.cli.options import (
     JsonOption,
     open_matcher,
 )
+from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +46,7 @@ def search(
     rerank: Annotated[RerankChoice, typer.Option(help="auto is the setting.")] = "auto",
     group_by: Annotated[
         str,
-        typer.Option(help="Decide by products: label or a metadata key; auto is the setting, off by photos."),
+        typer.Option(help="Decide by products: label or a metadata key; auto is the setting, off by items."),
     ] = "auto",
     filter: Annotated[
         str | None, typer.Option(help="Lance SQL on id, label and metadata, such as \"label = 'shoe'\".")
@@ -100,10 +101,10 @@ def _print_answer(answer: Answer, group_by: str | None) -> None:
         option = "" if group_by is None else f" --group-by {group_by}"
         console.print(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}{option}`. Most similar:")
     else:
-        n, what = len(answer.matches), "matches"
+        found = number_of(len(answer.matches), "match", "matches")
         if answer.groups is not None:
-            n, what = len(answer.groups), "matching group" + ("s" if len(answer.groups) != 1 else "")
-        verdict = "No match" if answer.no_match else f"{n} {what}"
+            found = number_of(len(answer.groups), "matching group")
+        verdict = "No match" if answer.no_match else found
         detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
         console.print(f"[bold]{verdict}[/] at threshold {threshold.value:.4f} ({detail})", soft_wrap=True)
         if threshold.note:

@@ -50,6 +50,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.scorer import Scorer
 from vicinal.service.thresholds.store import CalibrationStore
+from vicinal.service.words import number_of
 
 __all__ = ["ComparisonPlan", "compare"]
 
@@ -399,7 +400,8 @@ class _Trial:
                 yield f"{one.problem}; its items are searched as stored, nothing is refined"
         n_labels, n_compared = len(set(self.labels)), sum("error" in one.figures for one in self.tried)
         if 0 < n_labels < _FEW_LABELS:
-            yield f"only {n_labels} labels stand behind the intervals, which are too short then"
+            labels = number_of(n_labels, "label stands", "labels stand")
+            yield f"only {labels} behind the intervals, which are too short then"
         if n_compared > 2:
             yield (
                 f"the best of {n_compared} variants on the same queries looks better than it is: `optimism` "

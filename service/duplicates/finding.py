@@ -36,7 +36,7 @@ _N_NEIGHBORS = 4
 _SURE = 0.5
 _NO_PICTURES = (
     "gallery '{name}' holds ready embeddings and no pictures: equal embeddings were looked for, and changed "
-    "copies cannot be told from photos that are merely alike"
+    "copies cannot be told from items that are merely alike"
 )
 
 

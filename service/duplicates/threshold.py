@@ -74,7 +74,7 @@ def threshold_sentence(found: CopyThreshold) -> str:
             f"Changed copies were left out: no threshold has a precision of {percent(found.asked_precision)}"
         )
         if best < 0.5:
-            return f"{reason}, nor of half of it; no photos stand out as copies of each other"
+            return f"{reason}, nor even of 50 %; no photos stand out as copies of each other"
         return f"{reason}; the best is {percent(best)}, to be had with --precision {best:.2f}"
     share = found.n_made_found / found.n_made
     return (

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
+from vicinal.service.words import number_of
 
 __all__ = ["FitReport", "HeldOutFigures", "Interval", "next_commands", "report_lines"]
 
@@ -125,17 +126,18 @@ def report_lines(report: FitReport) -> list[str]:
             f"The gain may be chance (95 %: {100 * report.gain.low:+.0f} to {100 * report.gain.high:+.0f}): "
             "compare below before you use it."
         )
-    for n, what in (
+    for n, what, which in (
         (
             report.n_single,
-            "labels with one photo: nothing to learn from, they stood for what you do not have",
+            "label",
+            "with one photo: nothing to learn from, taken for what you do not have",
         ),
-        (report.n_unlabelled, "photos without a label, left out"),
-        (report.n_repeated, "files that are there twice, left out"),
-        (report.n_unusable, "files that are no picture, left out"),
+        (report.n_unlabelled, "photo", "without a label, left out"),
+        (report.n_repeated, "repeated file", "left out"),
+        (report.n_unusable, "file", "without a picture that can be read, left out"),
     ):
         if n:
-            lines.append(f"  {n:,} {what}")
+            lines.append(f"  {number_of(n, what)} {which}")
     return [*lines, f"Bundle: {report.bundle}"]
 
 

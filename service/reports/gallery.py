@@ -12,7 +12,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.promise import promise
-from vicinal.service.words import hygiene_lines, mebibytes, of_items, percent, search_words
+from vicinal.service.words import hygiene_lines, mebibytes, number_of, of_items, percent, search_words
 
 __all__ = ["gallery_lines"]
 
@@ -30,7 +30,7 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     """
     view, space = GalleryReader(gallery).view(), gallery.space
     built, noun = view.snapshot.manifest, "photo" if space is None else "item"
-    held = f"{len(view):,} {noun}s with {view.n_labels:,} labels"
+    held = f"{number_of(len(view), noun)} with {number_of(view.n_labels, 'label')}"
     yield f"Gallery {gallery.name}: {held}, version {built.version}"
     try:
         matcher = bundles.matcher(gallery, view)
@@ -45,8 +45,7 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     if space is not None:
         made_by = f"Space {space.space}@{space.version} of {space.dim} dimensions"
     yield (
-        f"{made_by}, index {built.index}, {mebibytes(size)} on the disk in "
-        f"{n_versions:,} version" + ("s" if n_versions != 1 else "")
+        f"{made_by}, index {built.index}, {mebibytes(size)} on the disk in {number_of(n_versions, 'version')}"
     )
     yield from (f"note: {line}" for line in _notes(gallery, view, noun))
 
@@ -72,7 +71,7 @@ def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
     report = gallery.reports.of(view.snapshot.manifest.version)
     n_unread = len(report.get("failures", []))
     if n_unread:
-        yield f"{n_unread:,} {noun}{'s' if n_unread != 1 else ''} could not be read, see --json"
+        yield f"{number_of(n_unread, noun)} could not be read, see --json"
     yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
     if view.graph_staleness:
         yield (

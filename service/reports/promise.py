@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, RateEvidence
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
-from vicinal.service.words import counted
+from vicinal.service.words import counted, number_of
 
 __all__ = ["Step", "advice", "objection", "promise"]
 
@@ -125,18 +125,14 @@ def _expected(event: str, rate: float, ends: tuple[float, float], is_range: bool
 def _basis(record: CalibrationRecord, found: RateEvidence | None, wrong: RateEvidence | None) -> str:
     if record.source == "leave_one_out":
         n = max((one.n_trials for one in (found, wrong) if one), default=0)
-        labels = _labels(record.n_labels)
-        return f"This rests on {n:,} photos of {labels}, each searched for as if it were not in the gallery."
+        tried = f"{number_of(n, 'photo')} of {number_of(record.n_labels, 'label')}"
+        return f"This rests on {tried}, each searched for as if it were not in the gallery."
     parts = [
-        f"{one.n_trials:,} of {_labels(one.n_labels)} that {whose}"
+        f"{one.n_trials:,} of {number_of(one.n_labels, 'label')} that {whose}"
         for one, whose in ((found, "the gallery has"), (wrong, "it lacks"))
         if one is not None
     ]
     return f"This rests on photos from outside: {' and '.join(parts)}."
-
-
-def _labels(n: int) -> str:
-    return f"{n:,} label" + ("" if n == 1 else "s")
 
 
 def advice(record: CalibrationRecord, gallery: str, *, has_images: bool = True) -> tuple[Step, ...]:

@@ -11,6 +11,7 @@ from vicinal.service.words import (
     SPACES,
     labels_behind,
     measured_rates,
+    number_of,
     percent,
     rate_name,
     rate_with_interval,
@@ -25,7 +26,7 @@ def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
     """All figures of a calibration, and what they say nothing of."""
     asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
     yield (
-        f"Threshold {record.threshold:.4f} {asked} on {record.n_items:,} items "
+        f"Threshold {record.threshold:.4f} {asked} on {number_of(record.n_items, 'item')} "
         f"({record.pipeline.key}), calibration {record.id}"
     )
     if record.evidence:
@@ -46,7 +47,7 @@ def _limits(record: CalibrationRecord) -> Iterator[str]:
         yield "photos unlike the gallery's own"
     else:
         yield "queries unlike those it was made with"
-    yield f"galleries of more than {record.n_items:,} items"
+    yield f"galleries of more than {number_of(record.n_items, 'item')}"
     evidence = record.evidence
     if evidence is None or evidence.near_fpir is None or evidence.far_fpir is None:
         yield "other kinds of labels"
@@ -71,7 +72,7 @@ def _classes(evidence: Evidence) -> Iterator[str]:
             floor = f"; equal classes would show {found.floor:.2g} and {found.epsilon_floor:.2g}"
         yield (
             f"  OPIS of {SPACES[space]} {found.opis:.2g} and 10 %-OPIS {found.epsilon_opis:.2g}, over "
-            f"{found.n_classes:,} labels{floor}"
+            f"{number_of(found.n_classes, 'label')}{floor}"
         )
     if evidence.worst_classes:
         named = ", ".join(f"{one.label} {one.mean_utility:.2f}" for one in evidence.worst_classes)
@@ -92,7 +93,9 @@ def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
         yield f"  {rate_name(name)} for photos of another day {span(wider.low, wider.high)}{apart}"
     if record.target and evidence.predictions:
-        sets = ", ".join(f"{one.n_labels} labels {span(one.low, one.high)}" for one in evidence.predictions)
+        sets = ", ".join(
+            f"{number_of(one.n_labels, 'label')} {span(one.low, one.high)}" for one in evidence.predictions
+        )
         yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"
     if evidence.group_forms:
         yield f"  forms of the group score: {', '.join(_forms(evidence))}"

@@ -145,7 +145,7 @@ def drift_note(gallery: str, state: DriftState) -> str:
     return (
         f"searches have drifted strongly from the queries of calibration {state.calibration}, so that its "
         f"rates may no longer hold: see `vicinal calibration drift -g {gallery}`, and try what was promised "
-        f"with photos of today by `vicinal calibration check -g {gallery} --queries FOLDER`"
+        f"with queries of today by `vicinal calibration check -g {gallery} --queries FOLDER`"
     )
 
 

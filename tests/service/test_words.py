@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vicinal.indexer.hygiene import Hygiene
+from vicinal.indexer.sources import SourceLook
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.service.calibrator.evidence import RateEvidence, VisitEvidence
 from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
@@ -11,7 +13,10 @@ from vicinal.service.thresholds.drift import DriftState
 from vicinal.service.words import (
     RATES,
     drift_words,
+    hygiene_lines,
     labels_behind,
+    look_lines,
+    number_of,
     of_items,
     percent,
     rate_name,
@@ -99,7 +104,67 @@ def test_a_search_is_told_stage_by_stage(
     assert search_words(pipeline, refiner_bundle) == expected
 
 
+@pytest.mark.parametrize(
+    ("n", "words", "expected"),
+    [
+        (0, ("item",), "0 items"),
+        (1, ("item",), "1 item"),
+        (2000, ("item",), "2,000 items"),
+        (1, ("copy", "copies"), "1 copy"),
+        (2, ("copy", "copies"), "2 copies"),
+    ],
+)
+def test_one_thing_is_not_told_as_several(n: int, words: tuple[str, ...], expected: str) -> None:
+    assert number_of(n, *words) == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        (
+            1,
+            [
+                "1 exact duplicate: 'a' and 'b'",
+                "1 pair of near duplicates: 'a' and 'b'",
+                "1 duplicate with another label: 'a' and 'b'",
+                "1 label with one item: 'c'",
+                "1 item without a label",
+            ],
+        ),
+        (
+            2,
+            [
+                "2 exact duplicates, such as 'a' and 'b'",
+                "2 pairs of near duplicates, such as 'a' and 'b'",
+                "2 duplicates with another label, such as 'a' and 'b'",
+                "2 labels with one item, such as 'c'",
+                "2 items without a label",
+            ],
+        ),
+    ],
+)
+def test_what_stands_out_is_told_with_an_example(n: int, expected: list[str]) -> None:
+    pairs = [("a", "b")]
+    assert list(hygiene_lines(Hygiene(n, n, n, n, n, pairs, pairs, pairs, ["c"]))) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["a", "b"] * 5, "10 items with 2 labels; 5 items a label"),
+        (["a"], "1 item with 1 label; 1 item a label; 1 label with one item"),
+        (
+            ["a", "a", "b", None],
+            "4 items with 2 labels; 1 to 2 items a label, median 1; 1 label with one item; "
+            "1 item without a label",
+        ),
+    ],
+)
+def test_a_look_tells_a_range_only_where_there_is_one(labels: list[str | None], expected: str) -> None:
+    assert next(look_lines(SourceLook.at(labels))) == expected
+
+
 def test_sentences_about_photos_are_about_items_where_there_are_no_photos() -> None:
-    sentence = "Photos of one visit: 1 photo, 2 photos, photoshop"
+    sentence = "Photos of one visit: a photo, 2 photos, photoshop"
     made = of_items(sentence, space_manifest("clip", 3))
-    assert made == "Items of one visit: 1 item, 2 items, photoshop"
+    assert made == "Items of one visit: an item, 2 items, photoshop"

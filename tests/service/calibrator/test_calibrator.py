@@ -234,7 +234,7 @@ def test_unlabelled_items_are_in_no_pair_and_the_record_says_so(write_gallery: W
     record = calibrate(write_gallery(embeddings, [*labels[:100], *[None] * 20]))
     assert record.n_negative_pairs + record.n_positive_pairs == 100 * 99
     assert record.n_with_mate == 100
-    assert "20 items have no label and were left out of all pairs" in record.warnings
+    assert "items without a label, left out of all pairs: 20" in record.warnings
 
 
 def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
@@ -243,8 +243,8 @@ def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: Wr
     queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 4}" for i in range(60)])
     record = Calibrator(snapshot, Pipeline()).measure(queries, FPIR).record
     assert (record.n_labels, record.n_labels_without_mate) == (24, 4)
-    assert "only 4 labels stand behind FPIR: other labels can behave differently" in record.warnings
-    assert "only 20 labels stand behind FNIR: other labels can behave differently" in record.warnings
+    assert "few labels stand behind FPIR (4): other labels can behave differently" in record.warnings
+    assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
 
 
 def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
@@ -263,8 +263,8 @@ def test_large_labels_are_warned_of_only_where_a_whole_label_is_taken_out(
 def test_labels_with_one_image_and_few_labels_are_warned_of(write_gallery: WriteGallery) -> None:
     embeddings, labels = labelled_gallery(n_labels=8)
     record = calibrate(write_gallery(embeddings, [*labels[:-1], "alone"]))
-    assert any(warning.startswith("1 labels have one image") for warning in record.warnings)
-    assert any(warning.startswith("only 9 labels") for warning in record.warnings)
+    assert any(warning.startswith("labels with one item and no mate") for warning in record.warnings)
+    assert any("labels stand behind" in warning and "(9)" in warning for warning in record.warnings)
 
 
 def test_a_sample_of_queries_is_the_same_for_the_same_seed(write_gallery: WriteGallery) -> None:

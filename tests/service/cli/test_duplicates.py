@@ -155,6 +155,11 @@ def test_ready_embeddings_have_exact_copies_only(run: Run, tmp_path: Path) -> No
     record = found(run)
     assert [[copy["id"] for copy in group["copies"]] for group in record["groups"]] == [["item 3"]]
     assert "holds ready embeddings and no pictures" in record["sentence"]
+    output = run("duplicates", "-g", "album").stdout
+    assert output.startswith(
+        "1 of 12 items of gallery album could go: 1 exact copy and 0 changed in 1 group, "
+    )
+    assert "photo" not in output
 
 
 def test_paths_without_a_list_are_refused(album: dict[str, str], fail: Fail) -> None:

@@ -146,7 +146,7 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
         client.put_object(Bucket="shop", Key="photos/list.xlsx", Body=b"words")
         output = run("index", "s3://shop/photos", "-g", "shop").stdout
         assert output.splitlines()[:2] == [
-            "6 items with 3 labels; 2 to 2 items a label, median 2",
+            "6 items with 3 labels; 2 items a label",
             "  files that are not read: 1 .xlsx",
         ]
         assert "Nothing to do" in run("index", "s3://shop/photos/", "-g", "shop").stdout
@@ -175,7 +175,7 @@ def test_shards_are_indexed_searched_and_embedded_again(
                     info.size = len(body)
                     shard.addfile(info, io.BytesIO(body))
     output = run("index", f"{tmp_path}/photos-{{0..2}}.tar", "-g", "shop").stdout
-    assert output.startswith("6 items with 3 labels; 2 to 2 items a label, median 2")
+    assert output.startswith("6 items with 3 labels; 2 items a label")
     view(1, 9).save(tmp_path / "query.png")
     found = best(run, tmp_path / "query.png")
     assert (found["label"], found["id"].split("/")[0]) == ("bread", "photos-1")

@@ -283,7 +283,9 @@ def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery)
     shown = run("gallery", "show", "shop").stdout
     assert "Gallery shop: 240 items with 40 labels" in shown
     assert "Space clip-vit-b32@1 of 16 dimensions, index Flat" in shown
-    for text in (calibrated, shown):
+    figures = run("calibrate", "-g", "shop", "--details").stdout
+    assert "margins for training with TCM" in figures
+    for text in (calibrated, shown, figures):
         assert "Of 100 items of things you have" in text
         assert "photo" not in text
         assert "vicinal fit" not in text
@@ -308,6 +310,11 @@ def test_queries_from_outside_are_embeddings_of_any_kind(
     named = ("--embedding-column", "vec", "--label-column", "sku") if kind == "parquet" else ()
     output = run("calibrate", "-g", "shop", "--target", "fnir=10%", "--queries", path, *named).stdout
     assert "This rests on items from outside: 120 of 40 labels that the gallery has" in output, output
+    if not named:
+        checked = run("calibration", "check", "-g", "shop", "--queries", path, "--details").stdout
+        assert "of 120 items of things you have (40 labels)" in checked
+        assert "on 120 items of 40 labels" in checked
+        assert "photo" not in checked
 
 
 def test_queries_that_cannot_be_used_are_refused(

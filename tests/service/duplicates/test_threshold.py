@@ -95,4 +95,4 @@ def test_the_sentence_names_the_best_precision_that_there_is() -> None:
 
 def test_the_sentence_of_nothing_promises_nothing() -> None:
     none = choose_threshold(made_scores(150), wrong_scores(0), 0.99)
-    assert "no photos stand out" in threshold_sentence(none)
+    assert "precision of 99 %, nor even of 50 %; no photos stand out" in threshold_sentence(none)

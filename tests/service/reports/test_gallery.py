@@ -108,7 +108,7 @@ def test_a_version_without_a_report_has_no_notes(lines: Callable[..., list[str]]
 def test_a_clean_gallery_has_no_hygiene_lines() -> None:
     assert list(hygiene_lines(Hygiene())) == []
     found = Hygiene(n_single_image_labels=1200, single_image_labels=["cap"])
-    assert list(hygiene_lines(found)) == ["1,200 labels with one image, such as 'cap'"]
+    assert list(hygiene_lines(found)) == ["1,200 labels with one item, such as 'cap'"]
 
 
 @pytest.mark.parametrize(
