@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import lance
 import numpy as np
@@ -242,6 +242,8 @@ class _ArrayRows:
 
 
 def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
+    if not is_zipfile(path):
+        raise SourceError(f"'{path.name}' cannot be read: it is no .npz file of numpy")
     with np.load(path, allow_pickle=False) as arrays:
         if embedding_array not in arrays.files:
             raise SourceError(
@@ -299,6 +301,9 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
     texts = dict.fromkeys(columns.values(), pa.string())
     with reading(beside):
         table = pa.csv.read_csv(beside, convert_options=pa.csv.ConvertOptions(column_types=texts))
+    with path.open("rb") as file:
+        if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+            raise SourceError(f"'{path.name}' cannot be read: it is no .npy file of numpy")
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if len(table) != len(array):
         raise SourceError(
