@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,10 +18,16 @@ from vicinal.service.cli.options import (
     GalleryOption,
     JsonOption,
     LabelColumnOption,
+    command_line,
     open_matcher,
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.words import of_items
+
+if TYPE_CHECKING:
+    from vicinal.service.calibrator.queries import QueryReading
+    from vicinal.service.calibrator.record import CalibrationRecord
+    from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["calibrate"]
 
@@ -94,7 +100,6 @@ def calibrate(
     from vicinal.service.calibrator.options import CalibrationOptions
     from vicinal.service.calibrator.queries import read_queries
     from vicinal.service.calibrator.visits import visit_column
-    from vicinal.service.reports.promise import objection
     from vicinal.service.tasks.calibrate import run_calibration
 
     options = CalibrationOptions(
@@ -110,12 +115,12 @@ def calibrate(
         visits_by=visits_by,
     )
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    reading = None
     with progress_bar() as update:
 
         def show(stage: str, done: int, total: int) -> None:
             update(_STAGES[stage], done, total)
 
-        reading = None
         if queries is not None:
             reading = read_queries(
                 queries,
@@ -125,26 +130,38 @@ def calibrate(
                 options=SourceOptions(label_column=label_column, embedding_column=embedding_column),
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
-    kept_back = None
-    if activate and not yes:
-        kept_back = objection(found.record, matcher.calibrations.active(found.record.pipeline))
-        kept_back = kept_back and of_items(kept_back, matcher.embedder.bundle.manifest)
-        if kept_back and not json_output and sys.stdin.isatty() and _is_wanted(kept_back):
-            kept_back = None
+    kept_back = None if yes or not activate else _kept_back(matcher, found.record, asks=not json_output)
     record = matcher.calibrations.add(
         found.record, found.scores, found.curves, activate=activate and kept_back is None
     )
-    for one in reading.failures if reading else ():
-        say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
-    for warning in reading.warnings if reading and not json_output else ():
-        say(warning)
+    if reading is not None:
+        _print_reading(reading, json_output=json_output)
     if kept_back:
-        again = f"to use it: vicinal calibration activate {record.id} -g {gallery}"
-        say(f"{kept_back} It was kept and is not in force; {again}", to=errors)
+        words = ("calibration", "activate", record.id, "-g", gallery)
+        again = command_line(*words, data_dir=data_dir, bundle=bundle)
+        say(f"{kept_back} It was kept and is not in force; to use it: {again}", to=errors)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
         return
     print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details)
+
+
+def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> str | None:
+    """Why a new threshold is not put in force; None where it may be, or where a person says so."""
+    from vicinal.service.reports.promise import objection
+
+    found = objection(record, matcher.calibrations.active(record.pipeline))
+    if found is None:
+        return None
+    found = of_items(found, matcher.embedder.bundle.manifest)
+    return None if asks and sys.stdin.isatty() and _is_wanted(found) else found
+
+
+def _print_reading(reading: QueryReading, *, json_output: bool) -> None:
+    for one in reading.failures:
+        say(f"left out {one.path}: {one.reason}", to=errors if json_output else console)
+    for warning in () if json_output else reading.warnings:
+        say(warning)
 
 
 def _is_wanted(kept_back: str) -> bool:

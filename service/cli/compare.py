@@ -14,6 +14,7 @@ from vicinal.service.cli.options import (
     DataDirOption,
     GalleryOption,
     JsonOption,
+    command_line,
     load_settings,
     open_gallery,
 )
@@ -101,7 +102,8 @@ def compare(
     if json_output:
         print_json(made.model_dump(mode="json"))
     else:
-        _print(made)
+        words = ("use", "-g", gallery, made.id)
+        _print(made, command_line(*words, data_dir=data_dir, bundle=bundle))
 
 
 def use(
@@ -155,7 +157,7 @@ def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:
     return open_gallery(settings, gallery), ServedBundles(settings)
 
 
-def _print(made: Comparison) -> None:
+def _print(made: Comparison, use_it: str) -> None:
     from vicinal.service.comparisons.record import Sample
 
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
@@ -189,7 +191,7 @@ def _print(made: Comparison) -> None:
             say(f"  no {what} of {number}: {reason}")
     for warning in made.warnings:
         say(f"  note: {warning}")
-    say(f"  use one with `vicinal use -g {made.gallery} {made.id} --variant N`")
+    say(f"  use the recommended one with `{use_it}`, another one with --variant N")
 
 
 def _figure(one: Variant, name: FigureName) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -20,17 +22,19 @@ from vicinal.service.cli.options import (
     PathColumnOption,
     PrefixOption,
     SpaceOption,
+    command_line,
     conflict_rule,
     load_settings,
-    open_gallery,
 )
 from vicinal.service.errors import RequestError
 from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words
 
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
+    from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_plan import IndexResult
-    from vicinal.indexer.sources import SourceItem
+    from vicinal.indexer.sources import Source, SourceLook, SourceOptions
+    from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 
 __all__ = ["index", "print_build"]
 
@@ -86,83 +90,131 @@ def index(
     What the gallery holds stays, and is not embedded again. A run that was stopped goes on where it was when
     it is started again over the same files.
     """
-    from vicinal.indexer.embedding_sources import open_source
-    from vicinal.indexer.errors import ItemExistsError
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import index_items
     from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
     from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     on_conflict = conflict_rule(replaces=replaces, skips=skips)
-    if delete and source is None:
-        raise RequestError("--delete is about a source: name it")
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
     )
-    if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
-        raise RequestError("name a source: without one the items that the gallery holds are indexed")
+    _require_source(source, options, delete=delete, dry_run=dry_run)
+    settings = load_settings(data_dir=data_dir, bundle=bundle)
     target = Gallery(settings.gallery_path(gallery))
-    items = (
-        None
-        if source is None
-        else open_source(place_of(source), options, is_ready=bool(space or target.space))
-    )
-    if isinstance(items, Source) and delete:
-        items.require_whole()
-    if items is not None:
-        look = items.look()
-        if dry_run and json_output:
-            print_json(asdict(look))
-            return
-        for line in look_lines(look):
-            say(line, to=errors if json_output else console)
-        if dry_run:
-            return
-    bundles = ServedBundles(settings)
-    indexed: EmbeddingSource | list[SourceItem] | None
-    if items is None:
-        served = bundles.to_index(open_gallery(settings, gallery))
-        indexed = None
-    elif isinstance(items, Source):
-        indexed, served = items.items, bundles.own
-    else:
-        indexed, served = items, bundles.space(target, space, items.dim)
+    opened = _opened(source, options, is_ready=bool(space or target.space), whole=delete)
+    if opened is not None:
+        _print_look(opened.look(), as_json=json_output, is_all=dry_run)
+    if dry_run:
+        return
+    served = _served(ServedBundles(settings), target, opened, space)
     target.refinement = served.refinement
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
+    with _told_what_to_do(gallery), progress_bar() as update:
+        result = index_items(
+            target,
+            opened.items if isinstance(opened, Source) else opened,
+            served.embedder,
+            source=None if source is None else source_name(place_of(source)),
+            on_conflict=on_conflict,
+            delete=delete,
+            index=index_kind,
+            activate=activate,
+            max_failures=max_failures,
+            workers=workers,
+            on_progress=lambda stage, done, total: update(stages[stage], done, total),
+        )
+    if json_output:
+        print_json(asdict(result))
+        return
+    print_build(gallery, result)
+    if result.is_new and activate:
+        _print_searches(target, served)
+    elif result.is_new:
+        words = ("compare", str(result.version), "--gallery", gallery)
+        comparison = command_line(*words, data_dir=data_dir, bundle=bundle)
+        say(f"Not searched yet: `{comparison}`, then `vicinal use`")
+
+
+def _require_source(source: str | None, options: SourceOptions, *, delete: bool, dry_run: bool) -> None:
+    """Refuse what is about a source where there is none.
+
+    Raises:
+        RequestError: There is none, and an option speaks of it.
+    """
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions
+
+    if source is None and delete:
+        raise RequestError("--delete is about a source: name it")
+    if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
+        raise RequestError("name a source: without one the items that the gallery holds are indexed")
+
+
+def _opened(
+    source: str | None, options: SourceOptions, *, is_ready: bool, whole: bool
+) -> EmbeddingSource | Source | None:
+    """What a source holds; None for what the gallery holds.
+
+    Args:
+        source: The source, if one was named.
+        options: How it is read.
+        is_ready: Whether a file that may hold ready embeddings does.
+        whole: Refuse one of which a part cannot be read.
+    """
+    from vicinal.indexer.embedding_sources import open_source
+    from vicinal.indexer.sources import Source, place_of
+
+    if source is None:
+        return None
+    opened = open_source(place_of(source), options, is_ready=is_ready)
+    if isinstance(opened, Source) and whole:
+        opened.require_whole()
+    return opened
+
+
+def _print_look(look: SourceLook, *, as_json: bool, is_all: bool) -> None:
+    """Say what a source holds, beside the result of the run or as all that is asked for."""
+    if as_json and is_all:
+        print_json(asdict(look))
+        return
+    for line in look_lines(look):
+        say(line, to=errors if as_json else console)
+
+
+def _served(
+    bundles: ServedBundles, target: Gallery, opened: EmbeddingSource | Source | None, space: str | None
+) -> ServedBundle:
+    """What embeds the items, or is said to have embedded them."""
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.indexer.sources import Source
+
+    if opened is None:
+        return bundles.to_index(Gallery.open(target.path))
+    if isinstance(opened, Source):
+        return bundles.own
+    return bundles.space(target, space, opened.dim)
+
+
+@contextmanager
+def _told_what_to_do(gallery: str) -> Iterator[None]:
+    """Name the options where ids are taken, and say how a run that is stopped goes on."""
+    from vicinal.indexer.errors import ItemExistsError
+
     try:
-        with progress_bar() as update:
-            result = index_items(
-                target,
-                indexed,
-                served.embedder,
-                source=None if source is None else source_name(place_of(source)),
-                on_conflict=on_conflict,
-                delete=delete,
-                index=index_kind,
-                activate=activate,
-                max_failures=max_failures,
-                workers=workers,
-                on_progress=lambda stage, done, total: update(stages[stage], done, total),
-            )
+        yield
     except ItemExistsError as error:
         advice = "nothing was indexed: take --replace, --skip or --prefix"
         raise ItemExistsError(gallery, error.item_ids, advice, error.what) from error
     except KeyboardInterrupt:
         say("vicinal: stopped; what is finished is kept, and the same command goes on from there", to=errors)
         raise
-    if json_output:
-        print_json(asdict(result))
-        return
-    print_build(gallery, result)
-    if not result.is_new:
-        return
-    if not activate:
-        say(f"Not searched yet: `vicinal compare {result.version} --gallery {gallery}`, then `vicinal use`")
-        return
-    pipeline = ActivePipelineFile(target.calibrations_path).resolve(served.pipeline, served.bundle).pipeline
-    say(f"Searches: {search_words(pipeline, served.bundle)}")
+
+
+def _print_searches(gallery: Gallery, served: ServedBundle) -> None:
+    from vicinal.service.scoring.pipeline import ActivePipelineFile
+
+    active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+    say(f"Searches: {search_words(active.pipeline, served.bundle)}")
 
 
 def print_build(gallery: str, result: IndexResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ __all__ = [
     "PathColumnOption",
     "PrefixOption",
     "SpaceOption",
+    "command_line",
     "conflict_rule",
     "load_settings",
     "open_gallery",
@@ -73,6 +75,23 @@ LabelColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the labels; label by default.")
 ]
 IdColumnOption = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids; id by default.")]
+
+
+def command_line(*words: str, data_dir: Path | None, bundle: Path | None) -> str:
+    """A command to paste after this one, with the options by which this one found the gallery.
+
+    Args:
+        *words: What follows `vicinal`.
+        data_dir: `--data-dir` as it was given.
+        bundle: `--bundle` as it was given.
+    """
+    found_by = [
+        word
+        for option, path in (("--data-dir", data_dir), ("--bundle", bundle))
+        if path is not None
+        for word in (option, str(path))
+    ]
+    return shlex.join(["vicinal", *words, *found_by])
 
 
 def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:

@@ -142,7 +142,11 @@ def report_lines(report: FitReport) -> list[str]:
 
 
 def next_commands(
-    report: FitReport, source: str | None, gallery: str | None, data_dir: Path | None
+    report: FitReport,
+    source: str | None,
+    gallery: str | None,
+    data_dir: Path | None,
+    bundle: Path | None = None,
 ) -> list[str]:
     """What to do with the new bundle; nothing where it does not help.
 
@@ -151,6 +155,7 @@ def next_commands(
         source: Folder or manifest of the photos; None for a gallery's own.
         gallery: The gallery that it was fitted to; None without one.
         data_dir: Where galleries are, where that was given.
+        bundle: The bundle before, which the gallery is searched with, where that was given.
     """
     if not report.helps:
         return []
@@ -159,12 +164,13 @@ def next_commands(
         return [
             _command(["index", source or "photos", "--gallery", "shop", "--bundle", report.bundle, *options])
         ]
+    before = options if bundle is None else ["--bundle", str(bundle), *options]
     places = f"VICINAL_BUNDLES_DIR={shlex.quote(str(Path(report.bundle).parent))} "
     index = ["index", *([source] if source else []), "--gallery", gallery, "--bundle", report.bundle]
     return [
         _command([*index, "--no-activate", *options]),
-        f"{places}{_command(['compare', 'VERSION', '--gallery', gallery, *options])}",
-        f"{places}{_command(['use', 'COMPARISON', '--gallery', gallery, *options])}",
+        f"{places}{_command(['compare', 'VERSION', '--gallery', gallery, *before])}",
+        f"{places}{_command(['use', 'COMPARISON', '--gallery', gallery, *before])}",
     ]
 
 

@@ -81,7 +81,7 @@ def fit(
             say(f"  left out {one.path}: {one.reason}", to=errors)
         fitting = Fitting(photos, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report)
         made = fitting.run(start)
-    commands = next_commands(made, None if source is None else str(source), gallery, data_dir)
+    commands = next_commands(made, None if source is None else str(source), gallery, data_dir, bundle)
     if json_output:
         print_json({**made.model_dump(mode="json"), "helps": made.helps, "next": commands})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from vicinal.service.fitting.report import FitReport, Interval, next_commands, report_lines
@@ -65,6 +66,14 @@ def test_a_gallery_is_indexed_anew_and_compared_before_it_is_used() -> None:
     commands = next_commands(report(), None, "shop", None)
     assert [command.split("vicinal ")[1].split()[0] for command in commands] == ["index", "compare", "use"]
     assert "--no-activate" in commands[0]
+
+
+def test_the_gallery_is_compared_with_the_bundle_and_the_folder_that_were_given() -> None:
+    plain = next_commands(report(), None, "shop", None)
+    commands = next_commands(report(), None, "shop", Path("my data"), Path("bundles/own"))
+    assert all(command.endswith(" --data-dir 'my data'") for command in commands)
+    assert ["--bundle bundles/own" in command for command in commands] == [False, True, True]
+    assert not any("--data-dir" in command or "bundles/own" in command for command in plain)
 
 
 def test_photos_without_a_gallery_are_indexed() -> None:
