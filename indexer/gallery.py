@@ -9,6 +9,7 @@
   comparisons/            what variants were compared, kept by the service
   duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
+  refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
   active.json             which version and which live changes of it are searched
   active.lock             held for the moment in which that is replaced
   writer.lock             held while the table is written
@@ -45,7 +46,13 @@ from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
-from vicinal.models.bundle import MANIFEST_FILE, BundleManifest, read_fingerprint, read_manifest
+from vicinal.models.bundle import (
+    MANIFEST_FILE,
+    BundleManifest,
+    ModelBundle,
+    read_fingerprint,
+    read_manifest,
+)
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
@@ -116,6 +123,14 @@ class Gallery:
         """Folder of the space of a gallery of ready embeddings."""
         return self.path / "space"
 
+    def bundle_path(self, refiner: str) -> Path:
+        """Folder of what a version of ready embeddings is searched with.
+
+        Args:
+            refiner: Fingerprint of the refiner that the version names; empty for the space alone.
+        """
+        return self.path / "refiners" / refiner if refiner else self.space_path
+
     @property
     def space(self) -> BundleManifest | None:
         """The space of the embeddings that are searched; None where images were embedded, or nothing was."""
@@ -129,6 +144,12 @@ class Gallery:
         return found if found.fingerprint == self.table.identity(active.revision)["bundle"] else None
 
     @property
+    def refiner(self) -> str:
+        """Fingerprint of the kept refiner that the searched version names; empty without one."""
+        active = self.activation
+        return "" if active is None else self.table.identity(active.revision).get("refiner", "")
+
+    @property
     def in_words(self) -> str:
         """What it holds; '' before anything was indexed."""
         active, space = self.activation, self.space
@@ -136,15 +157,29 @@ class Gallery:
             return "" if space is None else space.in_words
         return f"images embedded by bundle '{self.table.identity(active.revision)['bundle_name']}'"
 
-    def keep_space(self, space: BundleManifest) -> None:
-        """Note the space of a gallery's embeddings, unless it is the noted one.
+    def keep_space(self, bundle: ModelBundle) -> None:
+        """Note the space of a gallery's embeddings, and keep its refiner beside those that are kept.
+
+        Args:
+            bundle: The space, with or without a refiner; a bundle with a backbone is left where it is.
 
         Raises:
             StorageError: The disk refuses.
         """
+        space, refiner = bundle.manifest.model_copy(update={"refiner": None}), bundle.manifest.refiner
+        if not space.space:
+            return
         if read_fingerprint(self.space_path) != space.fingerprint:
-            make_folder(self.space_path)
-            write_atomically(self.space_path / MANIFEST_FILE, space.model_dump_json(indent=2) + "\n")
+            _write_manifest(self.space_path, space)
+        kept = self.bundle_path(bundle.refiner_fingerprint)
+        if refiner is None or read_fingerprint(kept) is not None:
+            return
+        make_folder(kept)
+        with storing(f"refiner '{kept}'"):
+            for name in refiner.files:
+                write_atomically(kept / name, (bundle.path / name).read_bytes())
+        # Last: a folder without it is none.
+        _write_manifest(kept, bundle.manifest)
 
     def versions(self) -> list[int]:
         """Versions that were published, oldest first."""
@@ -264,15 +299,16 @@ class Gallery:
         with file_lock(self.path / "compaction.lock", busy):
             yield
 
-    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str) -> None:
+    def start(self, rows: pa.Table, *, bundle: str, bundle_name: str, refiner: str = "") -> None:
         """Commit the first rows of a new generation of the table, which published versions outlive.
 
         Args:
             rows: One row an item.
             bundle: Fingerprint of the bundle that embedded them.
             bundle_name: Its name.
+            refiner: Of ready embeddings, fingerprint of the refiner that `keep_space` keeps.
         """
-        self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name})
+        self.table.start(rows, {"bundle": bundle, "bundle_name": bundle_name, "refiner": refiner})
 
     def append(self, rows: pa.Table) -> None:
         """Commit further rows; nothing is visible to searches before `publish`."""
@@ -364,6 +400,11 @@ class Gallery:
         ids = as_matrix(rows["neighbor_ids"])
         positions = np.where(ids < 0, -1, np.searchsorted(sequences, ids)).astype(np.int32)
         return NeighborGraph(positions, as_matrix(rows["neighbor_similarities"]))
+
+
+def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
+    make_folder(folder)
+    write_atomically(folder / MANIFEST_FILE, manifest.model_dump_json(indent=2) + "\n")
 
 
 def list_galleries(root: Path) -> list[Gallery]:

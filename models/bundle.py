@@ -8,7 +8,8 @@ refiner.npy      the weights of refiner.onnx, which reads them from there
 MODEL_CARD.md    for people; not checked
 NOTICE           optional; licence and source of the weights, where they ask to be named; not checked
 
-A *space* is a bundle without a backbone: the name of embeddings that others make. It has no `backbone.onnx`.
+A *space* is a bundle without a backbone: the name of embeddings that others make. It has no `backbone.onnx`,
+and may have a refiner.
 """
 
 from __future__ import annotations
@@ -167,8 +168,19 @@ class ModelBundle:
 
     @property
     def backbone_path(self) -> Path:
-        """Path of the ONNX file."""
+        """Path of the ONNX file.
+
+        Raises:
+            BundleError: It is a space, which has none.
+        """
+        _ = self.preprocessing
         return self.path / BACKBONE_FILE
+
+    @property
+    def refiner_fingerprint(self) -> str:
+        """Identity of the refiner; empty without one."""
+        refiner = self.manifest.refiner
+        return "" if refiner is None else refiner.fingerprint
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -191,7 +203,7 @@ class ModelBundle:
         """Write `bundle.json` over the model files that already lie in `path`, and open the result.
 
         Args:
-            path: Directory that holds `backbone.onnx`.
+            path: Directory that holds `backbone.onnx`; nothing else than the manifest is needed of a space.
             fields: Fields of `BundleManifest` other than `files` and `refiner`: what is written anew has no
                 refiner yet.
 

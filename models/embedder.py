@@ -38,7 +38,7 @@ class Embedder:
         limits: Limits of `decode`.
 
     Raises:
-        BundleError: The ONNX file cannot be loaded or does not give `dim` values an image.
+        BundleError: The ONNX file cannot be loaded or does not give `dim` values an image, or it is a space.
     """
 
     def __init__(
@@ -146,9 +146,9 @@ class Embedder:
         return np.asarray(session.run(None, {self._input_name: np.stack(batch)})[0], dtype=np.float32)
 
     def _open(self, device: Device, threads: int) -> ort.InferenceSession:
-        bundle = self.bundle
-        checksum = bundle.manifest.files[BACKBONE_FILE]
-        return open_session(bundle.backbone_path, checksum, device=device, threads=threads)
+        path = self.bundle.backbone_path
+        checksum = self.bundle.manifest.files[BACKBONE_FILE]
+        return open_session(path, checksum, device=device, threads=threads)
 
     @cached_property
     def _one_threaded(self) -> ort.InferenceSession:

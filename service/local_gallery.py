@@ -119,7 +119,7 @@ class LocalGallery:
         """
         view = self._reader.view()
         known = self._matcher
-        if known is None or known.snapshot.manifest.bundle != view.snapshot.manifest.bundle:
+        if known is None or known.snapshot.manifest.identity != view.snapshot.manifest.identity:
             known = self.bundles.matcher(self.gallery, view)
         elif known.view is not view:
             known = known.at(view)

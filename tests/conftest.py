@@ -20,7 +20,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
@@ -135,6 +135,18 @@ def with_refiner(
 @pytest.fixture(scope="session")
 def refiner_bundle(with_refiner: Callable[..., ModelBundle]) -> ModelBundle:
     return with_refiner()
+
+
+@pytest.fixture
+def refined_space(tmp_path: Path) -> Callable[..., ModelBundle]:
+    """A space with a refiner, such as `refined_space("clip", 8)`; keywords are those of `add_refiner`."""
+
+    def write(space: str, dim: int, path: Path | None = None, **options: object) -> ModelBundle:
+        path = path or tmp_path / "refined space"
+        path.mkdir(parents=True)
+        return add_refiner(ModelBundle.write(path, space_manifest(space, dim).model_dump()), **options)
+
+    return write
 
 
 @pytest.fixture(scope="session")

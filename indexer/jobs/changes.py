@@ -110,8 +110,7 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
             if actual != bundle.fingerprint:
                 raise BundleMismatchError(gallery.name, bundle.fingerprint, actual)
             return False
-        if bundle.manifest.space:
-            gallery.keep_space(bundle.manifest)
+        gallery.keep_space(bundle)
         gallery.start(no_rows(bundle.dim), bundle=bundle.fingerprint, bundle_name=bundle.name)
         gallery.publish(build_neighbor_graph(np.empty((0, bundle.dim), np.float32)))
         return True

@@ -104,6 +104,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
                 "revision": view.revision,
                 "bundle": manifest.bundle,
                 "bundle_name": manifest.bundle_name,
+                "refiner": manifest.refiner,
                 "next_number": view.next_number,
             }
             snapshot = write_snapshot(

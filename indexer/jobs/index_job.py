@@ -290,12 +290,13 @@ class IndexJob:
         """Whether a version has to be made."""
         if self.plan.items is None or work.active is None or not work.is_own_bundle or work.plan.is_needed:
             return True
+        if self._kept_refiner != self.gallery.refiner:
+            return True
         return self.plan.index not in ("auto", self.gallery.snapshot().manifest.index)
 
     def _unchanged(self, work: SyncWork, active: Activation) -> IndexResult:
         """The result where nothing had to be done."""
-        if self.embedder.bundle.manifest.space:
-            self.gallery.keep_space(self.embedder.bundle.manifest)
+        self.gallery.keep_space(self.embedder.bundle)
         self._report("publish", 1, 1)
         labels = self.gallery.columns(active.revision, ["label"])["label"]
         return IndexResult(
@@ -325,6 +326,12 @@ class IndexJob:
         """Whether the gallery's embeddings can be kept."""
         identity = self.gallery.table.identity(active.revision)
         return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
+
+    @property
+    def _kept_refiner(self) -> str:
+        """Fingerprint of the refiner that the gallery keeps; empty where that is another's to keep."""
+        bundle = self.embedder.bundle
+        return bundle.refiner_fingerprint if bundle.manifest.space else ""
 
     def _graph(self) -> NeighborGraph:
         graph = build_neighbor_graph(self.staging.embeddings(), on_progress=self._report)
@@ -401,11 +408,12 @@ class IndexJob:
     def _write(self, work: SyncWork, graph: NeighborGraph, active: Activation | None) -> dict[str, Any]:
         """Copy the staged rows into the table and make a version of them; its report."""
         bundle = self.embedder.bundle
-        if bundle.manifest.space:
-            self.gallery.keep_space(bundle.manifest)
+        self.gallery.keep_space(bundle)
         for number, rows in enumerate(self.staging.batches()):
             if number == 0:
-                self.gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
+                self.gallery.start(
+                    rows, bundle=bundle.fingerprint, bundle_name=bundle.name, refiner=self._kept_refiner
+                )
             else:
                 self.gallery.append(rows)
         snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)

@@ -91,7 +91,8 @@ class ItemTable(SealedTable):
 
         Args:
             rows: One row an item, without the columns of this module.
-            identity: Bundle fingerprint and name that stay with the table.
+            identity: Fingerprint and name of the bundle, and fingerprint of the refiner that belongs to the
+                gallery; they stay with the table.
         """
         numbered = _numbered(_stored(rows), first=0)
         described = numbered.replace_schema_metadata({_BUNDLE_KEY: json.dumps(identity)})
@@ -336,7 +337,7 @@ class ItemTable(SealedTable):
         )
 
     def identity(self, revision: int) -> dict[str, str]:
-        """Bundle fingerprint and name of a revision."""
+        """Identity of a revision; see `start`."""
         return dict(json.loads(self.at(revision).schema.metadata[_BUNDLE_KEY]))
 
     def _made_latest(self, revision: int) -> Any:

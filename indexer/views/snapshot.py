@@ -75,6 +75,7 @@ class SnapshotManifest(DerivedManifest):
         revision: Revision of the item table that holds its rows.
         bundle: Fingerprint of the bundle that embedded the items.
         bundle_name: Its name, for people.
+        refiner: Of ready embeddings, fingerprint of the refiner that the gallery keeps for them; else empty.
         next_number: Rows of the table with a sequence or patch from this number on came later.
         encodings_k1: Reciprocal neighbors that the encodings were made with.
     """
@@ -83,11 +84,17 @@ class SnapshotManifest(DerivedManifest):
     revision: int
     bundle: str
     bundle_name: str
+    refiner: str = ""
     dim: int
     n_items: int
     n_labels: int
     next_number: int
     encodings_k1: int
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What is equal for versions that are searched with the same bundle and kept refiner."""
+        return self.bundle, self.refiner
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,7 @@ def write_snapshot(
         path: Directory to create; an existing one is replaced.
         rows: What the version holds.
         index: Factory string of the vector index, or `auto`.
-        fields: `version`, `revision`, `bundle`, `bundle_name` and `next_number` of the manifest.
+        fields: `version`, `revision`, `bundle`, `bundle_name`, `refiner` and `next_number` of the manifest.
         kept: Folders in an existing directory that stay as they are.
 
     Raises:

@@ -91,7 +91,7 @@ def cross_fit(
     needed = n_classes_needed(trainer.recipe)
     if items.n_paired_classes < needed:
         raise RefinerTrainingError(
-            f"{items.n_paired_classes} labels have two images or more, and at least {needed} are needed to "
+            f"{items.n_paired_classes} labels have two items or more, and at least {needed} are needed to "
             "train on some and measure on the others: label more images"
         )
     with tempfile.TemporaryDirectory() as folder:

@@ -179,10 +179,11 @@ def read_embedding_sets(paths: Sequence[Path]) -> EmbeddingSet:
     """Read one or several files; each file has spaces of its own.
 
     An `.npz` file has the arrays `embeddings` (n, d), `labels` (n,) and optionally `folds` (n,); a `.parquet`
-    file the columns `embedding` (lists of d numbers), `label` and optionally `fold`.
+    file the columns `embedding` (lists of d numbers), `label` and optionally `fold`; rows without a label are
+    left out.
 
     Raises:
-        RefinerTrainingError: A file cannot be read, or lacks an array or a column.
+        RefinerTrainingError: A file cannot be read, lacks an array or a column, or has no labels.
     """
     return EmbeddingSet.join([_read(path) for path in paths])
 
@@ -193,7 +194,7 @@ def _read(path: Path) -> EmbeddingSet:
             f"'{path}' is neither .npz nor .parquet: write embeddings and labels to one"
         )
     try:
-        return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path)
+        return _labelled(_read_parquet(path) if path.suffix.lower() == ".parquet" else _read_npz(path))
     except FileNotFoundError as error:
         raise RefinerTrainingError(f"there is no file '{path}'") from error
     except (ModelsError, RefinerTrainingError) as error:
@@ -221,4 +222,13 @@ def _read_parquet(path: Path) -> EmbeddingSet:
         raise RefinerTrainingError(f"'{path}' has embeddings of different lengths, or none")
     flat = lists.flatten().to_numpy(zero_copy_only=False)
     folds = table["fold"].to_numpy() if "fold" in table.column_names else None
-    return EmbeddingSet.of(flat.reshape(len(table), -1), table["label"].to_pylist(), folds)
+    labels = ["" if label is None else str(label) for label in table["label"].to_pylist()]
+    return EmbeddingSet.of(flat.reshape(len(table), -1), labels, folds)
+
+
+def _labelled(found: EmbeddingSet) -> EmbeddingSet:
+    """The rows that have a label: the others are of many classes, and not of one without a name."""
+    named = found.labels != ""
+    if not named.any():
+        raise RefinerTrainingError("no row has a label, so that there is nothing to learn from")
+    return found.subset(named)

@@ -86,7 +86,7 @@ def train_refiner(
     """Train a refiner and put it into a bundle, in place of the one that it may have.
 
     Args:
-        bundle: The bundle whose embeddings these are.
+        bundle: The bundle whose embeddings these are, or their space, which need not be on the disk.
         recipe: The checked recipe.
         items: Embeddings to train on.
         held_out: Embeddings of other classes to validate on; None deals the classes into folds, or holds out
@@ -102,9 +102,12 @@ def train_refiner(
     """
     for one in (items, held_out):
         if one is not None and one.dim != bundle.dim:
+            advice = (
+                "give those of this space" if bundle.manifest.space else "embed the images with this bundle"
+            )
             raise RefinerTrainingError(
                 f"the embeddings have {one.dim} dimensions, bundle '{bundle.name}' makes {bundle.dim}: "
-                "embed the images with this bundle"
+                f"{advice}"
             )
     if recipe.datasets and held_out is not None:
         _check_apart(items, held_out)
@@ -143,6 +146,9 @@ def _copied(bundle: ModelBundle, output: Path) -> ModelBundle:
         return ModelBundle.open(output)
     if there is not None:
         shutil.rmtree(output)
+    if bundle.manifest.space:
+        output.mkdir(parents=True, exist_ok=True)
+        return ModelBundle.write(output, bundle.manifest.model_dump())
     return ModelBundle.open(shutil.copytree(bundle.path, output))
 
 

@@ -103,7 +103,7 @@ def show(
     print_json(
         {
             **summary,
-            "searches": _search_words(settings, gallery, summary["bundle"]),
+            "searches": _search_words(settings, gallery),
             "versions": gallery.versions(),
             "report": gallery.reports.of(summary["version"]),
             "calibrations": [record.model_dump(mode="json") for record in calibrations],
@@ -298,14 +298,16 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
     print_failures(done.failures, "--json")
 
 
-def _search_words(settings: Settings, gallery: Gallery, fingerprint: str) -> str | None:
+def _search_words(settings: Settings, gallery: Gallery) -> str | None:
     """What its searches do; None where its bundle is not here."""
     from vicinal.indexer.errors import BundleMismatchError
+    from vicinal.indexer.reader import GalleryReader
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     try:
-        served = ServedBundles(settings).of(gallery.name, fingerprint)
+        manifest = GalleryReader(gallery).view().snapshot.manifest
+        served = ServedBundles(settings).of_version(gallery.name, manifest)
     except BundleMismatchError:
         return None
     active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)

@@ -149,8 +149,17 @@ def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Ma
     Raises:
         GalleryNotFoundError: There is none of this name.
         BundleMismatchError: Its bundle is neither this one nor in `bundles_dir`.
+        RequestError: The given bundle is one of other ready embeddings than the gallery's.
     """
     from vicinal.service.galleries.bundles import ServedBundles
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    return ServedBundles(settings).matcher(open_gallery(settings, name))
+    bundles, gallery = ServedBundles(settings), open_gallery(settings, name)
+    matcher, given = bundles.matcher(gallery), bundles.own_space
+    # One that was given for nothing else plays a part; that of the settings may be for other galleries.
+    if bundle is not None and given and given.fingerprint != matcher.embedder.bundle.fingerprint:
+        raise RequestError(
+            f"gallery '{name}' holds {gallery.in_words}, and bundle '{bundle}' is for {given.in_words}: "
+            "leave --bundle out, or name one of the gallery's own"
+        )
+    return matcher

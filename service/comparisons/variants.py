@@ -123,7 +123,7 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
     """A version with its own pipeline; without its bundle, its stored embeddings can still be searched."""
     snapshot = gallery.snapshot(version)
     try:
-        served = bundles.of(gallery.name, snapshot.manifest.bundle)
+        served = bundles.of_version(gallery.name, snapshot.manifest)
     except BundleMismatchError as error:
         bare = Pipeline(rerank=bundles.settings.pipeline.rerank)
         problem = f"the bundle of version {version} is not here: {error}"

@@ -1,8 +1,9 @@
 """Served bundles: the bundle of the settings, and those of `bundles_dir` that galleries were embedded with.
 
 Each gallery is searched with the bundle of its own version; one of ready embeddings with its space, which
-lies in its own folder. Other bundles are opened when a gallery first
-needs them, and stay open: their memory is the price of a version that can be searched at once.
+lies in its own folder, with the refiner that the version names. Where the settings name a bundle of that
+space, with a refiner or without, its galleries are searched with that one. Other bundles are opened when a
+gallery first needs them, and stay open: their memory is the price of a version that can be searched at once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,22 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from vicinal.indexer.errors import BundleMismatchError, GalleryError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.refined_snapshot import RefinementPlan
+from vicinal.indexer.views.snapshot import SnapshotManifest
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.bundle import ModelBundle, read_fingerprint, space_manifest
+from vicinal.models.bundle import (
+    BundleManifest,
+    ModelBundle,
+    read_fingerprint,
+    read_manifest,
+    space_manifest,
+)
 from vicinal.models.embedder import Embedder, SpaceEmbedder
 from vicinal.models.errors import BundleError
 from vicinal.refine.context_refiner import ContextRefiner
@@ -90,8 +99,8 @@ class ServedBundles:
         self._link = link
         self._opening = threading.Lock()
         self._own = None if embedder is None else ServedBundle.of(embedder, settings)
-        # By the name of the gallery: a refiner of one of them is none of another.
-        self._spaces: dict[str, ServedBundle] = {}
+        # By the name of the gallery and the refiner that its version names.
+        self._spaces: dict[tuple[str, str], ServedBundle] = {}
         self._opened = {} if self._own is None else {self._own.bundle.fingerprint: self._own}
 
     @property
@@ -99,7 +108,7 @@ class ServedBundles:
         """The bundle of the settings, opened when it is needed first.
 
         Raises:
-            BundleError: It is missing or damaged.
+            BundleError: It is missing or damaged, or a space, which embeds no images.
             RefineError: The settings ask for a refinement that it does not have.
         """
         if self._own is None:
@@ -111,13 +120,26 @@ class ServedBundles:
         """The bundle of the settings; None while nothing has needed it."""
         return self._own
 
+    @cached_property
+    def own_space(self) -> BundleManifest | None:
+        """The space that the settings name in place of a bundle that embeds; None where they do not."""
+        try:
+            manifest = read_manifest(self.settings.bundle)
+        except BundleError:
+            return None
+        return manifest if manifest.space else None
+
     def prepare(self) -> None:
-        """Open the bundle of the settings, unless all galleries hold ready embeddings.
+        """Open the bundle of the settings, unless all galleries hold ready embeddings or it is a space.
 
         Raises:
             BundleError: It is missing or damaged.
             RefineError: The settings ask for a refinement that it does not have.
         """
+        if self.own_space is not None:
+            # What is wrong with it is told now, and not with every search.
+            self._served_space("", ModelBundle.open(self.settings.bundle))
+            return
         galleries = list_galleries(self.settings.galleries_path)
         if not galleries or not all(map(_is_ready, galleries)):
             _ = self.own
@@ -132,27 +154,29 @@ class ServedBundles:
 
         Raises:
             RequestError: There are no others here.
-            BundleError: It is missing or damaged.
+            BundleError: It is missing or damaged, or a space, which embeds no images.
             RefineError: The settings ask for a refinement that it does not have.
         """
-        if name is None:
-            return self.own
+        return self.own if name is None else self._open(self._named(name))
+
+    def _named(self, name: str) -> ModelBundle:
         if self.settings.bundles_dir is None:
             raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
-        return self._open(ModelBundle.open(self.settings.bundles_dir / name))
+        return ModelBundle.open(self.settings.bundles_dir / name)
 
-    def of(self, gallery: str, fingerprint: str) -> ServedBundle:
+    def of(self, gallery: str, fingerprint: str, refiner: str = "") -> ServedBundle:
         """The bundle that a version was embedded with.
 
         Args:
-            gallery: Name of the gallery, for people.
+            gallery: Name of the gallery.
             fingerprint: Fingerprint of the version's bundle.
+            refiner: Of ready embeddings, fingerprint of the refiner that the version names.
 
         Raises:
             BundleMismatchError: It is neither the gallery's space, nor that of the settings, nor in
                 `bundles_dir`, or cannot be used.
         """
-        space = self._space_of(gallery, fingerprint)
+        space = self._space_of(gallery, fingerprint, refiner)
         if space is not None:
             return space
         if fingerprint in self._opened:
@@ -168,6 +192,14 @@ class ServedBundles:
             reason = f"bundle '{found.name}' in bundles_dir has it but cannot be used: {error}"
             raise BundleMismatchError(gallery, self._own_fingerprint(), fingerprint, reason) from error
 
+    def of_version(self, gallery: str, manifest: SnapshotManifest) -> ServedBundle:
+        """The bundle of a version; see `of`.
+
+        Raises:
+            BundleMismatchError: It is not here, or cannot be used.
+        """
+        return self.of(gallery, manifest.bundle, manifest.refiner)
+
     def matcher(self, gallery: Gallery, view: GalleryView | None = None) -> Matcher:
         """Matcher of a state of a gallery, with the bundle that its version was embedded with.
 
@@ -180,7 +212,7 @@ class ServedBundles:
             GalleryError: The gallery is damaged.
         """
         view = GalleryReader(gallery).view() if view is None else view
-        served = self.of(gallery.name, view.snapshot.manifest.bundle)
+        served = self.of_version(gallery.name, view.snapshot.manifest)
         gallery.refinement = served.refinement
         return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
 
@@ -205,7 +237,9 @@ class ServedBundles:
         own = "" if held is None else f"{held.space}@{held.version}"
         given = space_manifest(own if name is None else name, dim)
         if held is not None and held.fingerprint == given.fingerprint:
-            return self.of(gallery.name, held.fingerprint)
+            return self.of(gallery.name, held.fingerprint, gallery.refiner)
+        if self.own_space is not None and self.own_space.fingerprint == given.fingerprint:
+            return self._served_space(gallery.name, ModelBundle.open(self.settings.bundle))
         return self._served_space(gallery.name, ModelBundle(gallery.space_path, given))
 
     def to_index(self, gallery: Gallery, name: str | None = None) -> ServedBundle:
@@ -213,34 +247,50 @@ class ServedBundles:
 
         Args:
             gallery: The gallery, new or existing.
-            name: As for `named`; the gallery's space when None, if it has one.
+            name: As for `named`, or that of a space; what the gallery has, of ready embeddings, when None.
 
         Raises:
-            RequestError: There are no others here.
+            RequestError: There are no others here, or the settings name another one for its space.
             BundleError: It is missing or damaged.
             RefineError: The settings ask for a refinement that it does not have.
         """
-        space = gallery.space if name is None else None
-        return self.named(name) if space is None else self.of(gallery.name, space.fingerprint)
+        space = gallery.space
+        if space is None:
+            return self.named(name)
+        if name is None:
+            return self.of(gallery.name, space.fingerprint, gallery.refiner)
+        chosen, own = self._named(name), self.own_space
+        if (
+            own is not None
+            and own.fingerprint == chosen.fingerprint
+            and own.refiner != chosen.manifest.refiner
+        ):
+            raise RequestError(
+                f"bundle '{name}' would not be searched with: this service searches all galleries of "
+                f"'{own.space}@{own.version}' with the bundle of its settings; start it without that one"
+            )
+        return self._served_space(gallery.name, chosen) if chosen.manifest.space else self._open(chosen)
 
     def _own_fingerprint(self) -> str:
         # Opening one that cannot be read says what is wrong with it.
         return read_fingerprint(self.settings.bundle) or self.own.bundle.fingerprint
 
-    def _space_of(self, gallery: str, fingerprint: str) -> ServedBundle | None:
+    def _space_of(self, gallery: str, fingerprint: str, refiner: str) -> ServedBundle | None:
         """The space of a gallery of ready embeddings; None when its fingerprint is another."""
-        known = self._spaces.get(gallery)
+        known = self._spaces.get((gallery, refiner))
         if known is not None and known.bundle.fingerprint == fingerprint:
             return known
-        path = Gallery(self.settings.gallery_path(gallery)).space_path
-        if read_fingerprint(path) != fingerprint:
+        path = Gallery(self.settings.gallery_path(gallery)).bundle_path(refiner)
+        if self.own_space is not None and self.own_space.fingerprint == fingerprint:
+            path = self.settings.bundle
+        if not refiner and read_fingerprint(path) != fingerprint:
             return None
         try:
             served = self._served_space(gallery, ModelBundle.open(path))
         except (BundleError, RefineError) as error:
             reason = f"its space cannot be used: {error}"
             raise BundleMismatchError(gallery, "none of it", fingerprint, reason) from error
-        self._spaces[gallery] = served
+        self._spaces[gallery, refiner] = served
         return served
 
     def _served_space(self, gallery: str, bundle: ModelBundle) -> ServedBundle:

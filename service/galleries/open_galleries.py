@@ -88,7 +88,7 @@ class OpenGalleries:
         if not GALLERY_NAME.fullmatch(name):
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         gallery = Gallery.open(self.path / name)
-        if gallery.space is None:
+        if gallery.space is None and self.bundles.own_space is None:
             gallery.refinement = self.own.refinement
         return gallery
 
@@ -125,7 +125,7 @@ class OpenGalleries:
         if matcher is not None and matcher.view is view:
             return matcher
         # Before the lock is taken: opening takes seconds, and other galleries are searched meanwhile.
-        served = self.bundles.of(name, view.snapshot.manifest.bundle)
+        served = self.bundles.of_version(name, view.snapshot.manifest)
         with self._lock:
             matcher = self._matchers.get(name)
             if matcher is None or matcher.embedder is not served.embedder:

@@ -8,11 +8,11 @@ from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
 from vicinal.indexer.views.refined_snapshot import check_refined
-from vicinal.indexer.views.snapshot import Snapshot, snapshot_manifest
+from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["activate_version", "bundle_of", "check_version", "prune_gallery"]
+__all__ = ["activate_version", "check_version", "manifest_of", "prune_gallery"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,22 +33,22 @@ def activate_version(
         BundleMismatchError: Its bundle is not here, so that every search would fail.
     """
     if bundles is not None:
-        bundles.of(gallery.name, bundle_of(gallery, version))
+        bundles.of_version(gallery.name, manifest_of(gallery, version))
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
     gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
 
 
-def bundle_of(gallery: Gallery, version: int) -> str:
-    """Fingerprint of the bundle that a version was embedded with.
+def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
+    """What a version says of itself, among it which bundle it was embedded with.
 
     Raises:
         VersionNotFoundError: There is no such version.
     """
     try:
-        return snapshot_manifest(gallery.snapshot_path(version)).bundle
+        return snapshot_manifest(gallery.snapshot_path(version))
     except GalleryError:
         # It is missing or damaged: the version is made again, or there is none.
-        return gallery.snapshot(version).manifest.bundle
+        return gallery.snapshot(version).manifest
 
 
 def check_version(gallery: Gallery, version: int) -> str | None:

@@ -20,7 +20,7 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import percent
+from vicinal.service.words import of_items, percent
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
@@ -56,6 +56,14 @@ def train_refiner(
         list[Path] | None,
         typer.Option(help=".npz or .parquet file with embeddings and labels, in place of images."),
     ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[@VERSION]",
+            help="What made the embeddings, such as clip-vit-b32, where no bundle did; --output becomes a "
+            "bundle of it without a backbone.",
+        ),
+    ] = None,
     validation: Annotated[
         list[Path] | None,
         typer.Option(help="The same of labels to measure on; else the labels are dealt into folds."),
@@ -87,7 +95,7 @@ def train_refiner(
     json_output: JsonOption = False,
 ) -> None:
     """Train a refiner on a gallery or on embeddings, and measure on unseen labels what it should refine."""
-    from vicinal.models.bundle import ModelBundle
+    from vicinal.models.bundle import ModelBundle, space_manifest
     from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("training a refiner")
@@ -101,7 +109,16 @@ def train_refiner(
     _check_sources(loaded, gallery, embeddings, validation)
     service = load_settings(data_dir=data_dir, bundle=bundle)
     learned: LabelledItems | None = None
-    if gallery is None:
+    ready: EmbeddingSet | None = None
+    if space is not None:
+        if not embeddings or output is None or bundle is not None:
+            raise RequestError(
+                "--space says what made the embeddings, and makes a bundle for them: give --embeddings FILE "
+                "and --output FOLDER with it, and no --bundle"
+            )
+        ready = _of_one_space(embeddings)
+        opened = ModelBundle(output, space_manifest(space, ready.dim))
+    elif gallery is None:
         opened = ModelBundle.open(service.bundle)
     else:
         opened, learned = _read_gallery(service, gallery, max_items, loaded.seed)
@@ -111,7 +128,7 @@ def train_refiner(
         items = (
             EmbeddingSet.of(learned.embeddings, learned.labels)
             if learned
-            else _read(opened, embeddings, loaded.datasets, update)
+            else ready or _read(opened, embeddings, loaded.datasets, update)
         )
         has_validation = bool(validation or loaded.validation_datasets)
         held_out = _read(opened, validation, loaded.validation_datasets, update) if has_validation else None
@@ -166,15 +183,11 @@ def _read_gallery(
 ) -> tuple[ModelBundle, LabelledItems]:
     """The bundle of a gallery, and what it gives to learn from."""
     from vicinal.indexer.reader import GalleryReader
-    from vicinal.models.errors import ReadyEmbeddingsError
     from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.galleries.labelled_items import LabelledItems
 
-    gallery = open_gallery(settings, name)
-    if gallery.space is not None:
-        raise ReadyEmbeddingsError(name, gallery.space.space, "refiners are trained for bundles alone")
-    view = GalleryReader(gallery).view()
-    bundle = ServedBundles(settings).of(name, view.snapshot.manifest.bundle).bundle
+    view = GalleryReader(open_gallery(settings, name)).view()
+    bundle = ServedBundles(settings).of_version(name, view.snapshot.manifest).bundle
     return bundle, LabelledItems.read(view, name, max_items=max_items, seed=seed)
 
 
@@ -242,7 +255,7 @@ def _read(
     from vicinal.refine.training.recipe import embed_datasets
 
     if files:
-        return read_embedding_sets(files)
+        return _of_one_space(files) if bundle.manifest.space else read_embedding_sets(files)
     return embed_datasets(
         Embedder(bundle),
         datasets,
@@ -250,11 +263,19 @@ def _read(
     )
 
 
+def _of_one_space(files: Sequence[Path]) -> EmbeddingSet:
+    """Files of one named space, whose folds tell nothing apart; a label in two files is the same."""
+    from vicinal.refine.training.embedding_set import EmbeddingSet, read_embedding_sets
+
+    found = read_embedding_sets(files)
+    return EmbeddingSet.of(found.embeddings, found.labels)
+
+
 def _fpir(section: RefinerManifest) -> float:
     return float(section.training["recipe"]["validation"]["fpir"])
 
 
-def _gain_lines(section: RefinerManifest) -> list[str]:
+def _gain_lines(bundle: ModelBundle, section: RefinerManifest) -> list[str]:
     """What searches find before and after, for people; nothing where only one share was held out."""
     gain = section.validation.get("gain_over_present")
     if gain is None:
@@ -262,9 +283,12 @@ def _gain_lines(section: RefinerManifest) -> list[str]:
     before, after = (100 * (1.0 - gain[f"fnir_{when}"]) for when in ("before", "after"))
     # Fewer misses are more finds, so that the ends change places.
     low, high = (round(-100 * gain[f"fnir_{end}"]) for end in ("high", "low"))
-    return [
+    found = (
         f"Of 100 photos of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
-        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 photos of other things.",
+        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 photos of other things."
+    )
+    return [
+        of_items(found, bundle.manifest),
         f"95 % interval of the gain: {low:+d} to {high:+d}; measured on labels that the refiner never saw.",
     ]
 
@@ -294,9 +318,9 @@ def _next_commands(
 def _print_learned(
     learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, commands: Sequence[str]
 ) -> None:
-    counts = _counts(learned)
+    counts, photos = _counts(learned), of_items("photos", bundle.manifest)
     say(
-        f"Learned from {counts['n_items']:,} photos with {counts['n_labels']:,} labels of gallery "
+        f"Learned from {counts['n_items']:,} {photos} with {counts['n_labels']:,} labels of gallery "
         f"{learned.gallery}."
     )
     for n, what in (
@@ -305,8 +329,8 @@ def _print_learned(
         (learned.n_not_drawn, "of labels that were not drawn (--max-items)"),
     ):
         if n:
-            say(f"  left out: {n:,} photos {what}")
-    for line in _gain_lines(section):
+            say(f"  left out: {n:,} {photos} {what}")
+    for line in _gain_lines(bundle, section):
         say(line)
     if section.sides == "off":
         say("Verdict: refine nothing. Refining finds no more than searching as you do now.")
@@ -340,5 +364,5 @@ def _print(bundle: ModelBundle, section: RefinerManifest) -> None:
         f"without; FNIR at FPIR {percent(_fpir(section))}, {section.validation['rerank']['fnir']:.4f} with "
         "re-ranking"
     )
-    for line in _gain_lines(section):
+    for line in _gain_lines(bundle, section):
         say(f"  {line}")

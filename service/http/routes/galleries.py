@@ -72,6 +72,9 @@ def get_compaction(gallery: str, state: StateDependency) -> CompactionState:
 @admin_router.post("/{gallery}/compaction", status_code=202)
 def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
+    with suppress(BundleMismatchError):
+        # The new version is refined as the one that is searched.
+        state.galleries.matcher(gallery)
     state.galleries.maintenance.begin(state.galleries.reader(gallery))
     return get_compaction(gallery, state)
 

@@ -213,7 +213,7 @@ def test_images_and_ready_embeddings_are_not_mixed(
 
 
 def test_a_space_that_a_stopped_run_left_binds_nobody(gallery: Gallery, path: Path) -> None:
-    gallery.keep_space(space_manifest("siglip", 4))
+    gallery.keep_space(ModelBundle(gallery.space_path, space_manifest("siglip", 4)))
     assert gallery.space is None
     index_items(gallery, EmbeddingSource.open(path), space(gallery))
     assert gallery.space == space_manifest("clip", DIM)

@@ -145,7 +145,7 @@ def test_progress_counts_the_steps_of_all_trainings(items: EmbeddingSet) -> None
 
 def test_too_few_labels_are_refused_with_the_number_that_is_needed() -> None:
     few = EmbeddingSet.of(np.random.default_rng(0).normal(size=(30, 24)), np.repeat(np.arange(10), 3))
-    with pytest.raises(RefinerTrainingError, match="10 labels have two images or more, and at least 12 are"):
+    with pytest.raises(RefinerTrainingError, match="10 labels have two items or more, and at least 12 are"):
         cross_fit(RefinerTrainer(recipe()), few)
 
 

@@ -218,7 +218,7 @@ class EmbeddingLibrary(Library):
 
     def begin(self) -> None:
         bundle = ModelBundle(self.gallery.space_path, space_manifest("clip", DIM))
-        self.gallery.keep_space(bundle.manifest)
+        self.gallery.keep_space(bundle)
         self.embedder = SpaceEmbedder(bundle, self.gallery.name)
         create_gallery(self.gallery, bundle)
         self.vectors: dict[str, dict[str, int]] = {"a": {}, "b": {}}

@@ -42,15 +42,6 @@ def copied(tiny_bundle: ModelBundle, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the refiner's ONNX graph out, which takes seconds to write and which no search reads."""
-    export = "vicinal.refine.training.export"
-    monkeypatch.setattr(f"{export}._write_graph", lambda _network, path: path.write_bytes(b"a placeholder"))
-    monkeypatch.setattr(f"{export}._refer_to_weights", lambda *_: None)
-    monkeypatch.setattr(f"{export}._check_parity", lambda *_: None)
-
-
-@pytest.fixture
 def embeddings(tmp_path: Path) -> Path:
     return write_embeddings(tmp_path / "embeddings.npz")
 
@@ -260,7 +251,7 @@ def test_the_bundle_that_ships_is_never_written(fail: Fail, embeddings: Path) ->
 
 def test_too_few_labels_are_refused_with_the_number_that_is_needed(fail: Fail, data_dir: Path) -> None:
     line = fail("train-refiner", "--gallery", "shoes", *QUICK)
-    assert "10 labels have two images or more, and at least 20 are needed" in line
+    assert "10 labels have two items or more, and at least 20 are needed" in line
 
 
 @pytest.mark.parametrize(
@@ -276,18 +267,6 @@ def test_what_does_not_go_with_a_gallery_is_refused(
 ) -> None:
     filled = [one.format(embeddings=embeddings) for one in options]
     assert named in fail("train-refiner", "--gallery", shop, *filled)
-
-
-def test_a_gallery_of_ready_embeddings_is_refused(run: Run, fail: Fail, tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(40, 8))
-    ids = [f"item {i}" for i in range(40)]
-    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=ids, labels=[f"{i % 20}" for i in range(40)])
-    run("index", tmp_path / "a.npz", "--gallery", "clips", "--space", "clip")
-    holds = "vicinal: gallery 'clips' holds ready embeddings of 'clip': "
-    refused = fail("train-refiner", "--gallery", "clips", *QUICK)
-    assert refused == f"{holds}refiners are trained for bundles alone"
-    refused = fail("fit", "--gallery", "clips", "--output", tmp_path / "mine")
-    assert refused == f"{holds}there are no images to learn from or to embed"
 
 
 @pytest.mark.usefixtures("no_graph")

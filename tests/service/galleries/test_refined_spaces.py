@@ -1,0 +1,237 @@
+"""Ready embeddings with a refiner: of the settings for a whole process, or kept by a version of a gallery."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.service.types import MakeSettings
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.jobs.refinement import refine_gallery
+from vicinal.indexer.jobs.source_addition import add_embeddings
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.refined_snapshot import refinements
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.errors import BundleError
+from vicinal.models.similarity import FloatArray
+from vicinal.service.errors import RequestError
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.versions import activate_version
+from vicinal.service.local_gallery import LocalGallery
+from vicinal.service.settings import Settings
+
+N, DIM = 60, 12
+LABELS = [f"label {i // 6}" for i in range(N)]
+RNG = np.random.default_rng(0)
+VECTORS = np.repeat(RNG.normal(size=(N // 6, DIM)), 6, axis=0) + 0.3 * RNG.normal(size=(N, DIM))
+QUERY = VECTORS[7] + 0.1
+
+WriteSpace = Callable[..., ModelBundle]
+
+
+def rows(first: int = 0, n: int = N) -> EmbeddingSource:
+    chosen = slice(first, first + n)
+    return EmbeddingSource.of_arrays(
+        VECTORS[chosen], [f"item {i}" for i in range(N)][chosen], labels=LABELS[chosen]
+    )
+
+
+@pytest.fixture
+def settings(tmp_path: Path, make_settings: MakeSettings) -> Settings:
+    """A folder of bundles, and no bundle that embeds images."""
+    return make_settings(tmp_path / "data", bundle=tmp_path / "none", bundles_dir=tmp_path / "bundles")
+
+
+@pytest.fixture
+def one(settings: Settings, refined_space: WriteSpace) -> ModelBundle:
+    return refined_space("clip", DIM, settings.bundles_dir / "one")
+
+
+@pytest.fixture
+def other(settings: Settings, refined_space: WriteSpace) -> ModelBundle:
+    return refined_space("clip", DIM, settings.bundles_dir / "other", seed=1, sides="query")
+
+
+@pytest.fixture
+def clips(settings: Settings) -> Gallery:
+    """Indexed without a refiner."""
+    gallery = Gallery(settings.gallery_path("clips"))
+    index_items(gallery, rows(), ServedBundles(settings).space(gallery, "clip", DIM).embedder)
+    return gallery
+
+
+def reindex(settings: Settings, gallery: Gallery, bundle: str | None = None) -> int:
+    served = ServedBundles(settings).to_index(gallery, bundle)
+    gallery.refinement = served.refinement
+    return index_items(gallery, None, served.embedder).version
+
+
+def scores(settings: Settings, gallery: Gallery, query: FloatArray = QUERY) -> list[float]:
+    found = ServedBundles(settings).matcher(gallery).search(embeddings=query, limit=N, threshold=0.0)
+    return [match.score for match in found[0].matches]
+
+
+def sides(bundles: ServedBundles, gallery: Gallery) -> str:
+    return bundles.matcher(gallery).pipeline.refine.sides
+
+
+def test_the_settings_refine_every_gallery_of_the_space(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    plain, bundles = scores(settings, clips), ServedBundles(settings.model_copy(update={"bundle": one.path}))
+    matcher = bundles.matcher(clips)
+    with pytest.raises(GalleryNotRefinedError, match="run `vicinal gallery refine clips`"):
+        matcher.search(embeddings=QUERY)
+    refine_gallery(clips, clips.refinement)
+    refined = bundles.matcher(clips).search(embeddings=QUERY, limit=N, threshold=0.0)[0]
+    assert refined.pipeline.startswith("refine=both steps=3")
+    assert [match.score for match in refined.matches] != plain
+    assert scores(settings, clips) == plain
+
+
+def test_a_space_of_the_settings_leaves_other_spaces_as_they_are(
+    settings: Settings, clips: Gallery, refined_space: WriteSpace
+) -> None:
+    for space, dim in (("clip@2", DIM), ("siglip", DIM), ("clip", DIM + 2)):
+        wrong = refined_space(space, dim, settings.bundles_dir / f"{space}-{dim}")
+        bundles = ServedBundles(settings.model_copy(update={"bundle": wrong.path}))
+        assert bundles.matcher(clips).refiner is None
+        assert bundles.to_index(clips).refinement is None
+
+
+def test_a_new_gallery_is_refined_as_the_settings_say(settings: Settings, one: ModelBundle) -> None:
+    gallery = Gallery(settings.gallery_path("new"))
+    bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
+    served = bundles.space(gallery, "clip", DIM)
+    gallery.refinement = served.refinement
+    index_items(gallery, rows(), served.embedder)
+    assert sides(ServedBundles(settings), gallery) == "both"
+
+
+def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    plain, version = scores(settings, clips), reindex(settings, clips, "one")
+    refined = scores(settings, clips)
+    assert refined != plain
+    shutil.rmtree(one.path)
+    assert scores(settings, clips) == refined
+    # And so does what is made of it.
+    assert reindex(settings, clips) == version + 1
+    assert scores(settings, clips) == refined
+
+
+def test_a_roll_back_brings_back_what_the_version_was_searched_with(
+    settings: Settings, clips: Gallery, one: ModelBundle, other: ModelBundle
+) -> None:
+    bundles, first = ServedBundles(settings), clips.active_version
+    known = {first: scores(settings, clips)}
+    for name in ("one", "other"):
+        version = reindex(settings, clips, name)
+        known[version] = scores(settings, clips)
+    assert len({tuple(found) for found in known.values()}) == 3
+    for version, expected in known.items():
+        activate_version(clips, version, bundles=bundles)
+        assert scores(settings, clips) == expected
+        assert sides(bundles, clips) == {1: "off", 2: "both", 3: "query"}[version - first + 1]
+
+
+def test_a_process_that_runs_sees_the_switch(settings: Settings, clips: Gallery, one: ModelBundle) -> None:
+    galleries, first = OpenGalleries(ServedBundles(settings)), clips.active_version
+    local = LocalGallery("clips", ServedBundles(settings))
+    for expected, act in (
+        ("off", lambda: None),
+        ("both", lambda: reindex(settings, clips, "one")),
+        ("off", lambda: clips.pointer.activate(first)),
+    ):
+        act()
+        assert galleries.matcher("clips").pipeline.refine.sides == expected
+        assert local.matcher.pipeline.refine.sides == expected
+
+
+def test_added_items_and_compactions_are_refined_alike(
+    settings: Settings, one: ModelBundle, clips: Gallery
+) -> None:
+    """Items that came later score, once they are compacted, as if they had been there."""
+    reindex(settings, clips, "one")
+    late = Gallery(settings.gallery_path("late"))
+    index_items(late, rows(0, N - 6), ServedBundles(settings).space(late, "clip", DIM).embedder)
+    reindex(settings, late, "one")
+    matcher, reader = ServedBundles(settings).matcher(late), GalleryReader(late)
+    add_embeddings(reader, rows(N - 6, 6), matcher.embedder.bundle.manifest, name=None)
+    assert len(scores(settings, late)) == N
+    made = compact(reader).version
+    assert refinements(late.snapshot_path(made)) == [(one.refiner_fingerprint, 3)]
+    assert late.snapshot(made).manifest.refiner == one.refiner_fingerprint
+    found, expected = (scores(settings, gallery, VECTORS[-1]) for gallery in (late, clips))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_an_unchanged_source_makes_a_version_where_the_refiner_is_another(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    served = ServedBundles(settings.model_copy(update={"bundle": one.path})).space(clips, None, DIM)
+    clips.refinement = served.refinement
+    assert [index_items(clips, rows(), served.embedder).is_new for _ in range(2)] == [True, False]
+    assert sides(ServedBundles(settings), clips) == "both"
+
+
+def test_a_kept_refiner_is_left_out_by_the_space_alone(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    plain = scores(settings, clips)
+    reindex(settings, clips, "one")
+    without = settings.model_copy(update={"bundle": clips.space_path})
+    assert scores(without, clips) == plain
+    reindex(without, clips)
+    assert scores(settings, clips) == plain
+
+
+def test_a_damaged_refiner_is_told_and_the_version_before_is_searched(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    first, plain = clips.active_version, scores(settings, clips)
+    version = reindex(settings, clips, "one")
+    (clips.bundle_path(one.refiner_fingerprint) / "refiner.npy").write_bytes(b"damaged")
+    with pytest.raises(BundleMismatchError, match=r"its space cannot be used: bundle file '.*refiner.npy'"):
+        ServedBundles(settings).matcher(clips)
+    activate_version(clips, first, bundles=ServedBundles(settings))
+    assert scores(settings, clips) == plain
+    with pytest.raises(BundleMismatchError):
+        activate_version(clips, version, bundles=ServedBundles(settings))
+
+
+def test_what_would_not_be_searched_with_is_refused(
+    settings: Settings, clips: Gallery, one: ModelBundle, other: ModelBundle
+) -> None:
+    fixed = settings.model_copy(update={"bundle": one.path})
+    with pytest.raises(
+        RequestError, match="bundle 'other' would not be searched with: this service searches"
+    ):
+        ServedBundles(fixed).to_index(clips, "other")
+    assert ServedBundles(fixed).to_index(clips, "one").refiner is not None
+
+
+def test_a_space_embeds_no_images(settings: Settings, one: ModelBundle) -> None:
+    words = "'clip' is a space of ready embeddings: it embeds no images"
+    with pytest.raises(BundleError, match=words):
+        ServedBundles(settings).named("one")
+    bundles = ServedBundles(settings.model_copy(update={"bundle": one.path}))
+    bundles.prepare()
+    with pytest.raises(BundleError, match=words):
+        _ = bundles.own
+
+
+def test_a_damaged_space_of_the_settings_is_told_at_the_start(settings: Settings, one: ModelBundle) -> None:
+    (one.path / "refiner.npy").write_bytes(b"damaged")
+    with pytest.raises(BundleError, match=r"refiner.npy' is damaged"):
+        ServedBundles(settings.model_copy(update={"bundle": one.path})).prepare()
