@@ -92,7 +92,7 @@ def cross_fit(
     if items.n_paired_classes < needed:
         raise RefinerTrainingError(
             f"{items.n_paired_classes} labels have two items or more, and at least {needed} are needed to "
-            "train on some and measure on the others: label more images"
+            "train on some and measure on the others: label more"
         )
     with tempfile.TemporaryDirectory() as folder:
         return _CrossFitting(trainer, items, Path(folder)).run(present or PresentLine(Line("off")))

@@ -22,6 +22,7 @@ from vicinal.service.cli.options import (
     PathColumnOption,
     PrefixOption,
     SpaceOption,
+    check_bundle,
     command_line,
     conflict_rule,
     load_settings,
@@ -107,7 +108,9 @@ def index(
         _print_look(opened.look(), as_json=json_output, is_all=dry_run)
     if dry_run:
         return
-    served = _served(ServedBundles(settings), target, opened, space)
+    bundles = ServedBundles(settings)
+    served = _served(bundles, target, opened, space)
+    check_bundle(bundle, bundles, target, served.bundle.manifest)
     target.refinement = served.refinement
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
     with _told_what_to_do(gallery), progress_bar() as update:

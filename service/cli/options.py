@@ -14,6 +14,8 @@ from vicinal.service.errors import RequestError
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.conflicts import OnConflict
+    from vicinal.models.bundle import BundleManifest
+    from vicinal.service.galleries.bundles import ServedBundles
     from vicinal.service.matcher.matcher import Matcher
     from vicinal.service.settings import Settings
 
@@ -114,11 +116,16 @@ def load_settings(**given: Any) -> Settings:
 
     Raises:
         RequestError: A variable or `vicinal.toml` cannot be read.
+        BundleError: The bundle that was given is none.
     """
     from pydantic_settings import SettingsError
 
+    from vicinal.models.bundle import read_manifest
     from vicinal.service.settings import Settings
 
+    if given.get("bundle") is not None:
+        # It may be opened late, or not at all where a gallery has its own.
+        read_manifest(given["bundle"])
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except SettingsError as error:
@@ -155,11 +162,26 @@ def open_matcher(name: str, *, data_dir: Path | None, bundle: Path | None) -> Ma
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     bundles, gallery = ServedBundles(settings), open_gallery(settings, name)
-    matcher, given = bundles.matcher(gallery), bundles.own_space
-    # One that was given for nothing else plays a part; that of the settings may be for other galleries.
-    if bundle is not None and given and given.fingerprint != matcher.embedder.bundle.fingerprint:
+    matcher = bundles.matcher(gallery)
+    check_bundle(bundle, bundles, gallery, matcher.embedder.bundle.manifest)
+    return matcher
+
+
+def check_bundle(given: Path | None, bundles: ServedBundles, gallery: Gallery, used: BundleManifest) -> None:
+    """Refuse a bundle of other ready embeddings that was given for this gallery.
+
+    Args:
+        given: The option; None where the settings decide, which may name a bundle for other galleries.
+        bundles: Bundles of the process.
+        gallery: The gallery.
+        used: What it is searched or indexed with.
+
+    Raises:
+        RequestError: It is one.
+    """
+    space = None if given is None else bundles.own_space
+    if space is not None and space.fingerprint != used.fingerprint:
         raise RequestError(
-            f"gallery '{name}' holds {gallery.in_words}, and bundle '{bundle}' is for {given.in_words}: "
+            f"gallery '{gallery.name}' holds {used.in_words}, and bundle '{given}' is for {space.in_words}: "
             "leave --bundle out, or name one of the gallery's own"
         )
-    return matcher

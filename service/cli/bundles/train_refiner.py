@@ -107,15 +107,15 @@ def train_refiner(
     changes = [*(settings or ()), *([] if folds is None else [f"validation.folds={folds}"])]
     loaded = RefinerRecipe.load(recipe, data_root=data_root, settings=changes)
     _check_sources(loaded, gallery, embeddings, validation)
+    if space is not None and (not embeddings or output is None or bundle is not None):
+        raise RequestError(
+            "--space says what made the embeddings, and makes a bundle for them: give --embeddings FILE and "
+            "--output FOLDER with it, and no --bundle"
+        )
     service = load_settings(data_dir=data_dir, bundle=bundle)
     learned: LabelledItems | None = None
     ready: EmbeddingSet | None = None
-    if space is not None:
-        if not embeddings or output is None or bundle is not None:
-            raise RequestError(
-                "--space says what made the embeddings, and makes a bundle for them: give --embeddings FILE "
-                "and --output FOLDER with it, and no --bundle"
-            )
+    if space is not None and embeddings and output is not None:
         ready = _of_one_space(embeddings)
         opened = ModelBundle(output, space_manifest(space, ready.dim))
     elif gallery is None:

@@ -222,10 +222,24 @@ def test_a_bundle_of_another_space_is_refused(
     for space, dim in (("siglip", DIM), ("clip-vit-b32@2", DIM), ("clip-vit-b32", 8)):
         path = tmp_path / f"{space}-{dim}"
         refined_space(space, dim, path)
-        for command in (("search", "--item", "item 100/0", "-g"), ("calibrate", "-g"), ("gallery", "refine")):
+        commands = (
+            ("search", "--item", "item 100/0", "-g"),
+            ("calibrate", "-g"),
+            ("gallery", "refine"),
+            ("index", "-g"),
+        )
+        for command in commands:
             line = fail(*command, "clips", "--bundle", path)
             assert line.startswith(f"{holds} '{path}' is for ready {dim}-d embeddings of '{space}")
             assert line.endswith("leave --bundle out, or name one of the gallery's own")
+
+
+def test_a_bundle_that_is_not_there_is_told(run: Run, fail: Fail, clips: Path, tmp_path: Path) -> None:
+    """Though the gallery could be searched without it."""
+    for command in (("search", "--item", "item 100/0", "-g"), ("index", "-g"), ("train-refiner", "-g")):
+        line = fail(*command, "clips", "--bundle", tmp_path / "typo")
+        assert f"'{tmp_path / 'typo'}' is no model bundle" in line
+    run("search", "--item", "item 100/0", "-g", "clips")
 
 
 def test_whatever_needs_a_backbone_refuses_the_bundle(fail: Fail, catalog: Path, refined_space: Any) -> None:
