@@ -292,7 +292,7 @@ class LocalGallery:
 
         Args:
             target: `fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%` or `utility=mean`.
-            queries: Folder, manifest or `.npz` file of labelled queries; every labelled item is left out once
+            queries: Labelled queries, of any source that `index` takes; every labelled item is left out once
                 when None.
             activate: Use the threshold; otherwise it is only kept.
             on_progress: Called with the stage, what is done and all there is.
@@ -307,10 +307,11 @@ class LocalGallery:
         reading = None
         if queries is not None:
             reading = read_queries(
-                Path(queries),
+                place_of(str(queries)),
                 matcher.embedder,
                 visits_by=visit_column(wanted.visits_by),
                 on_progress=on_progress,
+                options=SourceOptions(access=ANYWHERE),
             )
         found = run_calibration(matcher, wanted, reading, on_progress=on_progress)
         return matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)

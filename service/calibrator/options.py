@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.calibration import CalibrationError, Target
+from vicinal.indexer.sources import SourceOptions
 from vicinal.service.choices import GroupChoice, RefineChoice, RerankChoice
 
-__all__ = ["CalibrationOptions", "PipelineChoice", "TargetText"]
+__all__ = ["CalibrationOptions", "PipelineChoice", "QuerySourceOptions", "TargetText"]
 
 
 def _target_text(text: str) -> str:
@@ -44,6 +45,43 @@ class PipelineChoice(BaseModel):
         min_length=1,
         description="What it decides as one: `label`, a metadata key, or `off`; `auto` is the service's.",
     )
+
+
+class QuerySourceOptions(BaseModel):
+    """How labelled queries of a source are read; see `SourceOptions`.
+
+    Attributes:
+        label_from: Where labels come from.
+        path_column: Column of paths or images.
+        label_column: Column of labels.
+        id_column: Column of ids.
+        embedding_column: Column of ready embeddings.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label_from: str | None = Field(
+        None,
+        description="Where labels of the queries come from: `folder` (the topmost), `column` or "
+        "`regex:PATTERN`; when null the column of a manifest, the folder of a folder.",
+    )
+    path_column: str | None = Field(None, description="Column of their paths or images, `path` when null.")
+    label_column: str | None = Field(None, description="Column of their labels, `label` when null.")
+    id_column: str | None = Field(None, description="Column of their ids, `id` when null.")
+    embedding_column: str | None = Field(
+        None, description="Column of ready embeddings, `embedding` when null."
+    )
+
+    @model_validator(mode="after")
+    def _labels_can_be_taken(self) -> QuerySourceOptions:
+        _ = self.source_options
+        return self
+
+    @property
+    def source_options(self) -> SourceOptions:
+        """The options of the source."""
+        names = ("label_from", "path_column", "label_column", "id_column", "embedding_column")
+        return SourceOptions(**{name: getattr(self, name) for name in names})
 
 
 class CalibrationOptions(PipelineChoice):

@@ -6,7 +6,8 @@ They come from the gallery itself (leave-one-out), from a folder or a manifest o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ Refuse = Callable[[ImageFile], str | None]
 OnProgress = Callable[[str, int, int], None]
 # Ready embeddings that are read at once.
 _ROWS = 8192
+# Files of other machines that are read at a time.
+_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,10 @@ class QueryReading:
     items: list[SourceItem] = field(default_factory=list)
     visits_by: str | None = None
 
+    def fail(self, item: SourceItem, reason: str) -> None:
+        """Note one that cannot be used."""
+        self.failures.append(Failure(item.id, str(item.path), reason))
+
     @property
     def metadata(self) -> list[tuple[str, dict[str, Any]]]:
         """Label and metadata of each."""
@@ -168,7 +175,7 @@ class QueryReading:
 
 
 def read_queries(
-    source: Path,
+    source: Path | str,
     embedder: Embedder,
     *,
     visits_by: str | None = None,
@@ -181,15 +188,16 @@ def read_queries(
     """Read labelled queries; images that cannot be used are left out and listed.
 
     Args:
-        source: Folder of class folders; `.csv` or `.parquet` manifest with the columns `path` and `label`; or
-            ready embeddings with labels (`indexer.embedding_sources`), whose ids may be missing.
+        source: What `Source.open` reads, with labels: a folder of class folders, a manifest, shards, a
+            dataset, or the address of a bucket or of a data set of the hub; or ready embeddings with labels
+            (`indexer.embedding_sources`), whose ids may be missing.
         embedder: Embedder of the gallery's bundle.
         visits_by: Column of the manifest that names the visit of each.
         refuse: Says why a file must not be read, or None.
         on_progress: Called with `embed`, finished and all queries after every batch.
         failures: Where those that cannot be used are listed, as they are found.
         needs_labels: Refuse queries without a label.
-        options: Which columns of ready embeddings hold what; the usual ones when None.
+        options: How the source is read.
 
     Raises:
         SourceError: The source is missing or of another kind.
@@ -197,8 +205,10 @@ def read_queries(
         CalibrationError: A query has no label.
     """
     options = options or SourceOptions()
-    is_ready = bool(embedder.bundle.manifest.space) and may_hold_embeddings(source)
-    if is_ready or holds_embeddings(source, options):
+    is_space = bool(embedder.bundle.manifest.space)
+    if isinstance(source, Path) and (
+        (is_space and may_hold_embeddings(source)) or holds_embeddings(source, options)
+    ):
         for file in files_of(source) if refuse else ():
             if refuse and (reason := refuse(file)):
                 raise SourceError(f"'{file.name}': {reason}")
@@ -209,47 +219,60 @@ def read_queries(
         if on_progress:
             on_progress("embed", reading.total, reading.total)
         return reading
-    items = read_source(source)
+    items = read_source(source, options)
     if needs_labels:
-        advice = "lay them in a folder a label, or name a manifest with the columns path and label"
+        advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
         _check_labels(source, items, advice)
     reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
-    for start in range(0, len(items), embedder.batch_size):
-        batch = items[start : start + embedder.batch_size]
-        usable = []
-        for item in batch:
-            if reason := refuse(item.path) if refuse else None:
-                reading.failures.append(Failure(item.id, str(item.path), reason))
-            else:
-                usable.append(item)
-        _embed(usable, embedder, reading)
-        if on_progress:
-            on_progress("embed", start + len(batch), len(items))
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:
+        for start in range(0, len(items), embedder.batch_size):
+            batch = items[start : start + embedder.batch_size]
+            usable = []
+            for item in batch:
+                if reason := refuse(item.path) if refuse else None:
+                    reading.fail(item, reason)
+                else:
+                    usable.append((item, pool.submit(_readable, item.path, embedder)))
+            _embed(list(_read(usable, reading)), embedder, reading)
+            if on_progress:
+                on_progress("embed", start + len(batch), len(items))
     return reading
 
 
-def _embed(items: Sequence[SourceItem], embedder: Embedder, reading: QueryReading) -> None:
+def _read(
+    items: Iterable[tuple[SourceItem, Future[Path | bytes]]], reading: QueryReading
+) -> Iterator[tuple[SourceItem, Path | bytes]]:
+    for item, read in items:
+        try:
+            yield item, read.result()
+        except (ImageError, OSError) as error:
+            reading.fail(item, str(error))
+
+
+def _embed(
+    images: Sequence[tuple[SourceItem, Path | bytes]], embedder: Embedder, reading: QueryReading
+) -> None:
     """Embed what can be used; one that cannot be takes no other with it."""
-    if not items:
+    if not images:
         return
     try:
-        rows = embedder.embed([_readable(item.path, embedder) for item in items])
+        rows = embedder.embed([image for _, image in images])
     except (ImageError, EmbeddingError, OSError) as error:
-        if len(items) == 1:
-            reading.failures.append(Failure(items[0].id, str(items[0].path), str(error)))
+        if len(images) == 1:
+            reading.fail(images[0][0], str(error))
             return
-        for item in items:
-            _embed([item], embedder, reading)
+        for one in images:
+            _embed([one], embedder, reading)
         return
-    reading.rows += [rows[i : i + 1] for i in range(len(items))]
-    reading.items += items
+    reading.rows += [rows[i : i + 1] for i in range(len(images))]
+    reading.items += [item for item, _ in images]
 
 
 def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
     return file if isinstance(file, Path) else file.read(embedder.limits)
 
 
-def _check_labels(source: Path, items: Sequence[SourceItem], advice: str) -> None:
+def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) -> None:
     unlabelled = sum(not item.label for item in items)
     if unlabelled:
         raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label: {advice}")

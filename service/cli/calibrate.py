@@ -16,8 +16,11 @@ from vicinal.service.cli.options import (
     DataDirOption,
     EmbeddingColumnOption,
     GalleryOption,
+    IdColumnOption,
     JsonOption,
     LabelColumnOption,
+    PathColumnOption,
+    QueryLabelOption,
     command_line,
     open_matcher,
 )
@@ -44,10 +47,10 @@ def calibrate(
         ),
     ] = "fpir=5%",
     queries: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="Labelled queries: class subfolders, a manifest, or ready embeddings as `vicinal index` "
-            "takes them, whose ids may be missing. Default: leave one out."
+            help="Labelled queries, of any source that `vicinal index` takes; ids of ready embeddings may be "
+            "missing. Default: leave one out."
         ),
     ] = None,
     coarse_labels: Annotated[
@@ -68,8 +71,11 @@ def calibrate(
             "for it, none, or the metadata column of the visit or session."
         ),
     ] = "auto",
-    embedding_column: EmbeddingColumnOption = None,
+    label_from: QueryLabelOption = None,
+    path_column: PathColumnOption = None,
     label_column: LabelColumnOption = None,
+    id_column: IdColumnOption = None,
+    embedding_column: EmbeddingColumnOption = None,
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto: as in searches.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The re-ranking; auto: as in searches.")] = "auto",
@@ -95,7 +101,7 @@ def calibrate(
     json_output: JsonOption = False,
 ) -> None:
     """Find the one threshold that holds a stated target on this gallery, and what it lets expect."""
-    from vicinal.indexer.sources import SourceOptions
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
     from vicinal.service.calibrator.coarse_labels import read_coarse_labels
     from vicinal.service.calibrator.options import CalibrationOptions
     from vicinal.service.calibrator.queries import read_queries
@@ -123,11 +129,13 @@ def calibrate(
 
         if queries is not None:
             reading = read_queries(
-                queries,
+                place_of(queries),
                 matcher.embedder,
                 visits_by=visit_column(visits_by),
                 on_progress=show,
-                options=SourceOptions(label_column=label_column, embedding_column=embedding_column),
+                options=SourceOptions(
+                    "", label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+                ),
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
     kept_back = None if yes or not activate else _kept_back(matcher, found.record, asks=not json_output)

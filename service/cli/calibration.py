@@ -15,8 +15,13 @@ from vicinal.service.cli.console import console, errors, print_json, print_table
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    EmbeddingColumnOption,
     GalleryOption,
+    IdColumnOption,
     JsonOption,
+    LabelColumnOption,
+    PathColumnOption,
+    QueryLabelOption,
     open_matcher,
 )
 from vicinal.service.cli.promise import print_promise
@@ -207,15 +212,20 @@ def try_threshold(
 def check(
     gallery: GalleryOption,
     queries: Annotated[
-        Path,
+        str,
         typer.Option(
-            help="New labelled queries: class subfolders, a manifest, or ready embeddings; also of things "
-            "that the gallery does not have."
+            help="New labelled queries, of any source that `vicinal index` takes; also of things that the "
+            "gallery does not have."
         ),
     ],
     calibration: Annotated[
         str | None, typer.Option(help="Id of the calibration; by default the one in force.")
     ] = None,
+    label_from: QueryLabelOption = None,
+    path_column: PathColumnOption = None,
+    label_column: LabelColumnOption = None,
+    id_column: IdColumnOption = None,
+    embedding_column: EmbeddingColumnOption = None,
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
     group_by: GroupByOption = "auto",
@@ -230,6 +240,7 @@ def check(
 
     Exit status: 0 if the promise holds or it cannot be told yet, 1 if it is broken, 2 after an error.
     """
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions, place_of
     from vicinal.service.calibrator.queries import read_queries
     from vicinal.service.tasks.check import record_in_force, require_checkable, run_check
 
@@ -247,7 +258,10 @@ def check(
         def show(stage: str, done: int, total: int) -> None:
             update({"embed": "Embedding queries", "score": "Scoring"}[stage], done, total)
 
-        reading = read_queries(queries, matcher.embedder, on_progress=show)
+        options = SourceOptions(
+            "", label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+        )
+        reading = read_queries(place_of(queries), matcher.embedder, on_progress=show, options=options)
         found = run_check(matcher, record, reading, on_progress=show)
     store.keep_check(found)
     for one in reading.failures:
@@ -255,7 +269,7 @@ def check(
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        again = f"vicinal calibrate --queries {shlex.quote(str(queries))} -g {gallery}"
+        again = f"vicinal calibrate --queries {shlex.quote(queries)} -g {gallery}"
         for line in _check_lines(found, again, details=details):
             say(of_items(line, matcher.embedder.bundle.manifest))
     if found.verdict == "broken":

@@ -31,6 +31,7 @@ __all__ = [
     "NameArgument",
     "PathColumnOption",
     "PrefixOption",
+    "QueryLabelOption",
     "SpaceOption",
     "command_line",
     "conflict_rule",
@@ -68,6 +69,15 @@ LabelFromOption = Annotated[
         metavar="RULE",
         help="Where labels come from: folder (the topmost), column, none, regex:PATTERN (its group, in the "
         "path), or auto: the column of a manifest, the folder unless folders look like albums.",
+    ),
+]
+QueryLabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label-from",
+        metavar="RULE",
+        help="Where labels come from: folder (the topmost), column or regex:PATTERN; by default the column "
+        "of a manifest, the folder of a folder.",
     ),
 ]
 PathColumnOption = Annotated[

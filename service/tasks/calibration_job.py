@@ -8,7 +8,7 @@ from typing import Any
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.calibrator.group_trials import require_group_target
-from vicinal.service.calibrator.options import CalibrationOptions
+from vicinal.service.calibrator.options import CalibrationOptions, QuerySourceOptions
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.calibrator.visits import visit_column
 from vicinal.service.errors import CalibrationNotFoundError
@@ -24,7 +24,7 @@ __all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest"]
 CALIBRATE = "calibrate"
 
 
-class CalibrationRequest(CalibrationOptions, QueryRequest):
+class CalibrationRequest(CalibrationOptions, QuerySourceOptions, QueryRequest):
     """A calibration, and the labelled queries that it is made with."""
 
 
@@ -95,7 +95,12 @@ class CalibrationJob:
     ) -> CalibrationRecord:
         job, progress = context.job, QueryProgress(context)
         queries = self.uploads.read(
-            job, matcher, request, progress, visits_by=visit_column(request.visits_by)
+            job,
+            matcher,
+            request,
+            progress,
+            visits_by=visit_column(request.visits_by),
+            options=request.source_options,
         )
         found = run_calibration(matcher, request, queries, on_progress=progress)
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.

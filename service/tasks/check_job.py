@@ -7,6 +7,7 @@ from typing import Any
 
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.gallery import Gallery
+from vicinal.service.calibrator.options import QuerySourceOptions
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
@@ -19,7 +20,7 @@ __all__ = ["CHECK", "CheckJob", "CheckRequest"]
 CHECK = "check"
 
 
-class CheckRequest(QueryRequest):
+class CheckRequest(QuerySourceOptions, QueryRequest):
     """Which calibration is tried, and the labelled queries that it is tried with."""
 
     calibration: str
@@ -63,7 +64,8 @@ class CheckJob:
         request = CheckRequest.model_validate(context.request)
         matcher = self.bundles.matcher(Gallery.open(self.bundles.settings.gallery_path(context.job.gallery)))
         record, progress = matcher.calibrations.find(request.calibration), QueryProgress(context)
-        queries = self.uploads.read(context.job, matcher, request, progress, visits_by=None)
+        options = request.source_options
+        queries = self.uploads.read(context.job, matcher, request, progress, visits_by=None, options=options)
         if queries is None:
             raise CalibrationError("the queries of the check are gone: start it again")
         found = run_check(matcher, record, queries, on_progress=progress)

@@ -71,8 +71,8 @@ class ComparisonJob:
         gallery = Gallery.open(self.bundles.settings.gallery_path(context.job.gallery))
         asked = ComparisonRequest.model_validate(request.model_dump(exclude={"is_upload"}))
         plan = ComparisonPlan(gallery, self.bundles, asked)
-        if request.is_upload and (upload := self.uploads.source(context.job, request)):
-            plan = replace(plan, queries=upload[0])
+        if request.is_upload:
+            plan = replace(plan, queries=self.uploads.uploaded(context.job))
         return comparison_fields(run_comparison(context, plan, self.uploads.sources))
 
     def clean(self, job: Job) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import GALLERY_NAME, Gallery
 from vicinal.indexer.jobs.embedding_run import Failure
+from vicinal.indexer.sources import SourceOptions
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.calibrator.queries import (
     QueryReading,
@@ -37,8 +38,8 @@ class QueryRequest(BaseModel):
     """Where the labelled queries of a job come from.
 
     Attributes:
-        queries: Folder, manifest or ready embeddings below `sources_dir`; without one, and without an upload,
-            every labelled item is left out once.
+        queries: Folder, manifest, dataset or ready embeddings below `sources_dir`, or a data set of the hub;
+            without one, and without an upload, every labelled item is left out once.
         is_upload: Whether they came with the request.
     """
 
@@ -93,7 +94,7 @@ class QueryUploads:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.sources = JobSources(settings.sources_dir)
+        self.sources = JobSources.of(settings)
 
     def check(self, matcher: Matcher, request: QueryRequest, labels: Sequence[str] | None) -> None:
         """Refuse what cannot work before it waits in the queue.
@@ -118,7 +119,7 @@ class QueryUploads:
                 "so that a version holds them"
             ) from error
         if request.queries is not None:
-            self.sources.check(request.queries, also=(".npz", ".npy"))
+            self.sources.check(request.queries, also=(".npz", ".npy", ".tar"), takes_hub=True)
 
     def keep_embeddings(
         self, job: Job, embeddings: npt.ArrayLike, labels: Sequence[str], *, dim: int
@@ -156,20 +157,28 @@ class QueryUploads:
                 (folder / name).write_bytes(image)
                 rows.writerow([name, label])
 
-    def source(self, job: Job, request: QueryRequest) -> tuple[Path, Refuse | None] | None:
+    def uploaded(self, job: Job) -> Path:
+        """The queries that came with a request.
+
+        Raises:
+            RequestError: They are gone.
+        """
+        found = next(self._folder(job).glob("queries.*"), None)
+        if found is None:
+            raise RequestError("the queries that were sent are gone: start the job again")
+        return found
+
+    def source(self, job: Job, request: QueryRequest) -> tuple[Path | str, Refuse | None] | None:
         """Where the queries of a job are, and what of them must not be read; None where there are none.
 
         Raises:
             RequestError: They lie elsewhere, or those that came with the request are gone.
         """
         if request.is_upload:
-            uploaded = next(self._folder(job).glob("queries.*"), None)
-            if uploaded is None:
-                raise RequestError("the queries that were sent are gone: start the job again")
-            return uploaded, None
+            return self.uploaded(job), None
         if request.queries is None:
             return None
-        return self.sources.path(request.queries), self.sources.refusal
+        return self.sources.place(request.queries), self.sources.refusal
 
     def read(
         self,
@@ -179,8 +188,17 @@ class QueryUploads:
         progress: QueryProgress,
         *,
         visits_by: str | None,
+        options: SourceOptions,
     ) -> QueryReading | None:
         """The queries of a job; None where every labelled item is left out once.
+
+        Args:
+            job: The job.
+            matcher: The gallery.
+            request: Where the queries are.
+            progress: What is told how far it is.
+            visits_by: Column that names the visit of each.
+            options: How a source is read.
 
         Raises:
             CalibrationError: A query has no label.
@@ -197,6 +215,7 @@ class QueryUploads:
             refuse=refuse,
             on_progress=progress,
             failures=progress.failures,
+            options=None if request.is_upload else self.sources.options(request.queries or "", options),
         )
 
     def clean(self, job: Job) -> None:

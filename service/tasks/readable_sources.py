@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from vicinal.indexer.sources import (
@@ -9,10 +10,12 @@ from vicinal.indexer.sources import (
     HubDataset,
     ImageFile,
     RemoteFile,
+    SourceOptions,
     TarMember,
     is_on_hub,
 )
 from vicinal.service.errors import RequestError
+from vicinal.service.settings import Settings
 
 __all__ = ["JobSources"]
 
@@ -33,6 +36,12 @@ class JobSources:
         self.root = root
         self.allow_urls = allow_urls
         self.hub = hub
+
+    @classmethod
+    def of(cls, settings: Settings) -> JobSources:
+        """What the settings allow."""
+        hub = settings.data_dir / "hub"
+        return cls(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
 
     def place(self, name: str) -> Path | str:
         """A source by its name below the folder, or a data set of the hub by its address.
@@ -62,17 +71,22 @@ class JobSources:
             raise RequestError(f"source '{name}' lies outside of sources_dir")
         return path
 
-    def check(self, name: str, *, also: tuple[str, ...] = ()) -> None:
+    def options(self, name: str, options: SourceOptions) -> SourceOptions:
+        """How a source is read: what comes from the hub is kept where jobs keep it."""
+        return replace(options, access=replace(options.access, hub=self.hub)) if is_on_hub(name) else options
+
+    def check(self, name: str, *, also: tuple[str, ...] = (), takes_hub: bool = False) -> None:
         """Refuse what is no source.
 
         Args:
-            name: Its name below the folder.
+            name: Its name below the folder, or the address of a data set of the hub.
             also: Suffixes of files that are sources too.
+            takes_hub: Whether a data set of the hub is one.
 
         Raises:
             RequestError: It is neither a folder nor a manifest, or lies elsewhere.
         """
-        path, kinds = self.place(name), (*_MANIFESTS, *also)
+        path, kinds = self.place(name) if takes_hub else self.path(name), (*_MANIFESTS, *also)
         if isinstance(path, str):
             return
         if not path.is_dir() and not (path.is_file() and path.suffix.lower() in kinds):

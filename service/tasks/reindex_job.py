@@ -20,7 +20,7 @@ from vicinal.indexer.jobs.index_job import READY_ROWS_PER_COMMIT, IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.run import SyncRun
-from vicinal.indexer.sources import Source, SourceOptions, is_on_hub, source_name
+from vicinal.indexer.sources import Source, SourceOptions, source_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
@@ -156,9 +156,7 @@ class ReindexJob:
     ) -> None:
         self.bundles = bundles
         self.settings = bundles.settings
-        settings = self.settings
-        hub = settings.data_dir / "hub"
-        self.sources = JobSources(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
+        self.sources = JobSources.of(self.settings)
         self.options = options or RunOptions()
         self._on_change = on_change
 
@@ -176,7 +174,7 @@ class ReindexJob:
         if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.gallery_path(gallery))
         if request.source is not None:
-            self.sources.check(request.source, also=(".npz", ".npy", ".tar"))
+            self.sources.check(request.source, also=(".npz", ".npy", ".tar"), takes_hub=True)
         check_sources(self.sources, request.comparison)
         try:
             if request.source_options != SourceOptions(None, "auto") and request.source is None:
@@ -197,7 +195,10 @@ class ReindexJob:
         source: Source | EmbeddingSource | None = None
         if request.source is not None:
             source = self._ready(Gallery(self.settings.gallery_path(job.gallery)), request)
-            source = source or Source.open(self.sources.place(request.source), self._options(request))
+            source = source or Source.open(
+                self.sources.place(request.source),
+                self.sources.options(request.source, request.source_options),
+            )
             if request.delete and isinstance(source, Source):
                 source.require_whole()
         index_job = self._index_job(context, request, source)
@@ -247,7 +248,10 @@ class ReindexJob:
             if request.space is not None:
                 raise RequestError("space says what made the ready embeddings of a source: name the source")
             return None
-        path, options = self.sources.place(request.source), self._options(request)
+        path, options = (
+            self.sources.place(request.source),
+            self.sources.options(request.source, request.source_options),
+        )
         if isinstance(path, str):
             if request.space is not None:
                 raise RequestError(f"space is for ready embeddings, and '{path}' is read for its images")
@@ -263,11 +267,6 @@ class ReindexJob:
         if request.bundle is not None:
             raise RequestError(f"'{path.name}' holds ready embeddings, which no bundle embeds: leave it out")
         return EmbeddingSource.open(path, options)
-
-    def _options(self, request: ReindexRequest) -> SourceOptions:
-        options = request.source_options
-        is_hub = is_on_hub(request.source or "")
-        return replace(options, access=replace(options.access, hub=self.sources.hub)) if is_hub else options
 
     def _bundle(
         self, gallery: Gallery, request: ReindexRequest, ready: EmbeddingSource | None

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
+from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
 from vicinal.service.thresholds.dry_run import TriedThreshold
 
 __all__ = ["CalibrationStart", "CheckStart", "DryRun", "ThresholdByHand"]
 
 
-class CalibrationStart(CalibrationOptions):
+class CalibrationStart(CalibrationOptions, QuerySourceOptions):
     """What to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
 
     queries: str | None = Field(
         None,
-        description="Labelled queries below `sources_dir`: folder of class folders, manifest with the "
-        "columns path and label, or `.npz` file with the arrays embeddings and labels. Without: every "
-        "labelled item is left out once.",
+        description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
+        "Without: every labelled item is left out once.",
     )
     embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
     labels: list[str] | None = Field(
@@ -25,14 +24,12 @@ class CalibrationStart(CalibrationOptions):
     )
 
 
-class CheckStart(BaseModel):
+class CheckStart(QuerySourceOptions):
     """New labelled queries to try a calibration's promise with: from a source, or embeddings with labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     queries: str | None = Field(
         None,
-        description="New labelled queries below `sources_dir`: folder of class folders, manifest, or `.npz`.",
+        description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
     )
     embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
     labels: list[str] | None = Field(

@@ -169,7 +169,10 @@ async def start_check(
     """
     sent, start = await _read_start(request, CheckStart)
     matcher = await run_in_threadpool(state.galleries.matcher, gallery)
-    asked = CheckRequest(calibration=calibration, queries=start.queries, is_upload=_is_upload(sent, start))
+    options = start.model_dump(exclude={"embeddings", "labels"})
+    asked = CheckRequest.model_validate(
+        {**options, "calibration": calibration, "is_upload": _is_upload(sent, start)}
+    )
     kind = state.kinds.check
     await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
     job = new_job(CHECK, matcher.gallery.name, asked.model_dump())

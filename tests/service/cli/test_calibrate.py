@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
+import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import ExifTags, Image
 
+from tests.s3_server import serving_s3
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.matcher.matcher import Matcher
@@ -180,3 +185,66 @@ def test_capture_times_tell_visits_apart_without_being_asked(run: Run, dated: Pa
     assert record["n_positive_pairs"] == 60 * 3
     ignored = json.loads(run("calibrate", "-g", "dated", "--visits-by", "none", "--json", "-y").stdout)
     assert (ignored["evidence"]["visits"], ignored["n_positive_pairs"]) == (None, 60 * 5)
+
+
+def _written(catalog: Path, folder: Path, kind: str) -> tuple[Path | str, list[str]]:
+    """The catalog as labelled queries of a kind of source, and the options that it is read with."""
+    files = sorted(catalog.rglob("*.png"))
+    labels = [one.parent.name for one in files]
+    if kind == "table":
+        rows = [f"{file},{label}" for file, label in zip(files, labels, strict=True)]
+        (folder / "queries.csv").write_text("\n".join(["photo,kind", *rows]), encoding="utf-8")
+        return folder / "queries.csv", ["--path-column", "photo", "--label-column", "kind"]
+    if kind == "parquet":
+        table = pa.table(
+            {"photo": [one.read_bytes() for one in files], "kind": labels, "id": ["same"] * len(files)}
+        )
+        pq.write_table(table.append_column("sku", pa.array(range(len(files)))), folder / "queries.parquet")
+        options = ["--path-column", "photo", "--label-column", "kind", "--id-column", "sku"]
+        return folder / "queries.parquet", options
+    if kind == "shards":
+        with tarfile.open(folder / "queries.tar", "w") as shard:
+            for file, label in zip(files, labels, strict=True):
+                shard.add(file, f"{label}/{file.name}")
+        return folder / "queries.tar", []
+    shutil.copytree(catalog, folder / "deeper" / "queries")
+    return folder / "deeper", ["--label-from", "regex:^queries/([^/]+)/"]
+
+
+@pytest.mark.parametrize("kind", ["table", "parquet", "shards", "folder"])
+def test_queries_are_of_any_source_that_is_indexed(
+    run: Run, data_dir: Path, catalog: Path, tmp_path: Path, kind: str
+) -> None:
+    wanted = json.loads(run("calibrate", "-g", "shoes", "--queries", catalog, "--json").stdout)
+    source, options = _written(catalog, tmp_path, kind)
+    found = json.loads(run("calibrate", "-g", "shoes", "--queries", source, *options, "--json").stdout)
+    assert (found["threshold"], found["n_with_mate"]) == (wanted["threshold"], wanted["n_with_mate"])
+    checked = run("calibration", "check", "-g", "shoes", "--queries", source, *options, "--json").stdout
+    assert json.loads(checked)["calibration"] == found["id"]
+
+
+def test_queries_of_a_bucket_are_read_where_they_are(run: Run, data_dir: Path, catalog: Path) -> None:
+    wanted = json.loads(run("calibrate", "-g", "shoes", "--queries", catalog, "--json").stdout)
+    with serving_s3() as client:
+        client.create_bucket(Bucket="queries")
+        for one in catalog.rglob("*.png"):
+            key = one.relative_to(catalog).as_posix()
+            client.put_object(Bucket="queries", Key=key, Body=one.read_bytes())
+        record = json.loads(run("calibrate", "-g", "shoes", "--queries", "s3://queries", "--json").stdout)
+    assert record["threshold"] == wanted["threshold"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--label-column", "lost"], "no column 'lost'"),
+        (["--path-column", "lost"], "no column 'lost'"),
+        (["--label-from", "none"], "60 of 60 queries .* have no label: .* by --label-from or --label-column"),
+        (["--label-from", "words"], "labels cannot be taken from 'words'"),
+    ],
+)
+def test_queries_that_are_read_in_vain_are_one_line(
+    fail: Fail, data_dir: Path, catalog: Path, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    source, wanted = _written(catalog, tmp_path, "table")
+    assert re.search(sentence, fail("calibrate", "-g", "shoes", "--queries", source, *wanted, *options))

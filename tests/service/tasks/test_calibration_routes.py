@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -90,6 +92,29 @@ def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -
     assert (job["state"], job["progress"]["done"], job["progress"]["failed"]) == ("succeeded", 60, 1)
     assert job["progress"]["failures"][0]["id"] == "plain/broken.png"
     assert client.get(f"{START}/{job['id']}").json()["record"]["source"] == "queries"
+
+
+def test_queries_from_a_table_with_columns_of_its_own(client: TestClient, worker: None, app: FastAPI) -> None:
+    """As images inside of a Parquet file, and as paths to them; both find what the folder of them finds."""
+    root = state_of(app).settings.sources_dir
+    files = sorted((root / "photos").rglob("*.png"))
+    kinds = [one.parent.name for one in files]
+    images, paths = [one.read_bytes() for one in files], [str(one.relative_to(root)) for one in files]
+    pq.write_table(pa.table({"photo": images, "path": paths, "kind": kinds, "id": kinds}), root / "a.parquet")
+    wanted = wait_for_job(client, client.post(START, json={"queries": "photos"}))["result"]["threshold"]
+    for column in ("photo", "path"):
+        body = {"queries": "a.parquet", "path_column": column, "label_column": "kind", "id_column": "path"}
+        job = wait_for_job(client, client.post(START, json=body))
+        assert (job["state"], job["result"]["threshold"]) == ("succeeded", wanted)
+    check = f"{START}/{job['id']}/check"
+    assert wait_for_job(client, client.post(check, json=body))["state"] == "succeeded"
+    job = wait_for_job(client, client.post(START, json={"queries": "a.parquet", "label_column": "lost"}))
+    assert (job["state"], "no column 'lost'" in job["problem"]) == ("failed", True)
+
+
+def test_queries_of_the_hub_are_read_where_addresses_are_allowed(client: TestClient) -> None:
+    answer = client.post(START, json={"queries": "hf:shop/toys"})
+    assert (answer.status_code, "VICINAL_ALLOW_URLS" in answer.json()["detail"]) == (422, True)
 
 
 def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
@@ -286,6 +311,8 @@ def test_a_second_job_on_the_gallery_is_refused_and_keeps_no_queries(
         {"target": "fpir=99%"},
         {"queries": "../elsewhere"},
         {"queries": "no such folder"},
+        {"queries": "photos", "label_from": "words"},
+        {"queries": "photos", "columns": "words"},
         {"rerank": "other"},
         {"labels": ["plain"]},
         {"embeddings": [[1.0]]},
