@@ -63,8 +63,8 @@ class Settings(BaseSettings):
             `Retry-After`. Without a value any number.
         sources_dir: Folder below which jobs may read images, wherever a manifest or a link points; without
             one they read none.
-        allow_urls: Whether manifests of re-index jobs may name images by addresses of the web, and jobs read
-            public data sets of the hub of Hugging Face, `hf:owner/name`; of the web only public
+        allow_urls: Whether manifests of jobs may name images by addresses of the web, and sources be public
+            data sets of the hub of Hugging Face, `hf:owner/name`; of addresses only public
             ones are read, on the ports 80 and 443.
         bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
             that was made with one is searched with it.

@@ -63,7 +63,7 @@ def failed_job(client: TestClient, gallery: str, body: dict[str, Any]) -> dict[s
     ("gallery", "kind", "reason"),
     [
         ("bare", "calibration-unlabelled", "find a threshold without any by `vicinal label`"),
-        ("alike", "calibration-one-label", "no negative pairs: add images of other labels"),
+        ("alike", "calibration-one-label", "no negative pairs: add items of other labels"),
     ],
 )
 def test_what_the_labels_rule_out_is_refused_at_once(
