@@ -25,6 +25,7 @@ __all__ = [
     "decode_image",
     "image_suffixes",
     "read_encoded",
+    "require_size",
     "with_extra",
 ]
 
@@ -127,6 +128,23 @@ def decode_image(
             raise NotAnImageError(f"the {image.format} image is damaged or breaks off: {error}") from error
 
 
+def require_size(n_bytes: int, limits: DecodeLimits) -> None:
+    """Refuse an image file of the wrong size before it is read.
+
+    Args:
+        n_bytes: Its size.
+        limits: The largest that is accepted.
+
+    Raises:
+        NotAnImageError: It is empty.
+        ImageTooLargeError: It has more than `limits.max_bytes`.
+    """
+    if n_bytes == 0:
+        raise NotAnImageError("the file is empty")
+    if n_bytes > limits.max_bytes:
+        raise ImageTooLargeError(f"{n_bytes:,} bytes, at most {limits.max_bytes:,} are accepted")
+
+
 def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
     """Bytes of an image that are not more than the limits allow.
 
@@ -136,11 +154,7 @@ def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
         OSError: A path cannot be read.
     """
     # A path is asked for its size first: a huge file is never read.
-    n_bytes = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-    if n_bytes == 0:
-        raise NotAnImageError("the file is empty")
-    if n_bytes > limits.max_bytes:
-        raise ImageTooLargeError(f"{n_bytes:,} bytes, at most {limits.max_bytes:,} are accepted")
+    require_size(len(source) if isinstance(source, bytes) else Path(source).stat().st_size, limits)
     return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 

@@ -23,8 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.models.decoding import DecodeLimits, image_suffixes
-from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+from vicinal.models.decoding import DecodeLimits, image_suffixes, require_size
 
 __all__ = ["ArchivedImage", "FileStat", "TarMember", "archived_images", "shards_of"]
 
@@ -93,10 +92,7 @@ class TarMember:
             NotAnImageError: It is empty.
         """
         offset, size = self._place()
-        if size > limits.max_bytes:
-            raise ImageTooLargeError(f"{size:,} bytes, at most {limits.max_bytes:,} are accepted")
-        if not size:
-            raise NotAnImageError("the file is empty")
+        require_size(size, limits)
         with self.archive.open("rb") as stream:
             stream.seek(offset)
             return stream.read(size)

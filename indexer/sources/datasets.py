@@ -16,8 +16,8 @@ from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat
 from vicinal.indexer.sources.features import Features, image_parts
 from vicinal.indexer.sources.parquet_datasets import open_column
-from vicinal.models.decoding import DecodeLimits
-from vicinal.models.errors import ImageTooLargeError, NotAnImageError
+from vicinal.models.decoding import DecodeLimits, require_size
+from vicinal.models.errors import NotAnImageError
 
 __all__ = ["STATE", "DatasetImage", "SavedDataset", "is_saved"]
 
@@ -94,10 +94,7 @@ class DatasetImage:
         found = self._bytes()
         if found is None:
             raise NotAnImageError("the row has no image")
-        if len(found) > limits.max_bytes:
-            raise ImageTooLargeError(f"{len(found):,} bytes, at most {limits.max_bytes:,} are accepted")
-        if not len(found):
-            raise NotAnImageError("the file is empty")
+        require_size(len(found), limits)
         return bytes(found)
 
     @property
