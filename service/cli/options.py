@@ -33,6 +33,7 @@ __all__ = [
     "PrefixOption",
     "QueryLabelOption",
     "SpaceOption",
+    "check_bundle",
     "command_line",
     "conflict_rule",
     "load_settings",

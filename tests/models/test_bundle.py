@@ -258,6 +258,21 @@ def test_a_space_keeps_its_fingerprint_with_a_refiner(
     assert refined.fingerprint == space.fingerprint
 
 
+def test_a_refiner_has_a_fingerprint_and_nothing_has_none(
+    tiny_bundle: ModelBundle, with_refiner: Callable[..., ModelBundle]
+) -> None:
+    first, second = with_refiner(), with_refiner(seed=1)
+    assert tiny_bundle.refiner_fingerprint == ""
+    assert first.refiner_fingerprint == first.manifest.refiner.fingerprint
+    assert first.refiner_fingerprint != second.refiner_fingerprint
+
+
+def test_a_space_is_written_without_any_model_file(tmp_path: Path) -> None:
+    written = ModelBundle.write(tmp_path, space_manifest("clip", 4).model_dump())
+    assert written.manifest == space_manifest("clip", 4)
+    assert [file.name for file in tmp_path.iterdir()] == [MANIFEST]
+
+
 def test_a_space_has_no_preprocessing(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="is a space of ready embeddings: it embeds no images"):
         _ = write_space(tmp_path / "space").preprocessing

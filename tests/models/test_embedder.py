@@ -160,6 +160,11 @@ def test_network_that_gives_zeros_is_refused(embedder: Embedder) -> None:
         embedder.finish(np.zeros((1, 24), np.float32))
 
 
+def test_a_space_has_no_network_to_open(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="'clip' is a space of ready embeddings: it embeds no images"):
+        Embedder(ModelBundle(tmp_path, space_manifest("clip", 24)))
+
+
 @pytest.mark.parametrize(
     "take",
     [

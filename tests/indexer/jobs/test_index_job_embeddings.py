@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +218,37 @@ def test_a_space_that_a_stopped_run_left_binds_nobody(gallery: Gallery, path: Pa
     assert gallery.space is None
     index_items(gallery, EmbeddingSource.open(path), space(gallery))
     assert gallery.space == space_manifest("clip", DIM)
+
+
+def test_a_refiner_is_kept_beside_the_space_and_never_written_again(
+    gallery: Gallery, path: Path, refined_space: Callable[..., ModelBundle], tmp_path: Path
+) -> None:
+    bundles = [refined_space("clip", DIM, tmp_path / str(seed), seed=seed) for seed in range(2)]
+    for bundle in bundles:
+        index_items(gallery, EmbeddingSource.open(path), SpaceEmbedder(bundle, gallery.name))
+        assert gallery.refiner == gallery.snapshot().manifest.refiner == bundle.refiner_fingerprint
+    assert ModelBundle.open(gallery.space_path).manifest == space_manifest("clip", DIM)
+    kept = [ModelBundle.open(gallery.bundle_path(bundle.refiner_fingerprint)) for bundle in bundles]
+    assert [one.manifest for one in kept] == [bundle.manifest for bundle in bundles]
+    written = (kept[0].path / "bundle.json").stat().st_mtime_ns
+    gallery.keep_space(bundles[0])
+    assert (kept[0].path / "bundle.json").stat().st_mtime_ns == written
+
+
+def test_a_refiner_that_was_left_half_written_is_written_whole(
+    gallery: Gallery, refined_space: Callable[..., ModelBundle]
+) -> None:
+    bundle = refined_space("clip", DIM)
+    kept = gallery.bundle_path(bundle.refiner_fingerprint)
+    kept.mkdir(parents=True)
+    (kept / "refiner.npy").write_bytes(b"half")
+    gallery.keep_space(bundle)
+    assert ModelBundle.open(kept).refiner_fingerprint == bundle.refiner_fingerprint
+
+
+def test_a_bundle_with_a_backbone_is_not_kept(gallery: Gallery, refiner_bundle: ModelBundle) -> None:
+    gallery.keep_space(refiner_bundle)
+    assert not gallery.path.exists()
 
 
 def test_a_lost_space_is_written_again_by_the_next_index(indexed: Gallery, path: Path) -> None:

@@ -81,11 +81,22 @@ def test_a_file_without_folds_is_one_space(tmp_path: Path, name: str) -> None:
     assert items.labels[0] == "4"
 
 
+@pytest.mark.parametrize("name", ["set.npz", "set.parquet"])
+def test_rows_without_a_label_are_left_out(tmp_path: Path, name: str) -> None:
+    """A null of Parquet would otherwise be a class by the name of None."""
+    nothing = "" if name == "set.npz" else None
+    items = read_embedding_sets([_write(tmp_path / name, labels=[nothing, "", *LABELS[2:]])])
+    np.testing.assert_array_equal(items.embeddings, EmbeddingSet.of(X, LABELS).embeddings[2:])
+    assert items.labels.tolist() == LABELS[2:].tolist()
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "named"),
     [
         ("set.npz", {"embeddings": None}, "has no array 'embeddings'"),
         ("set.parquet", {"labels": None}, "has no column 'label'"),
+        ("set.parquet", {"labels": [None] * 12}, "no row has a label"),
+        ("set.npz", {"labels": [""] * 12}, "no row has a label"),
         ("set.npz", {"labels": LABELS[:5]}, r"labels of shape \(5,\)"),
         ("set.npz", {"folds": FOLDS[:5]}, "12 labels and 5 folds"),
         ("set.npz", {"embeddings": X * 0}, "embedding 0 is zero"),

@@ -150,7 +150,7 @@ def test_a_process_that_runs_sees_the_switch(settings: Settings, clips: Gallery,
     local = LocalGallery("clips", ServedBundles(settings))
     for expected, act in (
         ("off", lambda: None),
-        ("both", lambda: reindex(settings, clips, "one")),
+        ("both", lambda: local.index(bundle="one")),
         ("off", lambda: clips.pointer.activate(first)),
     ):
         act()
