@@ -6,6 +6,10 @@ IndexerError
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
+│   ├── AliasNotFoundError (LookupError)     there is no alias of that name
+│   ├── GalleryNameError                 no gallery can have that name
+│   ├── GalleryExistsError               the name of a new gallery or alias is taken
+│   ├── GalleryAliasedError              clients know the gallery by another name
 │   ├── ItemNotFoundError (LookupError)      the gallery has no such item
 │   ├── ItemExistsError                  another image or embedding has the id
 │   ├── NoImageError (LookupError)       the item came as an embedding, without an image
@@ -24,12 +28,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 __all__ = [
+    "AliasNotFoundError",
     "BuildError",
     "BundleMismatchError",
     "DownloadError",
     "FilterError",
+    "GalleryAliasedError",
     "GalleryBusyError",
     "GalleryError",
+    "GalleryExistsError",
+    "GalleryNameError",
     "GalleryNotFoundError",
     "GalleryNotRefinedError",
     "IndexerError",
@@ -88,6 +96,56 @@ class VersionNotFoundError(GalleryNotFoundError):
         self.gallery = gallery
         self.version = version
         self.known = known
+
+
+class AliasNotFoundError(GalleryError, LookupError):
+    """There is no alias of that name."""
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(f"there is no alias '{alias}'")
+        self.alias = alias
+
+
+class GalleryNameError(GalleryError):
+    """The name is not made of lower-case letters, digits, `-` and `_`, or too long."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"'{name}' is no gallery name: use up to 64 lower-case letters, digits, - and _")
+        self.name = name
+
+
+class GalleryExistsError(GalleryError):
+    """The name of a new gallery or alias is taken; nothing is ever replaced by one.
+
+    Args:
+        name: The name.
+        stands_for: The gallery that it is an alias of, if it is one.
+    """
+
+    def __init__(self, name: str, stands_for: str | None = None) -> None:
+        exists = (
+            f"gallery '{name}' exists" if stands_for is None else f"'{name}' is an alias of '{stands_for}'"
+        )
+        super().__init__(f"{exists}: choose another name")
+        self.name = name
+        self.stands_for = stands_for
+
+
+class GalleryAliasedError(GalleryError):
+    """The gallery cannot go: clients know it by another name.
+
+    Args:
+        gallery: Its name.
+        aliases: Its aliases.
+    """
+
+    def __init__(self, gallery: str, aliases: Sequence[str]) -> None:
+        super().__init__(
+            f"clients know gallery '{gallery}' as {named_ids(aliases)}: let another gallery have the name, "
+            "or remove the alias"
+        )
+        self.gallery = gallery
+        self.aliases = list(aliases)
 
 
 class ItemNotFoundError(GalleryError, LookupError):

@@ -10,15 +10,15 @@
   duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
+  identity                stays when the gallery is renamed or copied; its calibrations name it
   active.json             which version and which live changes of it are searched
-  active.lock             held for the moment in which that is replaced
+  active.lock             held for the moment in which one of these two is written
   writer.lock             held while the table is written
   compaction.lock         held while a new version is made of the live changes
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 import shutil
 import tempfile
@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal.indexer.errors import (
+    GalleryAliasedError,
     GalleryError,
     GalleryNotFoundError,
     ItemNotFoundError,
@@ -43,6 +44,7 @@ from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
+from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
@@ -56,10 +58,7 @@ from vicinal.models.bundle import (
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["GALLERY_NAME", "NAME_RULE", "Gallery", "list_galleries"]
-
-GALLERY_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
-NAME_RULE = "use up to 64 lower-case letters, digits, - and _"
+__all__ = ["Gallery", "list_galleries"]
 
 
 class Gallery:
@@ -77,8 +76,7 @@ class Gallery:
         self.path = Path(path)
         self.name = self.path.name
         self.refinement = refinement
-        if not GALLERY_NAME.fullmatch(self.name):
-            raise GalleryError(f"'{self.name}' is no gallery name: {NAME_RULE}")
+        require_name(self.name)
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")
@@ -97,6 +95,11 @@ class Gallery:
                 f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
             )
         return gallery
+
+    @property
+    def aliases(self) -> list[str]:
+        """Its further names, sorted."""
+        return [alias for alias, name in aliases(self.path.parent).items() if name == self.name]
 
     @property
     def activation(self) -> Activation | None:
@@ -261,9 +264,12 @@ class Gallery:
         """Remove the gallery and all its versions.
 
         Raises:
+            GalleryAliasedError: It has an alias.
             GalleryBusyError: Another job is writing or compacting.
         """
         with self.compacting(), self.writing():
+            if self.aliases:
+                raise GalleryAliasedError(self.name, self.aliases)
             # Out of the way in one step, so that no crash leaves half of it.
             gone = self.path.with_name(f".{self.name}.{secrets.token_hex(4)}.deleted")
             with storing(f"gallery '{self.name}'"):
@@ -297,6 +303,19 @@ class Gallery:
         make_folder(self.path)
         busy = f"gallery '{self.name}' is being compacted by another job: wait for it"
         with file_lock(self.path / "compaction.lock", busy):
+            yield
+
+    @contextmanager
+    def still(self, *, patience: float = 0.0) -> Iterator[None]:
+        """Hold every lock, so that nothing of what is searched changes.
+
+        Args:
+            patience: Seconds to wait for a writer.
+
+        Raises:
+            GalleryBusyError: Another job is writing or compacting.
+        """
+        with self.compacting(), self.writing(patience=patience), self.pointer.held():
             yield
 
     def start(self, rows: pa.Table, *, bundle: str, bundle_name: str, refiner: str = "") -> None:
@@ -409,5 +428,10 @@ def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    folders = sorted(folder for folder in root.glob("*") if GALLERY_NAME.fullmatch(folder.name))
+    others = aliases(root)
+    folders = sorted(
+        folder
+        for folder in root.glob("*")
+        if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
+    )
     return [Gallery(folder) for folder in folders if (folder / "active.json").is_file()]

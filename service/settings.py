@@ -15,10 +15,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
+from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import Device
@@ -166,14 +165,12 @@ class Settings(BaseSettings):
         return self.data_dir / "galleries"
 
     def gallery_path(self, name: str) -> Path:
-        """Folder of a gallery; a name is never a path, so that it is always one of these.
+        """Folder of a gallery, or of the one that an alias stands for; no name leads out of `galleries_path`.
 
         Raises:
-            GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.
+            GalleryNameError: The name is not made of lower-case letters, digits, `-` and `_`.
         """
-        if not GALLERY_NAME.fullmatch(name):
-            raise GalleryError(f"'{name}' is no gallery name: {NAME_RULE}")
-        return self.galleries_path / name
+        return folder_of(self.galleries_path, name)
 
     @classmethod
     def settings_customise_sources(

@@ -48,6 +48,7 @@ INNER_FLOORS = {
         "gallery",
         "reader",
         "jobs",
+        "transfer",
     ),
     "service": (
         "choices",

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 24,
     "a calibration": 32,
-    "a calibration job": 57,
-    "a calibration command": 53,
+    "a calibration job": 58,
+    "a calibration command": 54,
 }
 
 

@@ -46,7 +46,9 @@ def search_all(url: str, gallery: str, manifest: Path) -> Iterator[dict[str, Any
                 files={"image": (manifest.parent / query["path"]).read_bytes()},
                 data={"include_candidates": "true"},
             )
-            found = answer.raise_for_status().json()
+            if not answer.is_success:
+                raise RuntimeError(f"'{query['id']}' is answered by {answer.status_code}: {answer.text}")
+            found = answer.json()
             if found["threshold"]["state"] != "current":
                 raise RuntimeError(f"gallery '{gallery}' has no threshold in force: {found['threshold']}")
             ranked = found["matches"] + found["candidates"]

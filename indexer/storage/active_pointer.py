@@ -139,6 +139,17 @@ class ActivePointer:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise GalleryError(f"'{self._path}' is damaged: index the gallery again") from error
 
+    @contextmanager
+    def held(self) -> Iterator[Activation | None]:
+        """Hold the lock of the pointer and of the table's names; gives what is searched.
+
+        Raises:
+            GalleryBusyError: A process that holds it hangs.
+        """
+        busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
+        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+            yield self.read()
+
     def versions(self) -> list[int]:
         """Versions that were published, oldest first."""
         folders = (self.folder / "versions").glob("[0-9]*")
@@ -165,7 +176,7 @@ class ActivePointer:
         Raises:
             VersionNotFoundError: There is no such version.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if version not in self.known_versions():
                 raise self.no_version(version)
             known = {} if active is None or as_built else active.known_revisions
@@ -185,7 +196,7 @@ class ActivePointer:
         Returns:
             Whether it was done; not when anything else was activated or changed meanwhile.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active == before:
                 self._put_in_force(version, self.revision_of(version), calibrated_as, active)
             return active == before
@@ -196,7 +207,7 @@ class ActivePointer:
         Returns:
             Whether it was done; not when another version was activated meanwhile.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active is None or active.token != before.token:
                 return False
             self._replace(replace(active, version=version), active)
@@ -213,7 +224,7 @@ class ActivePointer:
         Raises:
             GalleryBusyError: Another version was activated meanwhile; the change is no part of it.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active is None or active.token != before.token:
                 raise GalleryBusyError(
                     f"another version of gallery '{self.folder.name}' was activated meanwhile: "
@@ -227,7 +238,7 @@ class ActivePointer:
         Returns:
             Versions that are gone.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active is not None:
                 versions = versions - {active.version}
                 last = max([active.last_version, *self.versions()])
@@ -246,7 +257,7 @@ class ActivePointer:
         Args:
             revision: Revision of the table that holds them.
         """
-        with self._changing() as active:
+        with self.held() as active:
             return self._number(revision, active)
 
     def number_searched(self, activation: Activation) -> int | None:
@@ -255,7 +266,7 @@ class ActivePointer:
         Returns:
             The number; None when something else is searched by now, and nothing was done.
         """
-        with self._changing() as active:
+        with self.held() as active:
             # Rows of what is searched are never cleaned up, and others cannot be any more after this.
             return self._number(activation.revision, active) if active == activation else None
 
@@ -281,14 +292,14 @@ class ActivePointer:
         Returns:
             What is searched.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active is not None:
                 self.table.keep(_job_tag(job), active.revision)
             return active
 
     def keep_only(self, versions: Iterable[int]) -> None:
         """Give up the rows of all versions that are neither there nor named; only a writer may do it."""
-        with self._changing():
+        with self.held():
             present = self.versions()
             names = {version_tag(version) for version in {*present, *versions}}
             names |= {_changes_tag(version) for version in present}
@@ -304,18 +315,11 @@ class ActivePointer:
         Returns:
             Bytes freed.
         """
-        with self._changing() as active:
+        with self.held() as active:
             if active is not None:
                 # Commits that never came into force may follow it, so that it need not be the newest.
                 self.table.keep(_changes_tag(active.version), active.revision)
             return self.table.clean_up(grace)
-
-    @contextmanager
-    def _changing(self) -> Iterator[Activation | None]:
-        """Hold the lock of the pointer and of the table's names; gives what is searched."""
-        busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
-        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
-            yield self.read()
 
     def _number(self, revision: int, active: Activation | None) -> int:
         named = [int(name.removeprefix(_VERSION)) for name in self.table.kept() if name.startswith(_VERSION)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,11 @@ from filelock import FileLock, Timeout
 
 from vicinal.indexer.errors import GalleryBusyError, StorageError
 
-__all__ = ["file_lock", "make_folder", "storing", "sync_path", "write_atomically"]
+__all__ = ["file_lock", "identity_of", "make_folder", "storing", "sync_path", "write_atomically"]
 
 _POLL_SECONDS = 0.01
+# Written within milliseconds.
+_PATIENCE = 30.0
 
 
 @contextmanager
@@ -85,6 +88,23 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     with storing(f"'{path}'"):
         _replace(path, content)
+
+
+def identity_of(folder: Path) -> str:
+    """Identity of the gallery in a folder, which is given when it is first asked for.
+
+    It stays when the gallery is renamed, copied or taken to another machine.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    path = folder / "identity"
+    if not path.is_file():
+        busy = f"'{path}' is being written by a process that hangs"
+        with file_lock(folder / "active.lock", busy, patience=_PATIENCE):
+            if not path.is_file():
+                write_atomically(path, secrets.token_hex(8))
+    return path.read_text(encoding="utf-8")
 
 
 def _replace(path: Path, content: str | bytes) -> None:

@@ -88,7 +88,8 @@ class CalibrationRecord(BaseModel):
         n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
         evidence: Intervals and predictions; None when set by hand, and in records of format 1.
-        gallery: Name of the gallery; None in records of earlier releases, which are taken at their place.
+        gallery: Name that the gallery had.
+        gallery_id: Its identity, which it keeps under another name; None before the record is kept.
         scores_sha256: Checksum of the stored scores; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
@@ -116,6 +117,7 @@ class CalibrationRecord(BaseModel):
     warnings: tuple[str, ...] = ()
     evidence: Evidence | None = None
     gallery: str | None = None
+    gallery_id: str | None = None
     scores_sha256: str | None = None
 
 

@@ -14,7 +14,6 @@ from vicinal.service.cli import (
     compare,
     demo,
     duplicates,
-    gallery,
     index,
     label,
     search,
@@ -22,6 +21,7 @@ from vicinal.service.cli import (
 )
 from vicinal.service.cli.bundles import evaluate, export, fit, import_onnx, train, train_refiner
 from vicinal.service.cli.console import errors, say
+from vicinal.service.cli.galleries import gallery
 
 __all__ = ["app", "main"]
 

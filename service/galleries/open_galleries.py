@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
-from vicinal.indexer.gallery import GALLERY_NAME, Gallery, list_galleries
+from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.maintenance import Maintenance

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter, Depends, FastAPI
 
+from vicinal.service.http.alias_paths import AliasPaths
 from vicinal.service.http.limits import BodyLimit
 from vicinal.service.http.parameters import require_known_parameters
 from vicinal.service.http.problems import Problem, install_problem_handlers
@@ -33,10 +34,17 @@ Image search that knows when there is no match. Every answer is decided by one t
 stated error rate, and says which. Errors are RFC 9457 problem documents.
 """
 _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
-    "search": (search.router, galleries.router, items.router, items.thumbnails_router),
+    "search": (
+        search.router,
+        galleries.router,
+        galleries.alias_router,
+        items.router,
+        items.thumbnails_router,
+    ),
     "write": (items.writing_router,),
     "admin": (
         galleries.admin_router,
+        galleries.alias_admin_router,
         jobs.router,
         calibrations.router,
         comparisons.router,
@@ -67,6 +75,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.vicinal = state
     install_problem_handlers(app, state.metrics)
+    app.add_middleware(AliasPaths, root=state.settings.galleries_path)
     app.add_middleware(BodyLimit, max_bytes=state.settings.max_request_bytes, metrics=state.metrics)
     for scope, routers in _ROUTERS.items():
         dependencies = [Depends(require_scope(scope)), Depends(require_known_parameters)]

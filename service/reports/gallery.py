@@ -31,7 +31,8 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     view, space = GalleryReader(gallery).view(), gallery.space
     built, noun = view.snapshot.manifest, "photo" if space is None else "item"
     held = f"{number_of(len(view), noun)} with {number_of(view.n_labels, 'label')}"
-    yield f"Gallery {gallery.name}: {held}, version {built.version}"
+    known_as = f", also known as {', '.join(gallery.aliases)}" if gallery.aliases else ""
+    yield f"Gallery {gallery.name}{known_as}: {held}, version {built.version}"
     try:
         matcher = bundles.matcher(gallery, view)
     except BundleMismatchError as error:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from vicinal.calibration import UnlabelledGalleryError
-from vicinal.indexer.gallery import GALLERY_NAME, Gallery
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.calibrator.queries import (
     QueryReading,

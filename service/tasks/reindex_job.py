@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vicinal.indexer.embedding_files import files_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, SpaceMismatchError
-from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.vector_index import check_factory
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -21,6 +21,7 @@ from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.run import SyncRun
 from vicinal.indexer.sources import Source, SourceOptions, source_name
+from vicinal.indexer.storage.gallery_names import require_name
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
 from vicinal.service.comparisons.comparison import ComparisonPlan
@@ -164,13 +165,13 @@ class ReindexJob:
         """Refuse what cannot work before it waits in the queue.
 
         Raises:
-            RequestError: The gallery's name, the source, the bundle or the index is none, or lies elsewhere.
+            GalleryNameError: No gallery can have this name.
+            RequestError: The source, the bundle or the index is none, or lies elsewhere.
             SourceError: Ready embeddings cannot be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryNotFoundError: There is neither a source nor such a gallery.
         """
-        if not GALLERY_NAME.fullmatch(gallery):
-            raise RequestError(f"'{gallery}' is no gallery name: {NAME_RULE}")
+        require_name(gallery)
         if request.source is None or request.activate_if is not None:
             Gallery.open(self.settings.gallery_path(gallery))
         if request.source is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
@@ -138,10 +140,11 @@ class GalleryThresholds:
 
     def of_record(self, record: CalibrationRecord) -> Threshold:
         """What a search is decided by when a record is in force; no value when it must not be used."""
-        name, bundle = self.gallery.name, self.view.snapshot.manifest.bundle
-        if record.gallery not in (None, name):
+        bundle = self.view.snapshot.manifest.bundle
+        if record.gallery_id is not None and record.gallery_id != self._gallery_id:
             return Threshold(
-                reason=f"calibration {record.id} was made for gallery '{record.gallery}': calibrate this one"
+                reason=f"calibration {record.id} was made for another gallery, '{record.gallery}': "
+                "calibrate this one"
             )
         if record.bundle != bundle:
             return Threshold(
@@ -237,6 +240,10 @@ class GalleryThresholds:
         if manifest is None or pipeline.refine.steps not in (0, manifest.architecture.n_steps):
             return None
         return manifest.starting_threshold(pipeline.refine.sides, pipeline.rerank.method)
+
+    @cached_property
+    def _gallery_id(self) -> str:
+        return identity_of(self.gallery.path)
 
     def _staleness(self, record: CalibrationRecord) -> str | None:
         share = self._share_changed_since(record.version)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vicinal.indexer.storage.files import write_atomically
+from vicinal.indexer.storage.files import identity_of, write_atomically
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
@@ -74,7 +74,8 @@ class CalibrationStore:
         file = self._file(record.id)
         if file.exists():
             raise CalibrationRecordError(f"calibration '{record.id}' exists: records are never changed")
-        bound = {"gallery": record.gallery or self.path.parent.name}
+        folder = self.path.parent
+        bound = {"gallery": record.gallery or folder.name, "gallery_id": identity_of(folder)}
         if scores is not None:
             stored = scores.to_bytes()
             write_atomically(self._scores_file(record.id), stored)

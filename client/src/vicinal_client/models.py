@@ -17,6 +17,8 @@ __all__ = [
     "ActivePipeline",
     "AddedItem",
     "Addition",
+    "Alias",
+    "AliasList",
     "Answer",
     "BatchAnswer",
     "Calibration",
@@ -177,11 +179,13 @@ class Gallery(_Model):
     """One gallery.
 
     Attributes:
+        aliases: Further names that it is reached by.
         graph_staleness: Share of the items that changed since all neighbor lists were made.
         calibration_problem: Why the calibration cannot be used.
     """
 
     name: str
+    aliases: list[str] = []
     version: int
     revision: int
     n_items: int
@@ -199,6 +203,19 @@ class GalleryList(_Model):
     """All galleries that can be searched."""
 
     galleries: list[Gallery]
+
+
+class Alias(_Model):
+    """A further name that a gallery is reached by."""
+
+    alias: str
+    gallery: str
+
+
+class AliasList(_Model):
+    """All aliases."""
+
+    aliases: list[Alias]
 
 
 class Version(_Model):

@@ -11,6 +11,9 @@ from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.redis_link import RedisState
 
 __all__ = [
+    "AliasBody",
+    "AliasListBody",
+    "AliasTarget",
     "CalibrationBody",
     "GalleryBody",
     "GalleryListBody",
@@ -41,6 +44,7 @@ class GalleryBody(_Response):
     """One gallery."""
 
     name: str
+    aliases: list[str] = Field(description="Further names that it is reached by.")
     version: int = Field(description="The built version that is searched.")
     revision: int = Field(description="The state of its live changes.")
     n_items: int
@@ -60,6 +64,27 @@ class GalleryListBody(_Response):
     """All galleries."""
 
     galleries: list[GalleryBody]
+
+
+class AliasTarget(BaseModel):
+    """What an alias stands for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gallery: str = Field(description="Name of the gallery, or another alias of it.")
+
+
+class AliasBody(_Response):
+    """One alias."""
+
+    alias: str
+    gallery: str = Field(description="Name of the gallery that it stands for.")
+
+
+class AliasListBody(_Response):
+    """All aliases."""
+
+    aliases: list[AliasBody]
 
 
 class LimitsBody(_Response):

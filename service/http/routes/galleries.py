@@ -8,9 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from vicinal.indexer.errors import BundleMismatchError, IndexerError, SpaceMismatchError
-from vicinal.indexer.gallery import GALLERY_NAME, NAME_RULE, Gallery
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
+from vicinal.indexer.storage.gallery_names import aliases, remove_alias, require_name, set_alias
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.errors import BundleError
 from vicinal.service.comparisons.store import ComparisonStore
@@ -18,6 +19,9 @@ from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.bodies.galleries import (
+    AliasBody,
+    AliasListBody,
+    AliasTarget,
     CalibrationBody,
     GalleryBody,
     GalleryListBody,
@@ -27,10 +31,12 @@ from vicinal.service.http.bodies.galleries import (
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.matcher import Matcher
 
-__all__ = ["admin_router", "router"]
+__all__ = ["admin_router", "alias_admin_router", "alias_router", "router"]
 
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
+alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
+alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
 
 
 @router.get("")
@@ -94,8 +100,7 @@ def put_gallery(
     It takes images for the service's bundle, or, with `space` and `dim`, ready embeddings of that space. One
     that is there with another space is refused.
     """
-    if not GALLERY_NAME.fullmatch(gallery):
-        raise RequestError(f"'{gallery}' is no gallery name: {NAME_RULE}")
+    require_name(gallery)
     if space is not None or dim is not None:
         is_new = _make_for_space(state, gallery, space, dim)
     else:
@@ -111,7 +116,7 @@ def put_gallery(
 
 @admin_router.delete("/{gallery}", status_code=204)
 def delete_gallery(gallery: str, state: StateDependency) -> None:
-    """Remove a gallery with all its versions and calibrations."""
+    """Remove a gallery with all its versions and calibrations; one with an alias is refused: 409."""
     state.galleries.gallery(gallery).delete()
     state.galleries.close(gallery)
 
@@ -132,6 +137,29 @@ def activate_version(
     galleries = state.galleries
     activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
     return _describe(galleries.matcher(gallery))
+
+
+@alias_router.get("")
+def list_aliases(state: StateDependency) -> AliasListBody:
+    """All aliases: further names of galleries, which clients keep while the gallery behind is exchanged."""
+    found = aliases(state.galleries.path).items()
+    return AliasListBody(aliases=[AliasBody(alias=alias, gallery=name) for alias, name in found])
+
+
+@alias_admin_router.put("/{alias}")
+def put_alias(alias: str, body: AliasTarget, state: StateDependency) -> AliasBody:
+    """Let an alias, new or existing, stand for a gallery from the next request on.
+
+    The name of a gallery is refused: 409.
+    """
+    set_alias(state.galleries.path, alias, body.gallery)
+    return AliasBody(alias=alias, gallery=aliases(state.galleries.path)[alias])
+
+
+@alias_admin_router.delete("/{alias}", status_code=204)
+def delete_alias(alias: str, state: StateDependency) -> None:
+    """Let a name stand for no gallery any more; the gallery stays."""
+    remove_alias(state.galleries.path, alias)
 
 
 def _make_for_space(state: State, name: str, space: str | None, dim: int | None) -> bool:
@@ -165,6 +193,7 @@ def _describe(matcher: Matcher) -> GalleryBody:
     )
     return GalleryBody(
         name=matcher.gallery.name,
+        aliases=matcher.gallery.aliases,
         version=manifest.version,
         revision=view.revision,
         n_items=len(view),

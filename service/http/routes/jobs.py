@@ -70,8 +70,9 @@ def list_jobs(
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobListBody:
     """Jobs, newest first; finished ones are kept for a while."""
+    name = gallery and state.settings.gallery_path(gallery).name
     found = [
-        job for job in state.jobs.all() if gallery in (None, job.gallery) and job_state in (None, job.state)
+        job for job in state.jobs.all() if name in (None, job.gallery) and job_state in (None, job.state)
     ]
     return JobListBody(jobs=found[:size])
 

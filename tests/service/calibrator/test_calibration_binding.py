@@ -61,13 +61,22 @@ def test_the_threshold_of_another_bundle_is_not_used(
 def test_the_threshold_of_another_gallery_is_not_used(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
-    """Copied together with the rest, the records stay those of the gallery that they were made for."""
     calibrate(gallery)
     shutil.copytree(gallery.path, gallery.path.parent / "boots")
+    (gallery.path.parent / "boots" / "identity").write_text("another", encoding="utf-8")
     other = threshold_of(client, "boots")
     assert (other["value"], other["state"]) == (None, "none")
-    assert "made for gallery 'shoes'" in other["reason"]
+    assert "made for another gallery, 'shoes'" in other["reason"]
     assert readiness(client)["boots"]["calibration_reason"] == other["reason"]
+
+
+def test_the_threshold_holds_under_another_name(
+    client: TestClient, gallery: Gallery, calibrate: Calibrate
+) -> None:
+    record_id = calibrate(gallery)
+    gallery.path.rename(gallery.path.parent / "boots")
+    other = threshold_of(client, "boots")
+    assert (other["calibration"], other["state"]) == (record_id, "current")
 
 
 def test_the_threshold_of_what_the_gallery_was_before_is_called_stale_everywhere(

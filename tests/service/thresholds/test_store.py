@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from vicinal.calibration import Target, TrialLabels, Trials
+from vicinal.indexer.storage.files import identity_of
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
@@ -43,14 +44,14 @@ def make_record(record_id: str = "first", **changes: object) -> CalibrationRecor
 
 
 def test_a_record_comes_back_as_it_was_kept(store: CalibrationStore) -> None:
-    record = make_record(gallery="shoes")
-    store.add(record)
-    assert store.get("first") == record
+    kept = store.add(make_record(gallery="shoes"))
+    assert store.get("first") == kept
+    assert kept == make_record(gallery="shoes", gallery_id=kept.gallery_id)
 
 
 def test_a_record_is_bound_to_the_gallery_that_keeps_it(store: CalibrationStore) -> None:
     kept = store.add(make_record())
-    assert (kept.gallery, store.get("first")) == (store.path.parent.name, kept)
+    assert (kept.gallery, kept.gallery_id) == (store.path.parent.name, identity_of(store.path.parent))
 
 
 def test_the_threshold_is_kept_in_full_precision(store: CalibrationStore) -> None:
@@ -112,7 +113,7 @@ def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore)
     """Records written before there was evidence name neither it nor a format."""
     store.add(make_record())
     fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))
-    for name in ("format_version", "evidence", "gallery", "scores_sha256"):
+    for name in ("format_version", "evidence", "gallery", "gallery_id", "scores_sha256"):
         del fields[name]
     (store.path / "first.json").write_text(json.dumps(fields), encoding="utf-8")
     assert (store.get("first").format_version, store.get("first").evidence) == (1, None)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from vicinal_client.models import CompactionState, Gallery, GalleryList, Readiness, VersionList
+from vicinal_client.models import (
+    Alias,
+    AliasList,
+    CompactionState,
+    Gallery,
+    GalleryList,
+    Readiness,
+    VersionList,
+)
 from vicinal_client.operations.calls import Calls, operation
 from vicinal_client.requests import path_of
 from vicinal_client.retries import Pause, Steps
@@ -43,6 +51,22 @@ class GalleryCalls(Calls):
     def delete_gallery(self, gallery: str) -> Steps[None]:
         """Remove a gallery with all its versions and calibrations."""
         yield from self._send("DELETE", path_of("galleries", gallery))
+
+    @operation
+    def list_aliases(self) -> Steps[AliasList]:
+        """All aliases: further names that galleries are reached by."""
+        return (yield from self._ask("GET", path_of("aliases"), AliasList))
+
+    @operation
+    def put_alias(self, alias: str, gallery: str) -> Steps[Alias]:
+        """Let an alias, new or existing, stand for a gallery from now on."""
+        body = {"gallery": gallery}
+        return (yield from self._ask("PUT", path_of("aliases", alias), Alias, json=body, repeatable=True))
+
+    @operation
+    def delete_alias(self, alias: str) -> Steps[None]:
+        """Let a name stand for no gallery any more; the gallery stays."""
+        yield from self._send("DELETE", path_of("aliases", alias))
 
     @operation
     def list_versions(self, gallery: str) -> Steps[VersionList]:

@@ -1,4 +1,4 @@
-"""No sequence of syncs, additions and deaths loses an item, unless that was asked for.
+"""No sequence of syncs, additions, moves and deaths loses an item, unless that was asked for.
 
 Two folders have one name and the same file names, and all files have one size; those of one number of writes
 have one time. So only their content tells them apart.
@@ -31,13 +31,15 @@ from PIL import Image
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows
-from vicinal.indexer.errors import BuildError, ItemExistsError, SourceError
+from vicinal.indexer.errors import BuildError, GalleryExistsError, ItemExistsError, SourceError
 from vicinal.indexer.jobs.changes import add_items, create_gallery, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded, ready_rows
 from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions, source_name
+from vicinal.indexer.transfer.archive import export_gallery, import_gallery
+from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
 from vicinal.models.similarity import FloatArray
@@ -48,6 +50,7 @@ folders = st.sampled_from(["a", "b"])
 names = st.sampled_from(["0.png", "1.png", "2.png"])
 pictures = st.integers(0, N_PICTURES)
 conflicts = st.sampled_from(["error", "skip"])
+ways = st.sampled_from(["rename", "copy", "import"])
 stages = st.sampled_from(["copy", "embed", "neighbors", "publish"])
 
 
@@ -187,6 +190,27 @@ class Library(RuleBasedStateMachine):
         rows = as_rows([prepared], self.embedder.embed([content]))
         add_items(GalleryReader(self.gallery), rows, bundle=self.embedder.bundle.fingerprint)
         self.expected.setdefault(item_id, (hashlib.sha256(content).digest(), None))
+
+    @rule(way=ways)
+    def move(self, way: str) -> None:
+        """What is searched goes on under another name; the archive never takes the place of anything."""
+        root, other = self.gallery.path.parent, {"shoes": "boots", "boots": "shoes"}[self.gallery.name]
+        if way == "rename":
+            self.gallery = rename_gallery(self.gallery, other)
+            return
+        if way == "copy":
+            moved = copy_gallery(self.gallery, other)
+        else:
+            archive = io.BytesIO()
+            export_gallery(self.gallery, archive)
+            for name in (None, self.gallery.name):
+                archive.seek(0)
+                with pytest.raises(GalleryExistsError):
+                    import_gallery(root, archive, name)
+            archive.seek(0)
+            moved, _ = import_gallery(root, archive, other)
+        self.gallery.delete()
+        self.gallery = moved
 
     @rule()
     def compact(self) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from vicinal.service.cli import gallery_versions
 from vicinal.service.cli.console import (
     console,
     errors,
@@ -19,6 +18,7 @@ from vicinal.service.cli.console import (
     progress_bar,
     say,
 )
+from vicinal.service.cli.galleries import transfer, versions
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -53,11 +53,16 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(help="List, show, change, roll back and delete galleries.", no_args_is_help=True)
-app.command("compact")(gallery_versions.compact_gallery)
-app.command("refine")(gallery_versions.refine)
-app.command("versions")(gallery_versions.versions)
-app.command("activate")(gallery_versions.activate)
-app.command("check")(gallery_versions.check)
+app.command("compact")(versions.compact_gallery)
+app.command("refine")(versions.refine)
+app.command("versions")(versions.versions)
+app.command("activate")(versions.activate)
+app.command("check")(versions.check)
+app.command("export")(transfer.export)
+app.command("import")(transfer.import_archive)
+app.command("copy")(transfer.copy)
+app.command("rename")(transfer.rename)
+app.command("alias")(transfer.alias)
 
 
 @app.command("list")
@@ -73,10 +78,11 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
     if not rows:
         console.print(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
         return
-    table = Table("name", "version", "items", "labels", "index", "embedded by", box=None)
+    table = Table("name", "version", "items", "labels", "index", "embedded by", "aliases", box=None)
     for row in rows:
         names = ("name", "version", "n_items", "n_labels", "index")
-        table.add_row(*(str(row[key]) for key in names), row["space"] or row["bundle"])
+        cells = (str(row[key]) for key in names)
+        table.add_row(*cells, row["space"] or row["bundle"], ", ".join(row["aliases"]))
     print_table(table)
 
 
@@ -281,7 +287,7 @@ def _compact_if_due(reader: GalleryReader, settings: Settings) -> None:
     if not settings.compaction.is_due(reader.view()):
         return
     try:
-        gallery_versions.compact_now(reader, settings)
+        versions.compact_now(reader, settings)
     except GalleryBusyError as error:
         # The items are there all the same; whoever is at it, or the next change, compacts them.
         say(f"Not compacted now: {error}", to=errors)
@@ -324,7 +330,8 @@ def _summary(name: str, data_dir: Any) -> dict[str, Any]:
         "n_items": len(view),
         "n_labels": view.n_labels,
         "graph_staleness": view.graph_staleness,
+        "aliases": gallery.aliases,
         "space": space and f"{space.space}@{space.version}",
     }
     built = view.snapshot.manifest.model_dump(exclude={"files", "next_number"})
-    return {"name": name, **built, **present}
+    return {"name": gallery.name, **built, **present}

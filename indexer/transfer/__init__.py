@@ -1,0 +1,1 @@
+"""Galleries elsewhere: under other names, as copies, as archives and as tables."""

@@ -1,0 +1,1 @@
+"""Commands about galleries: what they hold, their versions, other names and other machines."""

@@ -1,0 +1,155 @@
+"""`vicinal gallery export`, `import`, `copy`, `rename` and `alias`: galleries elsewhere, by other names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from vicinal.service.cli.console import console, errors, say
+from vicinal.service.cli.options import DataDirOption, NameArgument, load_settings, open_gallery
+from vicinal.service.errors import RequestError
+
+if TYPE_CHECKING:
+    from vicinal.indexer.gallery import Gallery
+    from vicinal.service.settings import Settings
+
+__all__ = ["alias", "copy", "export", "import_archive", "rename"]
+
+_PIPE = Path("-")
+NewNameArgument = Annotated[str, typer.Argument(help="Its name from now on.")]
+
+
+def export(
+    name: NameArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write, or - for a pipe; a folder with --parquet.")
+    ],
+    parquet: Annotated[
+        bool,
+        typer.Option("--parquet", help="Tables and pictures for other programs, in place of one file."),
+    ] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write a gallery with its versions and calibrations into one file; it is searched meanwhile."""
+    from vicinal.indexer.transfer.archive import export_gallery
+    from vicinal.indexer.transfer.tables import export_parquet
+
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    if parquet:
+        done = export_parquet(gallery, output)
+        say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
+        if done.n_thumbnails:
+            say(f"{done.n_thumbnails:,} pictures are thumbnails: their files are gone, changed, or not local")
+        return
+    with _written(output) as stream:
+        head = export_gallery(gallery, stream)
+    to = errors if output == _PIPE else console
+    say(f"Exported gallery {gallery.name}: {head.n_items:,} items, version {head.version}", to=to)
+
+
+def import_archive(
+    name: NameArgument,
+    archive: Annotated[Path, typer.Argument(help="What `vicinal gallery export` wrote, or - for a pipe.")],
+    data_dir: DataDirOption = None,
+) -> None:
+    """Make a gallery of an exported one; a gallery that is there is never replaced."""
+    from vicinal.indexer.transfer.archive import import_gallery
+
+    settings = load_settings(data_dir=data_dir)
+    if archive.is_dir() or archive.suffix == ".parquet":
+        raise RequestError(f"'{archive}' is no archive: `vicinal index` takes folders and Parquet")
+    with _read(archive) as stream:
+        gallery, _ = import_gallery(settings.galleries_path, stream, name)
+    _show(gallery, settings)
+
+
+def copy(
+    name: NameArgument,
+    new_name: Annotated[str, typer.Argument(help="Name of the copy.")],
+    data_dir: DataDirOption = None,
+) -> None:
+    """Copy a gallery with its versions and calibrations, to try something on."""
+    from vicinal.indexer.transfer.moving import copy_gallery
+
+    settings = load_settings(data_dir=data_dir)
+    _show(copy_gallery(open_gallery(settings, name), new_name), settings)
+
+
+def rename(name: NameArgument, new_name: NewNameArgument, data_dir: DataDirOption = None) -> None:
+    """Give a gallery another name; calibrations and aliases stay with it."""
+    from vicinal.indexer.transfer.moving import rename_gallery
+
+    gallery = open_gallery(load_settings(data_dir=data_dir), name)
+    say(f"Gallery {gallery.name} is now {rename_gallery(gallery, new_name).name}")
+
+
+def alias(
+    name: Annotated[str, typer.Argument(help="Name for clients.")],
+    stands_for: Annotated[
+        str | None, typer.Argument(metavar="[GALLERY]", help="Gallery that it stands for from now on.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Let it stand for none.")] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let a further name stand for a gallery; clients that use it search another one at once."""
+    from vicinal.indexer.storage.gallery_names import remove_alias, set_alias
+
+    root = load_settings(data_dir=data_dir).galleries_path
+    if remove == (stands_for is not None):
+        raise RequestError("name the gallery that the alias stands for, or give --remove")
+    if stands_for is None:
+        remove_alias(root, name)
+        say(f"{name} is no alias any more")
+    else:
+        set_alias(root, name, stands_for)
+        say(f"{name} stands for gallery {stands_for}")
+
+
+def _show(gallery: Gallery, settings: Settings) -> None:
+    from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.reports.gallery import gallery_lines
+
+    for line in gallery_lines(gallery, ServedBundles(settings)):
+        say(line)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """A stream into a new file, which appears whole or not at all, or into a pipe."""
+    from vicinal.indexer.storage.files import storing, sync_path
+
+    if path == _PIPE:
+        if sys.stdout.isatty():
+            raise RequestError("this writes an archive: send it into a file or a pipe")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.exists():
+        raise RequestError(f"'{path}' exists: choose another file, or remove it")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with storing(f"'{path}'"):
+            with partial.open("wb") as stream:
+                yield stream
+            sync_path(partial)
+            partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _read(path: Path) -> Iterator[BinaryIO]:
+    if path == _PIPE:
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise RequestError(f"'{path}' cannot be read: {error.strerror}") from error
+    with stream:
+        yield stream

@@ -1,0 +1,249 @@
+"""Exported galleries: what comes back is what was there, and what was cut or changed does not."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.indexer.transfer.test_moving import changed, contents, left_over
+from vicinal.indexer import Gallery
+from vicinal.indexer.errors import GalleryError, GalleryExistsError, GalleryNameError, StorageError
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.storage.gallery_names import set_alias
+from vicinal.indexer.transfer import archive as module
+from vicinal.indexer.transfer.archive import export_gallery, import_gallery
+
+__all__ = ["changed"]
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+@pytest.fixture
+def archive(live_gallery: Gallery) -> bytes:
+    return exported(live_gallery)
+
+
+def exported(gallery: Gallery) -> bytes:
+    stream = io.BytesIO()
+    export_gallery(gallery, stream)
+    return stream.getvalue()
+
+
+def imported(root: Path, archive: bytes, name: str | None = None) -> Gallery:
+    return import_gallery(root, io.BytesIO(archive), name)[0]
+
+
+def members(archive: bytes) -> Members:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return [(member, opened.extractfile(member).read()) for member in opened]
+
+
+def packed(parts: Members) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for member, content in parts:
+            if member.isreg():
+                member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+class Pipe(io.RawIOBase):
+    """A stream that cannot be gone back in."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(min(size, 1000) if size > 0 else size)
+
+    def write(self, content: Any) -> int:
+        return self._stream.write(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+
+def test_an_imported_gallery_is_the_exported_one(changed: Gallery, tmp_path: Path) -> None:
+    root, before, identity = tmp_path / "other machine", contents(changed), identity_of(changed.path)
+    gallery = imported(root, exported(changed))
+    assert (gallery.name, contents(gallery)) == ("shoes", before)
+    assert identity_of(gallery.path) == identity
+    assert contents(changed) == before
+    for version in gallery.versions():
+        gallery.snapshot(version).check()
+    gallery.pointer.activate(gallery.versions()[0], as_built=True)
+    assert len(GalleryReader(gallery).view()) == 40
+    assert left_over(gallery) == left_over(changed) == []
+
+
+def test_its_head_says_what_it_holds(changed: Gallery) -> None:
+    head = export_gallery(changed, io.BytesIO())
+    assert (head.name, head.n_items, head.version, head.bundle_name) == ("shoes", 39, 2, "tiny")
+    first, content = members(exported(changed))[0]
+    assert (first.name, json.loads(content)["n_items"]) == ("gallery.json", 39)
+
+
+def test_a_pipe_is_enough(live_gallery: Gallery, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    export_gallery(live_gallery, Pipe(stream))
+    stream.seek(0)
+    gallery, _ = import_gallery(tmp_path / "other", Pipe(stream))
+    assert contents(gallery) == contents(live_gallery)
+
+
+def test_other_programs_can_unpack_it(archive: bytes) -> None:
+    names = [member.name for member, _ in members(archive)]
+    assert (names[0], names[-1]) == ("gallery.json", "checksums.json")
+    assert "files/active.json" in names
+    assert not [name for name in names if name.endswith((".lock", ".partial")) or "staging" in name]
+
+
+def test_it_says_nothing_of_who_exported(archive: bytes) -> None:
+    assert {(one.uid, one.gid, one.uname, one.gname) for one, _ in members(archive)} == {(0, 0, "", "")}
+
+
+@pytest.mark.parametrize("taken", ["gallery", "alias"])
+def test_a_gallery_that_is_there_is_never_replaced(live_gallery: Gallery, archive: bytes, taken: str) -> None:
+    root, before = live_gallery.path.parent, contents(live_gallery)
+    set_alias(root, "shop", "shoes")
+    with pytest.raises(GalleryExistsError):
+        imported(root, archive, "shoes" if taken == "gallery" else "shop")
+    with pytest.raises(GalleryNameError):
+        imported(root, archive, "../boots")
+    assert contents(live_gallery) == before
+    assert contents(imported(root, archive, "boots")) == before
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.99])
+def test_a_cut_archive_leaves_nothing(archive: bytes, tmp_path: Path, share: float) -> None:
+    end = len(packed(members(archive)[:-1])) * share
+    with pytest.raises(GalleryError, match=r"is no exported gallery|was cut") as refused:
+        imported(tmp_path / "other", archive[: int(end)])
+    assert "\n" not in str(refused.value)
+    assert not list((tmp_path / "other").glob("*"))
+
+
+def test_an_archive_without_its_checksums_was_cut(archive: bytes, tmp_path: Path) -> None:
+    with pytest.raises(GalleryError, match=r"^this exported gallery was cut: its checksums are missing$"):
+        imported(tmp_path / "other", packed(members(archive)[:-1]))
+    assert not list((tmp_path / "other").glob("*"))
+
+
+def changes() -> Iterator[tuple[str, Callable[[Members], Any], str]]:
+    def flip(parts: Members) -> None:
+        place = next(i for i, (one, _) in enumerate(parts) if one.name.endswith("embeddings.npy"))
+        content = bytearray(parts[place][1])
+        content[-1] ^= 1
+        parts[place] = parts[place][0], bytes(content)
+
+    def named(name: str, kind: bytes = tarfile.REGTYPE) -> Callable[[Members], None]:
+        def add(parts: Members) -> None:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            parts.insert(1, (member, b"x" if kind == tarfile.REGTYPE else b""))
+
+        return add
+
+    yield "a byte", flip, "is damaged: 'versions/1/embeddings.npy' differ"
+    yield "a file less", lambda parts: parts.pop(2), "is damaged"
+    yield "a file more", named("files/more"), "is damaged: 'more' differ"
+    yield "above", named("files/../../evil"), "holds 'files/../../evil'"
+    yield "absolute", named("/etc/evil"), "holds '"
+    yield "odd", named("files/a\nb"), "holds '"
+    yield "link", named("files/link", tarfile.SYMTYPE), "holds 'files/link'"
+    yield "hard link", named("files/link", tarfile.LNKTYPE), "holds 'files/link'"
+    yield "device", named("files/device", tarfile.CHRTYPE), "holds 'files/device'"
+    yield "folder", named("files", tarfile.DIRTYPE), "holds 'files'"
+    yield "no head", lambda parts: parts.pop(0), "^this is no exported gallery$"
+
+
+@pytest.mark.parametrize(("change", "reason"), [pytest.param(*rest, id=name) for name, *rest in changes()])
+def test_a_changed_archive_is_refused(
+    archive: bytes, tmp_path: Path, change: Callable[[Members], Any], reason: str
+) -> None:
+    parts = members(archive)
+    change(parts)
+    with pytest.raises(GalleryError, match=reason):
+        imported(tmp_path / "other", packed(parts))
+    assert not list((tmp_path / "other").glob("*"))
+    assert {path.name for path in tmp_path.iterdir()} <= {"galleries", "other"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{}", "exported by another release"),
+        (b'{"format_version": 2}', "exported by another release"),
+        (b"words", "exported by another release"),
+    ],
+)
+def test_another_format_is_said(archive: bytes, tmp_path: Path, content: bytes, reason: str) -> None:
+    parts = members(archive)
+    parts[0] = parts[0][0], content
+    with pytest.raises(GalleryError, match=reason):
+        imported(tmp_path / "other", packed(parts))
+
+
+@pytest.mark.parametrize("content", [b"words", b"[1]", b'{"a": 1}', b'{"a": [1, 2, 3]}'])
+def test_checksums_that_are_none_are_damage(archive: bytes, tmp_path: Path, content: bytes) -> None:
+    parts = members(archive)
+    parts[-1] = parts[-1][0], content
+    with pytest.raises(GalleryError, match="exported gallery"):
+        imported(tmp_path / "other", packed(parts))
+
+
+def test_a_head_of_endless_length_is_not_read(
+    archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LARGEST_JSON", 100)
+    with pytest.raises(GalleryError, match=r"its gallery\.json is too large"):
+        imported(tmp_path / "other", archive)
+
+
+@pytest.mark.parametrize("content", [b"", b"words" * 1000, b"\0" * 20_000, b"PK\3\4" + b"\0" * 600])
+def test_another_file_is_no_gallery(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(GalleryError, match="this is no exported gallery"):
+        imported(tmp_path / "other", content)
+
+
+def test_files_that_are_no_gallery_are_refused(archive: bytes, tmp_path: Path) -> None:
+    """Whole by its checksums, and without the file that says what is searched."""
+    parts = [part for part in members(archive) if part[0].name != "files/active.json"]
+    sums = json.loads(parts[-1][1])
+    del sums["active.json"]
+    parts[-1] = parts[-1][0], json.dumps(sums).encode()
+    with pytest.raises(GalleryError, match="holds no gallery"):
+        imported(tmp_path / "other", packed(parts))
+    assert not list((tmp_path / "other").glob("*"))
+
+
+def test_a_disk_that_is_full_is_said(
+    live_gallery: Gallery, archive: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        imported(live_gallery.path.parent, archive, "boots")
+
+
+def test_a_damaged_gallery_is_not_exported(live_gallery: Gallery) -> None:
+    for path in (live_gallery.path / "items.lance" / "data").iterdir():
+        path.write_bytes(b"x" * path.stat().st_size)
+    for path in (live_gallery.path / "versions").rglob("*.npy"):
+        path.unlink()
+    with pytest.raises(GalleryError):
+        exported(live_gallery)
+    assert left_over(live_gallery) == []

@@ -1,0 +1,203 @@
+"""Galleries under another name and as copies: nothing of them is lost, and nothing in their place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from vicinal.indexer import Gallery
+from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, GalleryNameError, StorageError
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.staging import Staging
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.storage.gallery_names import aliases, set_alias
+from vicinal.indexer.transfer import moving
+from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery, scratch
+from vicinal.models.similarity import FloatArray
+
+BUNDLE = "0123456789abcdef"
+MakeRows = Callable[..., pa.Table]
+Draw = Callable[..., FloatArray]
+
+
+@pytest.fixture
+def changed(live_gallery: Gallery, rows: MakeRows, unit: Draw) -> Gallery:
+    """A gallery of two versions with live changes."""
+    compact(GalleryReader(live_gallery))
+    reader = GalleryReader(live_gallery)
+    add_items(reader, rows(["new"], unit(1, 5)), bundle=BUNDLE)
+    patch_items(reader, {"3": Patch(label="boots")})
+    remove_items(reader, ["4"])
+    compact(reader)
+    remove_items(reader, ["5"])
+    return live_gallery
+
+
+def contents(gallery: Gallery) -> Any:
+    """All items, what some queries find, and the versions."""
+    view = GalleryReader(gallery).view()
+    queries = np.eye(view.snapshot.manifest.dim, dtype=np.float32)
+    items = [item for _, item in view.page(None, 1000)]
+    return items, np.sort(view.nearest(queries, 10)).tolist(), gallery.versions(), gallery.activation
+
+
+def left_over(gallery: Gallery) -> list[str]:
+    return [path.name for path in gallery.path.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_renamed_gallery_holds_what_it_held(changed: Gallery) -> None:
+    before, identity = contents(changed), identity_of(changed.path)
+    renamed = rename_gallery(changed, "boots")
+    assert (renamed.name, contents(renamed), identity_of(renamed.path)) == ("boots", before, identity)
+    assert not changed.path.exists()
+    renamed.pointer.activate(renamed.versions()[0], as_built=True)
+    assert len(GalleryReader(renamed).view()) == 40
+
+
+def test_aliases_stay_with_a_renamed_gallery(live_gallery: Gallery) -> None:
+    root = live_gallery.path.parent
+    for alias in ("shop", "store"):
+        set_alias(root, alias, "shoes")
+    rename_gallery(live_gallery, "boots")
+    assert aliases(root) == {"shop": "boots", "store": "boots"}
+
+
+def test_a_copy_holds_the_same_and_changes_apart(changed: Gallery, rows: MakeRows, unit: Draw) -> None:
+    before = contents(changed)
+    copy = copy_gallery(changed, "boots")
+    assert contents(copy) == contents(changed) == before
+    remove_items(GalleryReader(copy), ["7"])
+    add_items(GalleryReader(copy), rows(["newer"], unit(1, 6)), bundle=BUNDLE)
+    compact(GalleryReader(copy))
+    assert contents(changed) == before
+    changed.delete()
+    assert {"new", "newer"} <= {item["id"] for item in contents(copy)[0]}
+    assert left_over(copy) == []
+
+
+def test_a_copy_shares_no_file(changed: Gallery) -> None:
+    """Damage to one is none of the other."""
+    copy = copy_gallery(changed, "boots")
+    inodes = [
+        {file.stat().st_ino for file in one.path.rglob("*") if file.is_file()} for one in (changed, copy)
+    ]
+    assert inodes[0].isdisjoint(inodes[1])
+
+
+@pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
+@pytest.mark.parametrize("taken", ["gallery", "alias", "own name", "leftover"])
+def test_a_name_that_is_taken_is_refused(
+    live_gallery: Gallery, move: Callable[[Gallery, str], Gallery], taken: str
+) -> None:
+    root = live_gallery.path.parent
+    if taken == "gallery":
+        copy_gallery(live_gallery, "boots")
+    elif taken == "alias":
+        set_alias(root, "boots", "shoes")
+    elif taken == "leftover":
+        (root / "boots" / "staging").mkdir(parents=True)
+    before = contents(live_gallery)
+    with pytest.raises(GalleryExistsError, match="choose another name"):
+        move(live_gallery, "shoes" if taken == "own name" else "boots")
+    with pytest.raises(GalleryNameError):
+        move(live_gallery, "../boots")
+    assert contents(live_gallery) == before
+    assert left_over(live_gallery) == []
+
+
+@pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
+def test_a_name_that_is_taken_meanwhile_is_refused(
+    live_gallery: Gallery, move: Callable[[Gallery, str], Gallery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = live_gallery.path.parent
+
+    def take(*_: object) -> None:
+        (root / "boots" / "staging").mkdir(parents=True)
+
+    monkeypatch.setattr(moving, "require_free", take)
+    with pytest.raises(GalleryExistsError):
+        move(live_gallery, "boots")
+    assert contents(live_gallery)[0]
+
+
+@pytest.mark.parametrize("move", [copy_gallery, rename_gallery])
+@pytest.mark.parametrize("lock", ["writing", "compacting"])
+def test_a_gallery_that_is_being_written_is_left_alone(
+    live_gallery: Gallery,
+    move: Callable[[Gallery, str], Gallery],
+    lock: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moving, "_PATIENCE", 0.05)
+    with getattr(live_gallery, lock)(), pytest.raises(GalleryBusyError):
+        move(live_gallery, "boots")
+    assert not (live_gallery.path.parent / "boots").exists()
+
+
+def test_a_gallery_that_a_job_is_at_is_not_renamed(live_gallery: Gallery) -> None:
+    """It would go on under the old name, and make a gallery of it."""
+    with Staging(live_gallery, "job").held(), pytest.raises(GalleryBusyError, match="'job'"):
+        rename_gallery(live_gallery, "boots")
+    assert rename_gallery(live_gallery, "boots").name == "boots"
+
+
+def test_a_job_that_is_at_a_gallery_is_no_part_of_its_copy(live_gallery: Gallery) -> None:
+    with Staging(live_gallery, "job").held():
+        copy = copy_gallery(live_gallery, "boots")
+    assert not (copy.path / "staging").exists()
+    assert not list(copy.path.rglob("*.lock"))
+
+
+def test_a_writer_goes_on_while_a_copy_is_read(live_gallery: Gallery) -> None:
+    """What is copied is the moment of the copy."""
+    before = contents(live_gallery)
+    with pinned(live_gallery) as folder:
+        remove_items(GalleryReader(live_gallery), ["1"])
+        compact(GalleryReader(live_gallery))
+        live_gallery.forget(set(live_gallery.versions()))
+        assert contents(Gallery(folder)) == before
+    assert len(GalleryReader(live_gallery).view()) == 39
+
+
+def test_a_file_system_without_links_is_copied(
+    live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert contents(copy_gallery(live_gallery, "boots")) == contents(live_gallery)
+
+
+def test_a_full_disk_leaves_nothing(live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = contents(live_gallery)
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(StorageError, match="No space left on device"):
+        copy_gallery(live_gallery, "boots")
+    assert (contents(live_gallery), left_over(live_gallery)) == (before, [])
+    assert not (live_gallery.path.parent / "boots").exists()
+
+
+def test_what_a_death_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    old, young = tmp_path / ".a.partial", tmp_path / ".b.partial"
+    for folder in (old, young):
+        (folder / "shoes").mkdir(parents=True)
+    yesterday = time.time() - 25 * 3600
+    os.utime(old, (yesterday, yesterday))
+    with scratch(tmp_path) as folder:
+        assert folder.is_dir()
+        assert sorted(tmp_path.iterdir()) == sorted([young, folder])
+    assert list(tmp_path.iterdir()) == [young]

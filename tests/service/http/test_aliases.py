@@ -1,0 +1,113 @@
+"""Aliases over HTTP: clients keep a name while the gallery behind it is exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.service.types import MakeSettings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
+from vicinal.service.http.app import create_app
+
+
+@pytest.fixture
+def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+    """Galleries `shoes` and `boots`, of which the second has one item less."""
+    boots = copy_gallery(Gallery(data_dir / "galleries" / "shoes"), "boots")
+    remove_items(GalleryReader(boots), [GalleryReader(boots).view().page(None, 1)[0][1]["id"]])
+    with TestClient(create_app(make_settings(data_dir))) as opened:
+        yield opened
+
+
+def n_items(client: TestClient, name: str) -> int:
+    answer = client.get(f"/v1/galleries/{name}")
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["n_items"])
+
+
+def test_a_client_searches_another_gallery_at_once(client: TestClient) -> None:
+    query = {"item_id": "0/1.png", "limit": 1}
+    first = client.get("/v1/galleries/shoes/items").json()["items"][5]["id"]
+    query["item_id"] = first
+    assert client.post("/v1/galleries/shop/search", json=query).status_code == 404
+    for target in ("shoes", "boots", "shoes"):
+        put = client.put("/v1/aliases/shop", json={"gallery": target})
+        assert (put.status_code, put.json()) == (200, {"alias": "shop", "gallery": target})
+        answer = client.post("/v1/galleries/shop/search", json=query)
+        assert (answer.status_code, answer.json()["gallery"]) == (200, target)
+        assert n_items(client, "shop") == n_items(client, target)
+    assert client.get("/v1/aliases").json() == {"aliases": [{"alias": "shop", "gallery": "shoes"}]}
+    assert client.get("/v1/galleries/shop").json()["aliases"] == ["shop"]
+    assert [one["name"] for one in client.get("/v1/galleries").json()["galleries"]] == ["boots", "shoes"]
+
+
+def test_live_changes_and_items_are_reached_by_it(client: TestClient) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    item = client.get("/v1/galleries/shop/items").json()["items"][0]["id"]
+    assert client.get(f"/v1/galleries/shop/thumbnails/{item}").status_code == 200
+    patched = client.patch(f"/v1/galleries/shop/items/{item}", json={"label": "new"})
+    assert (patched.status_code, patched.json()["label"]) == (200, "new")
+    assert client.get(f"/v1/galleries/shoes/items/{item}").json()["label"] == "new"
+
+
+def test_an_id_that_reads_like_an_alias_stays(client: TestClient) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    answer = client.get("/v1/galleries/boots/items/shop")
+    assert (answer.status_code, answer.json()["type"].rsplit(":", 1)[-1]) == (404, "item-not-found")
+
+
+@pytest.mark.parametrize(
+    ("alias", "gallery", "status", "kind"),
+    [
+        ("boots", "shoes", 409, "gallery-exists"),
+        ("shop", "hats", 404, "gallery-not-found"),
+        ("Shop", "shoes", 422, "invalid-request"),
+        ("shop", "../shoes", 422, "invalid-request"),
+    ],
+)
+def test_what_is_no_alias_is_refused(
+    client: TestClient, alias: str, gallery: str, status: int, kind: str
+) -> None:
+    answer = client.put(f"/v1/aliases/{alias}", json={"gallery": gallery})
+    assert (answer.status_code, answer.json()["type"].rsplit(":", 1)[-1]) == (status, kind)
+    assert client.get("/v1/aliases").json() == {"aliases": []}
+
+
+def test_a_gallery_goes_only_when_no_client_knows_it_by_another_name(client: TestClient) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    for name in ("shoes", "shop"):
+        refused = client.delete(f"/v1/galleries/{name}")
+        assert (refused.status_code, refused.json()["type"].rsplit(":", 1)[-1]) == (409, "gallery-aliased")
+    assert client.delete("/v1/aliases/shop").status_code == 204
+    assert client.delete("/v1/aliases/shop").status_code == 404
+    assert client.get("/v1/galleries/shop").status_code == 404
+    assert client.delete("/v1/galleries/shoes").status_code == 204
+
+
+def test_making_a_gallery_under_an_alias_finds_the_one_that_is_there(client: TestClient) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    assert client.put("/v1/galleries/shop").json()["name"] == "shoes"
+
+
+def test_jobs_are_told_by_the_gallery(client: TestClient, data_dir: Path) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    job = client.post("/v1/admin/galleries/shop/duplicates", json={})
+    assert (job.status_code, job.json()["gallery"]) == (202, "shoes")
+    for name in ("shop", "shoes"):
+        assert [one["id"] for one in client.get(f"/v1/jobs?gallery={name}").json()["jobs"]] == [
+            job.json()["id"]
+        ]
+
+
+def test_a_gallery_that_is_renamed_while_it_is_served(client: TestClient, data_dir: Path) -> None:
+    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
+    assert n_items(client, "shop") == n_items(client, "shoes") == 60
+    rename_gallery(Gallery(data_dir / "galleries" / "shoes"), "sandals")
+    assert client.get("/v1/galleries/shoes").status_code == 404
+    assert n_items(client, "shop") == n_items(client, "sandals") == 60
