@@ -217,13 +217,15 @@ class GalleryThresholds:
             start = self._starting_threshold(pipeline)
             if start is None:
                 return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
+            by_hand = f", or without labels by `vicinal label -g {name}`"
             return Threshold(
                 value=start,
                 source="bundle",
                 state="default",
                 reason=f"this threshold was not measured here, but where bundle '{self.bundle.name}' was "
-                f"validated: measure one by `vicinal calibrate -g {name}`, or without labels by `vicinal "
-                f"label -g {name}`",
+                f"validated: measure one by `vicinal calibrate -g {name}`"
+                # There is nothing to look at in ready embeddings.
+                + ("" if self.bundle.manifest.space else by_hand),
             )
         return Threshold(
             calibration=other.id,

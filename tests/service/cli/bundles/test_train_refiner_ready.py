@@ -106,7 +106,8 @@ def test_from_a_file_to_refined_decisions_and_back(
     # The threshold of the one is none of the other.
     uncalibrated = searched(run, *refined)
     assert uncalibrated["pipeline"].startswith("refine=both")
-    assert uncalibrated["threshold"]["calibration"] is None
+    assert uncalibrated["threshold"]["state"] == "default"
+    assert uncalibrated["threshold"]["reason"].endswith("measure one by `vicinal calibrate -g clips`")
     run("calibrate", "-g", "clips", *refined)
     after = searched(run, *refined)
     assert (after["threshold"]["state"], after["bundle"]) == ("current", before["bundle"])
