@@ -19,7 +19,7 @@ from vicinal.indexer.sources.parquet_datasets import open_column
 from vicinal.models.decoding import DecodeLimits, require_size
 from vicinal.models.errors import NotAnImageError
 
-__all__ = ["STATE", "DatasetImage", "SavedDataset", "is_saved"]
+__all__ = ["STATE", "DatasetImage", "SavedDataset", "is_saved", "names_row"]
 
 # Written by `save_to_disk` of a dataset, and of several.
 STATE, _PARTS = "state.json", "dataset_dict.json"
@@ -206,6 +206,11 @@ class SavedDataset:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
                     yield self._features.named(table if columns is None else table.select(columns))
+
+
+def names_row(address: str) -> bool:
+    """Whether an address is that of a row of a dataset, whose number no camera gave."""
+    return address.startswith(_SCHEME)
 
 
 def is_saved(path: Path) -> bool:

@@ -32,6 +32,7 @@ import pyarrow as pa
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import SAME_PICTURE, correlations
+from vicinal.indexer.sources import names_row
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
@@ -209,7 +210,7 @@ class _Clues:
 
     @classmethod
     def of(cls, kept: pa.Table) -> _Clues:
-        named = [_series(PurePath(uri or "")) for uri in kept["uri"].to_pylist()]
+        named = [_series(uri or "") for uri in kept["uri"].to_pylist()]
         seconds = kept["taken_at"].cast(pa.int64()).to_numpy(zero_copy_only=False).astype(np.float64)
         return cls(
             np.array(kept["content_sha256"].to_pylist(), dtype=object),
@@ -274,9 +275,10 @@ class _Parts:
         return np.array(names, dtype=object)
 
 
-def _series(path: PurePath) -> tuple[str, int]:
-    """The series that a file name belongs to, and its number there; -1 without one."""
-    found = re.fullmatch(r"(.*?)(\d{1,9})(\D*)", path.name)
+def _series(uri: str) -> tuple[str, int]:
+    """The series that a file name belongs to, and its number there; -1 without one, as of a dataset's rows."""
+    path = PurePath(uri)
+    found = None if names_row(uri) else re.fullmatch(r"(.*?)(\d{1,9})(\D*)", path.name)
     if found is None:
         return str(path), -1
     before, number, after = found.groups()

@@ -223,13 +223,18 @@ def test_few_capture_times_do_not_tell_visits_apart(six: Snapshot) -> None:
 
 
 def test_numbered_files_are_joined_where_they_are_alike(write_gallery: WriteGallery) -> None:
-    """1 and 2 are alike, as are 30 and 31; 2 and 4 are not, and 31 and 90 do not follow each other."""
+    """1 and 2 are alike, as are 30 and 31; 2 and 4 are not, and 31 and 90 do not follow each other.
+
+    Rows of a dataset are numbered by nobody's camera.
+    """
     basis = np.eye(8, 12)
     rows = basis[[0, 0, 1, 2, 3, 3, 3, 4]]
     photos = normalize(rows + 0.3 + 0.01 * np.random.default_rng(1).normal(size=rows.shape))
     uris = [f"/photos/mug_{number:03}.jpg" for number in (1, 2, 4, 20, 30, 31, 90, 95)]
     snapshot = write_gallery(photos.astype(np.float32), ["mug"] * 8)
     assert found_parts(snapshot, kept(8, uri=uris)) == [{0, 1}, {4, 5}]
+    rows = [f"dataset:///photos.parquet#image/{number}" for number in (1, 2, 4, 20, 30, 31, 90, 95)]
+    assert found_parts(snapshot, kept(8, uri=rows)) == []
     few = write_gallery(photos[:6].astype(np.float32), ["mug"] * 6)
     assert found_parts(few, kept(6, uri=uris[:6])) == []
 
