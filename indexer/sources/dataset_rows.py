@@ -95,8 +95,9 @@ class _Rows:
         found = [name for name in ([chosen] if chosen else usual) if name in names]
         is_needed = chosen or what == "image" or (what == "label" and self._rule == "column")
         if not found and is_needed:
+            named = f"'{chosen}'" if chosen else f"of {what}s"
             raise SourceError(
-                f"dataset '{self._place.name}' has no column '{chosen or what}', only {', '.join(names)}: "
+                f"dataset '{self._place.name}' has no column {named}, only {', '.join(names)}: "
                 f"name the one of the {what}s by --{option}-column"
             )
         return found[0] if found else None

@@ -276,7 +276,7 @@ class _Parts:
 
 
 def _series(uri: str) -> tuple[str, int]:
-    """The series that a file name belongs to, and its number there; -1 without one, as of a dataset's rows."""
+    """The series that a file name belongs to, and its number there; -1 without one, as in a dataset."""
     path = PurePath(uri)
     found = None if names_row(uri) else re.fullmatch(r"(.*?)(\d{1,9})(\D*)", path.name)
     if found is None:

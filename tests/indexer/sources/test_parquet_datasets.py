@@ -218,7 +218,7 @@ def test_a_file_without_images_names_its_columns(tmp_path: Path) -> None:
     sentence = "only a, b: name the one of the paths, or of the images themselves, by --path-column"
     with pytest.raises(SourceError, match=sentence):
         read_source(tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="has no column 'image', only a, b: name the one of the images"):
+    with pytest.raises(SourceError, match="has no column of images, only a, b: name the one of the images"):
         read_source(tmp_path)
 
 
