@@ -23,6 +23,7 @@ from vicinal.service.cli.options import (
     QueryLabelOption,
     command_line,
     open_matcher,
+    place_words,
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.words import of_items
@@ -151,7 +152,8 @@ def calibrate(
     if json_output:
         print_json(json.loads(record.model_dump_json()))
         return
-    print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details)
+    places = place_words(data_dir=data_dir, bundle=bundle)
+    print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details, places=places)
 
 
 def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,9 @@ from vicinal.service.cli.options import (
     LabelColumnOption,
     PathColumnOption,
     QueryLabelOption,
+    command_line,
     open_matcher,
+    place_words,
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
@@ -98,7 +99,8 @@ def show(
     """One calibration: what it was measured on, what it lets expect, and whether it still holds."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.find(calibration)
-    _print_record(matcher, record, json_output=json_output, details=details)
+    places = place_words(data_dir=data_dir, bundle=bundle)
+    _print_record(matcher, record, places, json_output=json_output, details=details)
 
 
 @app.command("report")
@@ -139,7 +141,8 @@ def activate(
 ) -> None:
     """Use a calibration from the next search with its pipeline on."""
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    _print_record(matcher, matcher.thresholds.activate(calibration), json_output=json_output)
+    places = place_words(data_dir=data_dir, bundle=bundle)
+    _print_record(matcher, matcher.thresholds.activate(calibration), places, json_output=json_output)
 
 
 @app.command("rollback")
@@ -157,7 +160,8 @@ def roll_back(
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     record = matcher.calibrations.roll_back(chosen_pipeline(matcher, _choice(refine, rerank, group_by)))
-    _print_record(matcher, record, json_output=json_output)
+    places = place_words(data_dir=data_dir, bundle=bundle)
+    _print_record(matcher, record, places, json_output=json_output)
 
 
 @app.command("set")
@@ -178,7 +182,8 @@ def set_by_hand(
     record = matcher.thresholds.set_by_hand(
         chosen_pipeline(matcher, _choice(refine, rerank, group_by)), threshold
     )
-    _print_record(matcher, record, json_output=json_output)
+    places = place_words(data_dir=data_dir, bundle=bundle)
+    _print_record(matcher, record, places, json_output=json_output)
 
 
 @app.command("dry-run")
@@ -269,7 +274,8 @@ def check(
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        again = f"vicinal calibrate --queries {shlex.quote(queries)} -g {gallery}"
+        words = ("calibrate", "--queries", queries, "-g", gallery)
+        again = command_line(*words, data_dir=data_dir, bundle=bundle)
         for line in _check_lines(found, again, details=details):
             say(of_items(line, matcher.embedder.bundle.manifest))
     if found.verdict == "broken":
@@ -323,7 +329,12 @@ def _tried(text: str) -> TriedThreshold:
 
 
 def _print_record(
-    matcher: Matcher, record: CalibrationRecord, *, json_output: bool, details: bool = False
+    matcher: Matcher,
+    record: CalibrationRecord,
+    places: Sequence[str],
+    *,
+    json_output: bool,
+    details: bool = False,
 ) -> None:
     from vicinal.service.reports.report import describe_record
 
@@ -332,7 +343,7 @@ def _print_record(
         print_json(found.model_dump(mode="json"))
         return
     bundle = matcher.embedder.bundle.manifest
-    print_promise(record, matcher.gallery.name, bundle, details=details)
+    print_promise(record, matcher.gallery.name, bundle, details=details, places=places)
     state = "It is in force" if found.is_active else "It is not in force"
     say(state + (f"; {found.reason}" if found.reason else "") + ".")
     if found.last_check is not None:

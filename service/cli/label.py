@@ -9,7 +9,14 @@ from urllib.parse import urlencode
 import typer
 
 from vicinal.service.cli.console import errors, say
-from vicinal.service.cli.options import BundleOption, DataDirOption, GalleryOption, load_settings
+from vicinal.service.cli.options import (
+    BundleOption,
+    DataDirOption,
+    GalleryOption,
+    command_line,
+    load_settings,
+    place_words,
+)
 from vicinal.service.cli.promise import print_promise
 
 __all__ = ["label"]
@@ -59,10 +66,12 @@ def label(
         serve_until_stopped(app, listener)
     matcher = galleries.matcher(gallery)
     record = next((one for one in matcher.calibrations.history() if one.id == session.head.id), None)
+    places = place_words(data_dir=data_dir, bundle=bundle)
     if record is None:
-        say(f"{len(session.answers())} answers are kept: go on by `vicinal label -g {gallery}`.")
+        again = command_line("label", "-g", gallery, data_dir=data_dir, bundle=bundle)
+        say(f"{len(session.answers())} answers are kept: go on by `{again}`.")
     else:
-        print_promise(record, gallery, matcher.embedder.bundle.manifest)
+        print_promise(record, gallery, matcher.embedder.bundle.manifest, places=places)
 
 
 def _query(gallery: str, target: str) -> str:

@@ -39,6 +39,7 @@ __all__ = [
     "load_settings",
     "open_gallery",
     "open_matcher",
+    "place_words",
 ]
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the gallery.")]
@@ -98,13 +99,18 @@ def command_line(*words: str, data_dir: Path | None, bundle: Path | None) -> str
         data_dir: `--data-dir` as it was given.
         bundle: `--bundle` as it was given.
     """
-    found_by = [
-        word
-        for option, path in (("--data-dir", data_dir), ("--bundle", bundle))
-        if path is not None
-        for word in (option, str(path))
-    ]
-    return shlex.join(["vicinal", *words, *found_by])
+    return shlex.join(["vicinal", *words, *place_words(data_dir=data_dir, bundle=bundle)])
+
+
+def place_words(*, data_dir: Path | None, bundle: Path | None) -> list[str]:
+    """The options by which a command found its gallery, for others that it prints.
+
+    Args:
+        data_dir: `--data-dir` as it was given.
+        bundle: `--bundle` as it was given.
+    """
+    places = (("--data-dir", data_dir), ("--bundle", bundle))
+    return [word for option, path in places if path is not None for word in (option, str(path))]
 
 
 def conflict_rule(*, replaces: bool, skips: bool) -> OnConflict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vicinal.service.cli.console import say
@@ -17,7 +19,12 @@ _MOST_ADVICE = 3
 
 
 def print_promise(
-    record: CalibrationRecord, gallery: str, bundle: BundleManifest, *, details: bool = False
+    record: CalibrationRecord,
+    gallery: str,
+    bundle: BundleManifest,
+    *,
+    details: bool = False,
+    places: Sequence[str] = (),
 ) -> None:
     """Print a calibration for people.
 
@@ -26,11 +33,13 @@ def print_promise(
         gallery: Name of its gallery.
         bundle: What made the gallery's embeddings.
         details: Also print all figures.
+        places: Options by which the gallery was found, see `place_words`; printed commands get them too.
     """
     from vicinal.service.reports.promise import advice, promise
     from vicinal.service.reports.text import calibration_lines
     from vicinal.service.words import of_items
 
+    found_by = "".join(f" {shlex.quote(word)}" for word in places)
     for sentence in promise(record):
         say(of_items(sentence, bundle))
     steps = advice(record, gallery, has_images=not bundle.space)[:_MOST_ADVICE]
@@ -39,12 +48,12 @@ def print_promise(
     for number, step in enumerate(steps, start=1):
         say(f"  {number}. {of_items(step.text, bundle)}")
         if step.command:
-            say(f"     {step.command}")
+            say(f"     {step.command.replace(' && ', f'{found_by} && ')}{found_by}")
     if details:
         for line in calibration_lines(record):
             say(of_items(line, bundle))
     else:
         say(
             f"Threshold {record.threshold:.4f}, calibration {record.id}. All figures: "
-            f"vicinal calibration show {record.id} -g {gallery} --details"
+            f"vicinal calibration show {record.id} -g {gallery} --details{found_by}"
         )

@@ -89,6 +89,10 @@ def test_commands_that_are_printed_work_as_they_are(
         assert command is not None, told
         told = run(*shlex.split(command[1])).stdout
     assert "Gallery shoes is searched in version" in told
+    told = run("calibrate", "-g", "shoes", "--yes", *places).stdout
+    command = re.search("All figures: vicinal (.*)", told)
+    assert command is not None, told
+    assert "margins for training with TCM" in run(*shlex.split(command[1])).stdout
     # Negative control: without these options the gallery is not found.
     assert "no gallery 'shoes'" in fail("use", "-g", "shoes")
 
