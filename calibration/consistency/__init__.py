@@ -1,0 +1,1 @@
+"""Threshold consistency: how differently classes fare at one threshold."""

@@ -1,0 +1,1 @@
+"""Error rates with their intervals, and what is promised by them."""

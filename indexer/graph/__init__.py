@@ -1,0 +1,1 @@
+"""Neighbor graph of a gallery's items, and the vector index that finds candidates."""

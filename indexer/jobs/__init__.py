@@ -1,0 +1,1 @@
+"""Jobs that write a gallery: indexing, live changes, compaction, refinement, retention."""

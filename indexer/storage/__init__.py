@@ -1,0 +1,1 @@
+"""Storage: the item table, derived files, the pointer to the active version."""

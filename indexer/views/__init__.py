@@ -1,0 +1,1 @@
+"""Views: a version as it was built, with the live changes since, what is refined, what is selected."""

@@ -1,0 +1,1 @@
+"""Configurations: settings of a run, read from TOML files and checked."""

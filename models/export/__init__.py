@@ -1,0 +1,1 @@
+"""Export: a trained network becomes the ONNX file of a bundle."""

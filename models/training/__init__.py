@@ -1,0 +1,1 @@
+"""Training of a network on labelled images."""

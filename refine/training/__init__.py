@@ -1,0 +1,1 @@
+"""Training of a context refiner (needs torch)."""

@@ -1,0 +1,1 @@
+"""Calibrator: a calibration record of labelled queries."""

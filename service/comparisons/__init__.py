@@ -1,0 +1,1 @@
+"""Comparisons: variants of a gallery tried on the same queries."""

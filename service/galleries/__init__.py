@@ -1,0 +1,1 @@
+"""Open bundles and galleries of a process, uploads, maintenance, notices of changes."""

@@ -1,0 +1,1 @@
+"""Matcher: answers a query, with the threshold applied."""

@@ -239,12 +239,7 @@ class Matcher:
         )
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})
         started = time.perf_counter()
-        if threshold is None:
-            decided_by = self.thresholds.in_force(pipeline, selection)
-            pipeline = self.thresholds.with_form(pipeline, decided_by)
-        else:
-            decided_by = Threshold(threshold, "request", reason="the threshold was given with the request")
-            pipeline = self.thresholds.with_form(pipeline)
+        pipeline, decided_by = self._decided(pipeline, threshold, selection)
         n_searched = len(self.view if selection is None else selection)
         call = _Call(
             pipeline, decided_by, limit, n_searched, include_candidates, milliseconds, named_by, groups
@@ -278,6 +273,16 @@ class Matcher:
         # Only what groups something, so that there are no more than the items have keys.
         self._built_groups[by] = built
         return groups
+
+    def _decided(
+        self, pipeline: Pipeline, threshold: float | None, selection: Selection | None
+    ) -> tuple[Pipeline, Threshold]:
+        """Threshold of a request, or the one in force, and the pipeline with the form of score it is of."""
+        if threshold is None:
+            in_force = self.thresholds.in_force(pipeline, selection)
+            return self.thresholds.with_form(pipeline, in_force), in_force
+        given = Threshold(threshold, "request", reason="the threshold was given with the request")
+        return self.thresholds.with_form(pipeline), given
 
     def _explainer(self, scorer: Scorer) -> Explainer:
         refiner, refine = self.refiner, scorer.pipeline.refine

@@ -1,0 +1,1 @@
+"""Reports: pages, charts and texts for people."""

@@ -1,0 +1,1 @@
+"""Scoring: what a pipeline is, and the scores of candidates and groups."""

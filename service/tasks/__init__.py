@@ -1,0 +1,1 @@
+"""Tasks: what a job or a command does."""
