@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.refinement import refine_gallery
 from vicinal.indexer.jobs.source_addition import add_embeddings
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import BundleError
@@ -194,6 +196,19 @@ def test_a_kept_refiner_is_left_out_by_the_space_alone(
     assert scores(without, clips) == plain
     reindex(without, clips)
     assert scores(settings, clips) == plain
+
+
+def test_an_exported_gallery_takes_its_refiner_along(
+    settings: Settings, clips: Gallery, one: ModelBundle
+) -> None:
+    reindex(settings, clips, "one")
+    archive = io.BytesIO()
+    export_gallery(clips, archive)
+    archive.seek(0)
+    moved, _ = import_gallery(settings.galleries_path, archive, "moved")
+    shutil.rmtree(one.path)
+    assert scores(settings, moved) == scores(settings, clips)
+    assert sides(ServedBundles(settings), moved) == "both"
 
 
 def test_a_damaged_refiner_is_told_and_the_version_before_is_searched(
