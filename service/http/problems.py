@@ -17,6 +17,7 @@ __all__ = ["Problem", "install_problem_handlers", "problem"]
 
 logger = logging.getLogger(__name__)
 
+_SERVER_ERROR = 500
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -69,8 +70,11 @@ class _Handlers:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def expected(self, _request: Request, error: Exception) -> JSONResponse:
+    def expected(self, request: Request, error: Exception) -> JSONResponse:
         status, kind = status_and_kind(error)
+        if status == _SERVER_ERROR:
+            # What is damaged is nothing that a client can mend.
+            logger.error("%s at %s", kind, request.url.path, exc_info=error)
         document = self._counted(status, kind, str(error), **problem_members(error))
         document.headers.update(problem_headers(error))
         return document

@@ -197,10 +197,13 @@ def test_an_unexpected_error_is_a_problem_without_its_details(
 
 
 def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
-    fresh_client: TestClient, gallery: Gallery, calibrate: Calibrate
+    fresh_client: TestClient, gallery: Gallery, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
 ) -> None:
     record_id = calibrate(gallery)
     (gallery.calibrations_path / f"{record_id}.json").write_text("damaged", encoding="utf-8")
     response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
     assert response.status_code == 500
     assert response.json()["type"] == "urn:vicinal:problem:calibration-damaged"
+    (logged,) = (one for one in caplog.records if one.name.endswith("problems"))
+    assert logged.getMessage() == f"calibration-damaged at {SEARCH}"
+    assert record_id in str(logged.exc_info[1] if logged.exc_info else "")
