@@ -1,0 +1,61 @@
+"""The search page in a real browser: an item is searched for, and every picture is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.service.types import MakeSettings
+from vicinal.service.http.server import serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def address(data_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
+    with serving(make_settings(data_dir)) as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Page:
+    """What is found for an item, as a link to it asks for."""
+    opened = browser.new_page()
+    opened.goto(f"{address}/?{urlencode({'gallery': 'shoes', 'item': 'plain/view 0.png'})}")
+    opened.wait_for_selector("#results li")
+    opened.evaluate("document.querySelectorAll('img').forEach((one) => one.loading = 'eager')")
+    opened.wait_for_load_state("networkidle")
+    return opened
+
+
+def pictures(page: Page) -> tuple[int, int]:
+    """Items that are shown, and those of them with a picture; one that cannot be read is taken away."""
+    shown = page.locator("#results li").count()
+    there = "[...document.querySelectorAll('#results li img')].filter((one) => one.naturalWidth > 0).length"
+    return shown, page.evaluate(there)
+
+
+def test_every_item_that_is_found_has_its_picture(page: Page) -> None:
+    shown, there = pictures(page)
+    assert (shown, there) == (12, 12)
+    assert page.evaluate("document.getElementById('query').naturalWidth") > 0
+
+
+def test_an_item_without_a_picture_is_noticed(page: Page) -> None:
+    """Negative control."""
+    page.evaluate("document.querySelector('#results li img').src = 'v1/galleries/shoes/thumbnails/gone'")
+    expect(page.locator("#results li img")).to_have_count(11)
+    assert pictures(page) == (12, 11)
+
+
+def test_a_click_searches_for_what_was_found(page: Page) -> None:
+    first = page.locator("#results button").first
+    found = first.get_attribute("title") or ""
+    with page.expect_request(lambda one: one.url.endswith("/search")) as asked:
+        first.click()
+    assert found in (asked.value.post_data or "")
+    assert page.evaluate("document.getElementById('query').src").endswith(found.replace(" ", "%20"))
