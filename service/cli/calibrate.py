@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,6 @@ from vicinal.service.cli.options import (
     LabelColumnOption,
     PathColumnOption,
     QueryLabelOption,
-    command_line,
     open_matcher,
     place_words,
 )
@@ -38,40 +38,60 @@ __all__ = ["calibrate"]
 _STAGES = {"embed": "Embedding queries", "score": "Scoring"}
 
 
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        help="fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 "
+        "(pairs accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst."
+    ),
+]
+QueriesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Labelled queries, of any source that `vicinal index` takes; ids of ready embeddings may be "
+        "missing. Default: leave one out."
+    ),
+]
+CoarseLabelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="CSV file with the columns label and coarse, to tell near from far queries.",
+    ),
+]
+CoarseByOption = Annotated[
+    str | None, typer.Option(help="The same by a metadata column that holds the coarse label.")
+]
+VisitsByOption = Annotated[
+    str,
+    typer.Option(
+        help="What tells which items were taken together, and are never each other's mates: auto looks "
+        "for it, none, or the metadata column of the visit or session."
+    ),
+]
+GroupByOption = Annotated[
+    str,
+    typer.Option(
+        help="Decide by products with all their items: label or a metadata key; auto: as in searches."
+    ),
+]
+GroupScoreOption = Annotated[
+    GroupChoice,
+    typer.Option(
+        help="How a product is scored from its items; auto tries all and keeps the best item "
+        "unless another is surely better."
+    ),
+]
+
+
 def calibrate(
     gallery: GalleryOption,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 "
-            "(pairs accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst."
-        ),
-    ] = "fpir=5%",
-    queries: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled queries, of any source that `vicinal index` takes; ids of ready embeddings may be "
-            "missing. Default: leave one out."
-        ),
-    ] = None,
-    coarse_labels: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="CSV file with the columns label and coarse, to tell near from far queries.",
-        ),
-    ] = None,
-    coarse_by: Annotated[
-        str | None, typer.Option(help="The same by a metadata column that holds the coarse label.")
-    ] = None,
-    visits_by: Annotated[
-        str,
-        typer.Option(
-            help="What tells which items were taken together, and are never each other's mates: auto looks "
-            "for it, none, or the metadata column of the visit or session."
-        ),
-    ] = "auto",
+    target: TargetOption = "fpir=5%",
+    queries: QueriesOption = None,
+    coarse_labels: CoarseLabelsOption = None,
+    coarse_by: CoarseByOption = None,
+    visits_by: VisitsByOption = "auto",
     label_from: QueryLabelOption = None,
     path_column: PathColumnOption = None,
     label_column: LabelColumnOption = None,
@@ -80,19 +100,8 @@ def calibrate(
     refine: Annotated[RefineChoice, typer.Option(help="What is refined; auto: as in searches.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of the refiner.")] = None,
     rerank: Annotated[RerankChoice, typer.Option(help="The re-ranking; auto: as in searches.")] = "auto",
-    group_by: Annotated[
-        str,
-        typer.Option(
-            help="Decide by products with all their items: label or a metadata key; auto: as in searches."
-        ),
-    ] = "auto",
-    group_score: Annotated[
-        GroupChoice,
-        typer.Option(
-            help="How a product is scored from its items; auto tries all and keeps the best item "
-            "unless another is surely better."
-        ),
-    ] = "auto",
+    group_by: GroupByOption = "auto",
+    group_score: GroupScoreOption = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
@@ -122,7 +131,8 @@ def calibrate(
         visits_by=visits_by,
     )
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
-    reading = None
+    columns = path_column, label_column, id_column, embedding_column
+    read_as, reading = SourceOptions("", label_from, *columns, ANYWHERE), None
     with progress_bar() as update:
 
         def show(stage: str, done: int, total: int) -> None:
@@ -134,9 +144,7 @@ def calibrate(
                 matcher.embedder,
                 visits_by=visit_column(visits_by),
                 on_progress=show,
-                options=SourceOptions(
-                    "", label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
-                ),
+                options=read_as,
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
     kept_back = None if yes or not activate else _kept_back(matcher, found.record, asks=not json_output)
@@ -145,15 +153,14 @@ def calibrate(
     )
     if reading is not None:
         _print_reading(reading, json_output=json_output)
+    places = place_words(data_dir=data_dir, bundle=bundle)
     if kept_back:
-        words = ("calibration", "activate", record.id, "-g", gallery)
-        again = command_line(*words, data_dir=data_dir, bundle=bundle)
+        again = shlex.join(["vicinal", "calibration", "activate", record.id, "-g", gallery, *places])
         say(f"{kept_back} It was kept and is not in force; to use it: {again}", to=errors)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
-        return
-    places = place_words(data_dir=data_dir, bundle=bundle)
-    print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details, places=places)
+    else:
+        print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details, places=places)
 
 
 def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> str | None:

@@ -213,19 +213,24 @@ def try_threshold(
         _print_dry_run(found)
 
 
+QueriesOption = Annotated[
+    str,
+    typer.Option(
+        help="New labelled queries, of any source that `vicinal index` takes; also of things that the "
+        "gallery does not have."
+    ),
+]
+CalibrationOption = Annotated[
+    str | None, typer.Option(help="Id of the calibration; by default the one in force.")
+]
+DetailsOption = Annotated[bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")]
+
+
 @app.command("check")
 def check(
     gallery: GalleryOption,
-    queries: Annotated[
-        str,
-        typer.Option(
-            help="New labelled queries, of any source that `vicinal index` takes; also of things that the "
-            "gallery does not have."
-        ),
-    ],
-    calibration: Annotated[
-        str | None, typer.Option(help="Id of the calibration; by default the one in force.")
-    ] = None,
+    queries: QueriesOption,
+    calibration: CalibrationOption = None,
     label_from: QueryLabelOption = None,
     path_column: PathColumnOption = None,
     label_column: LabelColumnOption = None,
@@ -234,9 +239,7 @@ def check(
     refine: RefineOption = "auto",
     rerank: RerankOption = "auto",
     group_by: GroupByOption = "auto",
-    details: Annotated[
-        bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")
-    ] = False,
+    details: DetailsOption = False,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,

@@ -41,31 +41,39 @@ _COLUMNS: dict[FigureName, str] = {
 _NO_SHARES = ("auroc", "opis")
 
 
+VersionsArgument = Annotated[
+    list[int] | None,
+    typer.Argument(help="Other versions. Default: other pipelines on the active version."),
+]
+GroupByOption = Annotated[
+    str | None,
+    typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(help="What every variant has to hold; by default that of the threshold in force."),
+]
+QueriesOption = Annotated[
+    Path | None,
+    typer.Option(help="Labelled queries: class subfolders or a manifest. Default: leave one out."),
+]
+PicturesOption = Annotated[
+    Path | None, typer.Option(help="Folder or manifest of any pictures: which decisions flip.")
+]
+VisitsByOption = Annotated[
+    str | None, typer.Option(help="As for calibrate; that of the calibration in force.")
+]
+
+
 def compare(
     gallery: GalleryOption,
-    versions: Annotated[
-        list[int] | None,
-        typer.Argument(help="Other versions. Default: other pipelines on the active version."),
-    ] = None,
+    versions: VersionsArgument = None,
     pipelines: Annotated[bool, typer.Option(help="Try the usual pipelines on every version.")] = False,
-    group_by: Annotated[
-        str | None,
-        typer.Option(help="Try decisions by products: label or a metadata key, with every form of score."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="What every variant has to hold; by default that of the threshold in force."),
-    ] = None,
-    queries: Annotated[
-        Path | None,
-        typer.Option(help="Labelled queries: class subfolders or a manifest. Default: leave one out."),
-    ] = None,
-    pictures: Annotated[
-        Path | None, typer.Option(help="Folder or manifest of any pictures: which decisions flip.")
-    ] = None,
-    visits_by: Annotated[
-        str | None, typer.Option(help="As for calibrate; that of the calibration in force.")
-    ] = None,
+    group_by: GroupByOption = None,
+    target: TargetOption = None,
+    queries: QueriesOption = None,
+    pictures: PicturesOption = None,
+    visits_by: VisitsByOption = None,
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and of the draws.")] = 0,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,

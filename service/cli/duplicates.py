@@ -27,24 +27,29 @@ _STAGES = {
 }
 
 
+NearOption = Annotated[
+    bool, typer.Option("--near/--exact", help="Also changed copies, or only files of the same bytes.")
+]
+PrecisionOption = Annotated[
+    float, typer.Option(min=0.5, max=0.999, help="Share of the pairs found that shall be copies.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
+]
+DeleteListOption = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
+]
+PathsOption = Annotated[bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")]
+
+
 def duplicates(
     gallery: GalleryOption,
-    near: Annotated[
-        bool, typer.Option("--near/--exact", help="Also changed copies, or only files of the same bytes.")
-    ] = True,
-    precision: Annotated[
-        float, typer.Option(min=0.5, max=0.999, help="Share of the pairs found that shall be copies.")
-    ] = 0.99,
+    near: NearOption = True,
+    precision: PrecisionOption = 0.99,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the copies that are made to try.")] = 0,
-    report: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
-    ] = None,
-    delete_list: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
-    ] = None,
-    paths: Annotated[
-        bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")
-    ] = False,
+    report: ReportOption = None,
+    delete_list: DeleteListOption = None,
+    paths: PathsOption = False,
     data_dir: DataDirOption = None,
     json_output: JsonOption = False,
 ) -> None:

@@ -42,38 +42,49 @@ __all__ = ["index", "print_build"]
 _STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighbors", "publish": "Publishing"}
 
 
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="Folder of images, .csv or .parquet manifest, .parquet files with images inside, alone or "
+        "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
+        "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
+        "Default: what the gallery holds."
+    ),
+]
+ActivateOption = Annotated[
+    bool,
+    typer.Option(help="Search the new version at once, or leave it to `vicinal compare` and `use`."),
+]
+MaxFailuresOption = Annotated[
+    int | None, typer.Option(min=0, help="Give up when more items than this cannot be read.")
+]
+ReplacesOption = Annotated[
+    bool,
+    typer.Option("--replace", help="Put items in the place of other sources' items with their ids."),
+]
+SkipsOption = Annotated[
+    bool, typer.Option("--skip", help="Leave out items whose ids belong to other sources' items.")
+]
+DeleteOption = Annotated[
+    bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
+]
+
+
 def index(
     gallery: GalleryOption,
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="Folder of images, .csv or .parquet manifest, .parquet files with images inside, alone or "
-            "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
-            "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
-            "Default: what the gallery holds."
-        ),
-    ] = None,
+    source: SourceArgument = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     index_kind: Annotated[str, typer.Option("--index", help="Faiss index_factory string, or auto.")] = "auto",
-    activate: Annotated[
-        bool,
-        typer.Option(help="Search the new version at once, or leave it to `vicinal compare` and `use`."),
-    ] = True,
-    max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Give up when more items than this cannot be read.")
-    ] = None,
+    activate: ActivateOption = True,
+    max_failures: MaxFailuresOption = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
-    replaces: Annotated[
-        bool,
-        typer.Option("--replace", help="Put items in the place of other sources' items with their ids."),
-    ] = False,
-    skips: Annotated[
-        bool, typer.Option("--skip", help="Leave out items whose ids belong to other sources' items.")
-    ] = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
-    ] = False,
+    replaces: ReplacesOption = False,
+    skips: SkipsOption = False,
+    delete: DeleteOption = False,
     space: SpaceOption = None,
     prefix: PrefixOption = None,
     label_from: LabelFromOption = "auto",
@@ -81,9 +92,7 @@ def index(
     label_column: LabelColumnOption = None,
     id_column: IdColumnOption = None,
     embedding_column: EmbeddingColumnOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Take what is new or changed in a source over into a gallery, while it is searched and changed.

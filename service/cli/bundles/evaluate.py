@@ -26,30 +26,35 @@ __all__ = ["evaluate"]
 _STAGES = {"embed": "Embedding", "measure": "Measuring"}
 
 
+BundleArgument = Annotated[
+    Path | None,
+    typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."),
+]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
+]
+SplitOption = Annotated[str | None, typer.Option(help="Part of the data sets in --data; test by default.")]
+ConfigOption = Annotated[Path | None, typer.Option(help="TOML file with tests, such as a training recipe.")]
+DataRootOption = Annotated[
+    Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
+]
+EmbeddingsOption = Annotated[
+    Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
+]
+RanksOption = Annotated[
+    list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
+]
+
+
 def evaluate(
-    bundle: Annotated[
-        Path | None,
-        typer.Argument(help="Model bundle; VICINAL_BUNDLE, or the one that ships with Vicinal."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND:ROOT", help="Images to measure on, such as cub200:data/CUB_200_2011."),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Part of the data sets in --data; test by default.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with tests, such as a training recipe.")
-    ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder that the paths in --config start from; here by default.")
-    ] = None,
-    embeddings: Annotated[
-        Path | None, typer.Option(help=".npz file with embeddings, labels and optionally roles, instead.")
-    ] = None,
-    ranks: Annotated[
-        list[int] | None, typer.Option("--k", min=1, help="Rank of R@k and recall@k; 1, 2, 4 and 8.")
-    ] = None,
+    bundle: BundleArgument = None,
+    data: DataOption = None,
+    split: SplitOption = None,
+    config: ConfigOption = None,
+    data_root: DataRootOption = None,
+    embeddings: EmbeddingsOption = None,
+    ranks: RanksOption = None,
     nmi: Annotated[bool, typer.Option(help="Cluster, which takes long with thousands of classes.")] = True,
     opis: Annotated[bool, typer.Option(help="Measure OPIS over all pairs, and its floor.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clustering and of the OPIS floor.")] = 0,

@@ -14,54 +14,62 @@ from vicinal.service.cli.options import JsonOption
 __all__ = ["export"]
 
 
+BackboneOption = Annotated[
+    str, typer.Option(help="A timm architecture, such as resnet50, or hf-hub:ORGANISATION/NAME.")
+]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Local weights file, or `package` for those that the train extra installs; "
+        "without it they come from the hub."
+    ),
+]
+InputSizeOption = Annotated[
+    int | None, typer.Option(min=16, max=2048, help="Pixels a side; the architecture's own by default.")
+]
+DimOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Numbers an embedding; all that the backbone gives by default."),
+]
+ProjectionOption = Annotated[
+    Literal["classifier", "pca", "whitening"] | None,
+    typer.Option(
+        help="How --dim is reached: by what the classifier of the weights looks at, or by what differs "
+        "most among --images. Default: classifier without --images, pca with them."
+    ),
+]
+WhiteningOption = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="How far --projection whitening goes; 0 is pca.")
+]
+ImagesOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of photos that the projection is learnt on, int8 is calibrated on and forms are "
+        "compared on; in one folder a label, the share of right answers is measured too."
+    ),
+]
+PrecisionOption = Annotated[
+    Literal["float32", "float16", "int8", "auto"],
+    typer.Option(help="Form of the network; auto takes the fastest that answers as well as float32."),
+]
+NameOption = Annotated[str | None, typer.Option(help="Name of the bundle; the architecture's by default.")]
+NoticeOption = Annotated[Path | None, typer.Option(help="Text file that goes into the bundle as its NOTICE.")]
+
+
 def export(
-    backbone: Annotated[
-        str, typer.Option(help="A timm architecture, such as resnet50, or hf-hub:ORGANISATION/NAME.")
-    ],
+    backbone: BackboneOption,
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the bundle to write.")],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Local weights file, or `package` for those that the train extra installs; "
-            "without it they come from the hub."
-        ),
-    ] = None,
-    input_size: Annotated[
-        int | None, typer.Option(min=16, max=2048, help="Pixels a side; the architecture's own by default.")
-    ] = None,
-    dim: Annotated[
-        int | None,
-        typer.Option(min=1, help="Numbers an embedding; all that the backbone gives by default."),
-    ] = None,
-    projection: Annotated[
-        Literal["classifier", "pca", "whitening"] | None,
-        typer.Option(
-            help="How --dim is reached: by what the classifier of the weights looks at, or by what differs "
-            "most among --images. Default: classifier without --images, pca with them."
-        ),
-    ] = None,
-    whitening: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How far --projection whitening goes; 0 is pca.")
-    ] = 0.5,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of photos that the projection is learnt on, int8 is calibrated on and forms are "
-            "compared on; in one folder a label, the share of right answers is measured too."
-        ),
-    ] = None,
-    precision: Annotated[
-        Literal["float32", "float16", "int8", "auto"],
-        typer.Option(help="Form of the network; auto takes the fastest that answers as well as float32."),
-    ] = "float32",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the bundle; the architecture's by default.")
-    ] = None,
+    weights: WeightsOption = None,
+    input_size: InputSizeOption = None,
+    dim: DimOption = None,
+    projection: ProjectionOption = None,
+    whitening: WhiteningOption = 0.5,
+    images: ImagesOption = None,
+    precision: PrecisionOption = "float32",
+    name: NameOption = None,
     licence: Annotated[str | None, typer.Option(help="Licence of the weights.")] = None,
     source: Annotated[str | None, typer.Option(help="Where the weights come from, for people.")] = None,
-    notice: Annotated[
-        Path | None, typer.Option(help="Text file that goes into the bundle as its NOTICE.")
-    ] = None,
+    notice: NoticeOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""

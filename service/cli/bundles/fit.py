@@ -29,24 +29,30 @@ _STAGES = {
 }
 
 
+SourceArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="[PHOTOS]", help="Folder with one folder a label, or a manifest with labels."),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder of the new bundle, such as bundles/mine.")
+]
+GalleryOption = Annotated[
+    str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
+]
+RecipeOption = Annotated[
+    Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
+]
+
+
 def fit(
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[PHOTOS]", help="Folder with one folder a label, or a manifest with labels."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the new bundle, such as bundles/mine.")
-    ] = None,
-    gallery: Annotated[
-        str | None, typer.Option("--gallery", "-g", help="Take the labelled photos of this gallery instead.")
-    ] = None,
+    source: SourceArgument = None,
+    output: OutputOption = None,
+    gallery: GalleryOption = None,
     minutes: Annotated[float, typer.Option(min=0.1, help="About how long it may take.")] = 15.0,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
-    recipe: Annotated[
-        Path | None, typer.Option(help="Training recipe in place of the built-in one, a TOML file.")
-    ] = None,
+    recipe: RecipeOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
