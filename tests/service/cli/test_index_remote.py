@@ -211,9 +211,9 @@ def test_a_data_set_of_the_hub_is_indexed_and_searched(
     encode: Encode,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hub = pytest.importorskip("huggingface_hub")
+    constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setenv("HF_ENDPOINT", web.url(""))
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     stream = io.BytesIO()
     table = pa.table({"image": [{"bytes": encode(view(i % 3, i))} for i in range(6)], "label": [*LABELS] * 2})
     pq.write_table(table, stream)
