@@ -83,7 +83,8 @@ QueryLabelOption = Annotated[
     ),
 ]
 PathColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column of the paths; path by default.")
+    str | None,
+    typer.Option(metavar="NAME", help="Column of the paths, or of the images inside; path by default."),
 ]
 LabelColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column of the labels; label by default.")

@@ -123,8 +123,8 @@ def add(
     source: Annotated[
         str,
         typer.Argument(
-            help="Image, folder of images, bucket (s3://, gs://, az://), or .csv or .parquet manifest; for "
-            "a gallery of ready embeddings such a file as `vicinal index` takes."
+            help="Image, or any source that `vicinal index` takes: of images, or for a gallery of ready "
+            "embeddings one of these."
         ),
     ],
     label: Annotated[str | None, typer.Option(help="Label of all of them, in place of their own.")] = None,

@@ -257,6 +257,8 @@ def test_parquet_files_with_images_are_indexed_again_without_embedding_anew(
     assert (again["counts"]["unchanged"], again["n_embedded"]) == (7, 2)
     once_more = run("index", tmp_path / "photos", "-g", "shop").stdout
     assert "Nothing to do" in once_more
+    added = run("gallery", "add", "shop", tmp_path / "photos").stdout
+    assert "Added 0 items, replaced 0, skipped 0, unchanged 9" in added
     other = write_bundle(tmp_path / "other", seed=1).path
     run("index", "-g", "shop", "--bundle", other)
     answer = run("search", tmp_path / "query.png", "-g", "shop", "--bundle", other, "--candidates", "--json")
