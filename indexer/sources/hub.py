@@ -168,6 +168,7 @@ def _library() -> Any:
     """
     try:
         import huggingface_hub
+        import huggingface_hub.constants  # which it does not import by itself
     except ImportError as error:
         raise MissingPackageError("huggingface_hub", "hub", "a data set of the hub") from error
     return huggingface_hub
