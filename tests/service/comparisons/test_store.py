@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.files import identity_of
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparisons.comparison import ComparisonPlan, compare
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest, PipelineGrid
@@ -41,6 +42,14 @@ def made(settings: Settings, embedder: Embedder) -> Comparison:
     gallery = Gallery.open(settings.galleries_path / "shoes")
     request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("off",)))
     return compare(ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder), request), "first")
+
+
+@pytest.fixture
+def gallery(gallery: Gallery, settings: Settings) -> Gallery:
+    """The same gallery as the one that the comparison was made in, by its identity."""
+    identity = identity_of(settings.galleries_path / "shoes")
+    (gallery.path / "identity").write_text(identity, encoding="utf-8")
+    return gallery
 
 
 @pytest.fixture
@@ -126,7 +135,7 @@ def test_what_was_not_compared_or_is_of_another_gallery_is_not_put_in_force(
 ) -> None:
     with pytest.raises(RequestError, match="no variant 7"):
         put_in_force(gallery, bundles, made, 7)
-    record = made.variants[1].calibration.model_copy(update={"gallery": "hats"})
+    record = made.variants[1].calibration.model_copy(update={"gallery": "hats", "gallery_id": "0" * 16})
     foreign = made.variants[1].model_copy(update={"calibration": record})
     with pytest.raises(CalibrationMismatchError, match="hats"):
         put_in_force(gallery, bundles, made.model_copy(update={"variants": (foreign,)}), 0)
