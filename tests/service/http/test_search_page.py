@@ -10,6 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.service.types import MakeSettings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.gallery_names import set_alias
+from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.service.http.server import serving
 
 pytestmark = pytest.mark.slow
@@ -50,6 +53,19 @@ def test_an_item_without_a_picture_is_noticed(page: Page) -> None:
     page.evaluate("document.querySelector('#results li img').src = 'v1/galleries/shoes/thumbnails/gone'")
     expect(page.locator("#results li img")).to_have_count(11)
     assert pictures(page) == (12, 11)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("shop", "shoes"), ("shoes", "shoes"), ("none", "boots")])
+def test_a_link_may_name_a_gallery_by_its_alias(
+    browser: Browser, address: str, data_dir: Path, name: str, shown: str
+) -> None:
+    root = data_dir / "galleries"
+    copy_gallery(Gallery(root / "shoes"), "boots")
+    set_alias(root, "shop", "shoes")
+    opened = browser.new_page()
+    opened.goto(f"{address}/?{urlencode({'gallery': name, 'item': 'plain/view 0.png'})}")
+    opened.wait_for_selector("#results li")
+    expect(opened.locator("#gallery")).to_have_value(shown)
 
 
 def test_a_click_searches_for_what_was_found(page: Page) -> None:
