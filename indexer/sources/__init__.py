@@ -1,7 +1,7 @@
 """Sources of a gallery: folders and manifests of images, how they are read, and a look before they are."""
 
 from vicinal.indexer.sources.archives import TarMember
-from vicinal.indexer.sources.datasets import DatasetImage, names_row
+from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.look import SourceLook
@@ -15,6 +15,7 @@ __all__ = [
     "HubDataset",
     "ImageFile",
     "PUBLIC",
+    "ROW_SCHEME",
     "RemoteFile",
     "Source",
     "SourceItem",
@@ -26,7 +27,6 @@ __all__ = [
     "file_at",
     "is_address",
     "is_on_hub",
-    "names_row",
     "place_of",
     "read_file",
     "read_source",

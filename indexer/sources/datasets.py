@@ -19,11 +19,11 @@ from vicinal.indexer.sources.parquet_datasets import open_column
 from vicinal.models.decoding import DecodeLimits, require_size
 from vicinal.models.errors import NotAnImageError
 
-__all__ = ["STATE", "DatasetImage", "SavedDataset", "is_saved", "names_row"]
+__all__ = ["ROW_SCHEME", "STATE", "DatasetImage", "SavedDataset", "is_saved"]
 
 # Written by `save_to_disk` of a dataset, and of several.
 STATE, _PARTS = "state.json", "dataset_dict.json"
-_SCHEME = "dataset://"
+ROW_SCHEME = "dataset://"
 _OPEN_COLUMNS = 16
 
 
@@ -42,7 +42,7 @@ class DatasetImage:
     row: int
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{self.path}#{self.column}/{self.row}"
+        return f"{ROW_SCHEME}{self.path}#{self.column}/{self.row}"
 
     @classmethod
     def at(cls, address: str) -> DatasetImage:
@@ -51,7 +51,7 @@ class DatasetImage:
         Raises:
             SourceError: It names no row.
         """
-        path, _, place = address.removeprefix(_SCHEME).rpartition("#")
+        path, _, place = address.removeprefix(ROW_SCHEME).rpartition("#")
         column, _, row = place.rpartition("/")
         if not row.isdecimal():
             raise SourceError(f"'{address}' names no row of a dataset")
@@ -206,11 +206,6 @@ class SavedDataset:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
                     yield self._features.named(table if columns is None else table.select(columns))
-
-
-def names_row(address: str) -> bool:
-    """Whether an address is that of a row of a dataset, whose number no camera gave."""
-    return address.startswith(_SCHEME)
 
 
 def is_saved(path: Path) -> bool:

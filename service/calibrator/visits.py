@@ -32,7 +32,7 @@ import pyarrow as pa
 from vicinal.calibration import CalibrationError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import SAME_PICTURE, correlations
-from vicinal.indexer.sources import names_row
+from vicinal.indexer.sources import ROW_SCHEME
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
@@ -278,7 +278,7 @@ class _Parts:
 def _series(uri: str) -> tuple[str, int]:
     """The series that a file name belongs to, and its number there; -1 without one, as in a dataset."""
     path = PurePath(uri)
-    found = None if names_row(uri) else re.fullmatch(r"(.*?)(\d{1,9})(\D*)", path.name)
+    found = None if uri.startswith(ROW_SCHEME) else re.fullmatch(r"(.*?)(\d{1,9})(\D*)", path.name)
     if found is None:
         return str(path), -1
     before, number, after = found.groups()

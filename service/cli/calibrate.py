@@ -132,7 +132,7 @@ def calibrate(
     )
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     columns = path_column, label_column, id_column, embedding_column
-    read_as, reading = SourceOptions("", label_from, *columns, ANYWHERE), None
+    reading = None
     with progress_bar() as update:
 
         def show(stage: str, done: int, total: int) -> None:
@@ -144,7 +144,7 @@ def calibrate(
                 matcher.embedder,
                 visits_by=visit_column(visits_by),
                 on_progress=show,
-                options=read_as,
+                options=SourceOptions("", label_from, *columns, ANYWHERE),
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
     kept_back = None if yes or not activate else _kept_back(matcher, found.record, asks=not json_output)
