@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vicinal.models.refiner_manifest import RefinerManifest
     from vicinal.refine.training.config import RefinerRecipe
     from vicinal.refine.training.embedding_set import EmbeddingSet
+    from vicinal.refine.training.recipe import TrainedRefiner
     from vicinal.refine.training.trainer import TrainingRecord
     from vicinal.service.galleries.labelled_items import LabelledItems
     from vicinal.service.settings import Settings
@@ -122,19 +123,23 @@ def train_refiner(
         opened = ModelBundle.open(service.bundle)
     else:
         opened, learned = _read_gallery(service, gallery, max_items, loaded.seed)
+        ready = EmbeddingSet.of(learned.embeddings, learned.labels)
         output = output or service.data_dir / "bundles" / f"{opened.name}-{gallery}"
     _check_output(opened, output, overwrite=overwrite)
     with progress_bar() as update:
-        items = (
-            EmbeddingSet.of(learned.embeddings, learned.labels)
-            if learned
-            else ready or _read(opened, embeddings, loaded.datasets, update)
-        )
+        items = ready or _read(opened, embeddings, loaded.datasets, update)
         has_validation = bool(validation or loaded.validation_datasets)
         held_out = _read(opened, validation, loaded.validation_datasets, update) if has_validation else None
         watcher = _Watcher(update)
         trainer = RefinerTrainer(loaded, on_step=watcher.on_step, on_record=watcher.on_record)
         trained = run(opened, loaded, items, held_out, output=output, trainer=trainer)
+    _report(trained, learned, data_dir, json_output=json_output)
+
+
+def _report(
+    trained: TrainedRefiner, learned: LabelledItems | None, data_dir: Path | None, *, json_output: bool
+) -> None:
+    """What was trained, and from a gallery what to do with it."""
     section = trained.bundle.manifest.refiner
     if section is None:
         return
