@@ -25,6 +25,7 @@ IndexerError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 __all__ = [
@@ -120,13 +121,17 @@ class GalleryExistsError(GalleryError):
     Args:
         name: The name.
         stands_for: The gallery that it is an alias of, if it is one.
+        begun: Its folder, if an index that was begun there has made no gallery yet.
     """
 
-    def __init__(self, name: str, stands_for: str | None = None) -> None:
-        exists = (
-            f"gallery '{name}' exists" if stands_for is None else f"'{name}' is an alias of '{stands_for}'"
-        )
-        super().__init__(f"{exists}: choose another name")
+    def __init__(self, name: str, *, stands_for: str | None = None, begun: Path | None = None) -> None:
+        if begun is not None:
+            taken = f"an index of gallery '{name}' was begun: finish it, remove '{begun}', or"
+        elif stands_for is not None:
+            taken = f"'{name}' is an alias of '{stands_for}':"
+        else:
+            taken = f"gallery '{name}' exists:"
+        super().__init__(f"{taken} choose another name")
         self.name = name
         self.stands_for = stands_for
 

@@ -118,8 +118,12 @@ def require_free(root: Path, name: str) -> None:
     """
     require_name(name)
     make_folder(root)
-    if os.path.lexists(root / name):
-        raise GalleryExistsError(name, _target(root / name))
+    path = root / name
+    if not os.path.lexists(path):
+        return
+    # A first index that was stopped goes on in its folder, which no list of galleries shows.
+    is_begun = path.is_dir() and not (path / "active.json").exists()
+    raise GalleryExistsError(name, stands_for=_target(path), begun=path if is_begun else None)
 
 
 def _target(path: Path) -> str | None:

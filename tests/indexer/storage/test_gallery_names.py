@@ -71,6 +71,15 @@ def test_a_name_that_is_an_alias_is_taken(root: Path) -> None:
         require_free(root, "shop")
 
 
+def test_what_a_stopped_index_left_is_no_gallery_and_is_not_replaced(root: Path) -> None:
+    (root / "hats" / "staging").mkdir(parents=True)
+    with pytest.raises(
+        GalleryExistsError, match=r"^an index of gallery 'hats' was begun: finish it, remove "
+    ):
+        require_free(root, "hats")
+    assert (root / "hats" / "staging").is_dir()
+
+
 def test_an_alias_of_nothing_is_refused(root: Path) -> None:
     with pytest.raises(GalleryNotFoundError, match=r"^there is no gallery 'hats'$"):
         set_alias(root, "shop", "hats")
