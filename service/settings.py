@@ -46,7 +46,7 @@ class Settings(BaseSettings):
         port: Port to listen on.
         max_image_bytes: Largest accepted image in bytes; a larger one gets 413.
         max_image_pixels: Largest accepted image in pixels; a larger one gets 413.
-        max_request_bytes: Largest accepted request body, which in a batch holds several images.
+        max_request_bytes: Largest accepted body of a call that takes images or embeddings; others take 4 MiB.
         max_batch: Most queries of one batch search, and most images of one addition.
         max_embeddings: Most ready embeddings of one addition.
         max_limit: Largest `limit` of a search.

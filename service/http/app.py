@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, Depends, FastAPI
 
 from vicinal.service.http.alias_paths import AliasPaths
+from vicinal.service.http.gate import Gate
 from vicinal.service.http.limits import BodyLimit
 from vicinal.service.http.parameters import require_known_parameters
 from vicinal.service.http.problems import Problem, install_problem_handlers
@@ -23,7 +24,6 @@ from vicinal.service.http.routes import (
     operations,
     search,
 )
-from vicinal.service.http.security import limit_rate, require_scope
 from vicinal.service.http.state import State, announce_write, state_of
 from vicinal.service.settings import Scope, Settings
 
@@ -53,6 +53,15 @@ _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
         jobs.reindex_router,
     ),
 }
+# Calls that take images or embeddings; all others take little.
+_LARGE_BODIES = (
+    search.search,
+    search.search_batch,
+    items.add_items,
+    calibrations.start_calibration,
+    calibrations.start_check,
+    comparisons.start_comparison,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -69,7 +78,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="Vicinal",
         version=_version(),
         description=_DESCRIPTION,
-        dependencies=[Depends(limit_rate)],
         lifespan=_running,
         responses={"4XX": {"model": Problem, "description": "What was wrong with the request."}},
     )
@@ -77,8 +85,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_problem_handlers(app, state.metrics)
     app.add_middleware(AliasPaths, root=state.settings.galleries_path)
     app.add_middleware(BodyLimit, max_bytes=state.settings.max_request_bytes, metrics=state.metrics)
+    app.add_middleware(Gate, state=state, routers=_ROUTERS, large=_LARGE_BODIES)
     for scope, routers in _ROUTERS.items():
-        dependencies = [Depends(require_scope(scope)), Depends(require_known_parameters)]
+        dependencies = [Depends(require_known_parameters)]
         if scope != "search":
             dependencies.append(Depends(announce_write))
         for router in routers:

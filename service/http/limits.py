@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from limits import RateLimitItem, parse_many
@@ -18,8 +18,16 @@ from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
 from vicinal.service.redis_link import RedisLink
 
-__all__ = ["Admission", "BodyLimit", "RateLimit"]
+__all__ = ["LARGE_BODY", "Admission", "BodyLimit", "RateLimit"]
 
+# In the scope of a connection: whether its call takes images or embeddings.
+LARGE_BODY = "vicinal.large_body"
+
+# Of a call that takes neither images nor embeddings.
+_SMALL_BODY = 4 * 2**20
+# 1,000 embeddings of 2,048 numbers and some; parsing so many takes a third of a second.
+_MOST_VALUES = 2_500_000
+_BEFORE_VALUES = (b",", b"[", b"{")
 _Passed = tuple[RateLimitItem, float]
 
 
@@ -108,9 +116,12 @@ class Admission:
 class BodyLimit:
     """ASGI middleware that answers 413 when a body grows beyond a limit.
 
+    A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
+    body of brackets costs forty times its size once it is parsed.
+
     Args:
         app: The application behind.
-        max_bytes: Largest accepted body.
+        max_bytes: Largest accepted body of a call that takes images or embeddings.
         metrics: Counts what is refused.
     """
 
@@ -124,44 +135,64 @@ class BodyLimit:
         if scope["type"] != "http":
             return self.app(scope, receive, send)
         headers = dict(scope["headers"])
-        declared = headers.get(b"content-length", b"")
+        most, declared = self._most(scope), headers.get(b"content-length", b"")
         if declared.isdigit() and b"transfer-encoding" not in headers:
-            # The server reads no more than was declared.
-            fits = int(declared) <= self.max_bytes
-            return (self.app if fits else self._refuse)(scope, receive, send)
-        return self._counted(scope, receive, send)
+            if int(declared) > most:
+                return self._refuse(_too_large(most), scope, receive, send)
+            if _is_form(headers):
+                # The server reads no more than was declared.
+                return self.app(scope, receive, send)
+        return self._counted(most, scope, receive, send)
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on whose length nobody has declared, as long as it is not too large."""
-        received = 0
+    def _most(self, scope: Scope) -> int:
+        return self.max_bytes if scope.get(LARGE_BODY, True) else min(self.max_bytes, _SMALL_BODY)
+
+    async def _counted(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on as long as its body is not too large."""
+        received = values = 0
         started = False
+        # Nothing of a form is parsed as JSON, and pictures hold any byte.
+        marks = () if _is_form(dict(scope["headers"])) else _BEFORE_VALUES
+
+        def refusal() -> str | None:
+            if values > _MOST_VALUES:
+                return f"the JSON of the request holds more than {_MOST_VALUES:,} values"
+            return _too_large(most) if received > most else None
 
         async def counting_receive() -> Message:
-            nonlocal received
+            nonlocal received, values
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.max_bytes:
+            body = message.get("body", b"")
+            received += len(body)
+            values += sum(body.count(mark) for mark in marks)
+            if refusal() is not None:
                 raise _TooLargeError
             return message
 
         async def noting_send(message: Message) -> None:
             nonlocal started
             # The application may answer that it could not read the body; the reason is told below.
-            if started or received <= self.max_bytes:
+            if started or refusal() is None:
                 started = True
                 await send(message)
 
         with suppress(_TooLargeError):
             await self.app(scope, counting_receive, noting_send)
-        if received > self.max_bytes and not started:
-            await self._refuse(scope, receive, send)
+        reason = refusal()
+        if reason is not None and not started:
+            await self._refuse(reason, scope, receive, send)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
         self.metrics.record_problem("body-too-large")
-        answer = problem(
-            413, "body-too-large", f"the request is larger than max_request_bytes = {self.max_bytes:,}"
-        )
-        await answer(scope, receive, send)
+        await problem(413, "body-too-large", reason)(scope, receive, send)
+
+
+def _is_form(headers: Mapping[bytes, bytes]) -> bool:
+    return headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+
+
+def _too_large(most: int) -> str:
+    return f"the request is larger than this call takes: {most:,} bytes"
 
 
 class _TooLargeError(Exception):

@@ -40,6 +40,14 @@ def problem(status: int, kind: str, detail: str, **further: object) -> JSONRespo
     return JSONResponse(body, status, media_type="application/problem+json")
 
 
+def problem_of(error: Exception) -> JSONResponse:
+    """The problem document of an error of the packages."""
+    status, kind = status_and_kind(error)
+    document = problem(status, kind, str(error), **problem_members(error))
+    document.headers.update(problem_headers(error))
+    return document
+
+
 def install_problem_handlers(app: FastAPI, metrics: Metrics) -> None:
     """Answer every error of an application with a problem document, and count it."""
     handlers = _Handlers(metrics)
@@ -72,12 +80,11 @@ class _Handlers:
 
     def expected(self, request: Request, error: Exception) -> JSONResponse:
         status, kind = status_and_kind(error)
+        self._metrics.record_problem(kind)
         if status == _SERVER_ERROR:
             # What is damaged is nothing that a client can mend.
             logger.error("%s at %s", kind, request.url.path, exc_info=error)
-        document = self._counted(status, kind, str(error), **problem_members(error))
-        document.headers.update(problem_headers(error))
-        return document
+        return problem_of(error)
 
     def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
         # Without the input itself: it may be large, secret, or NaN, which JSON cannot hold.

@@ -5,44 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Callable
 
-from fastapi import HTTPException, Request
-from fastapi.concurrency import run_in_threadpool
+from fastapi import Request
 
 from vicinal.service.errors import RequestError
-from vicinal.service.http.state import State, StateDependency
 from vicinal.service.settings import Scope, Settings
 
-__all__ = ["check_exposure", "limit_rate", "require_scope"]
-
-_LIMITED_PATHS = "/v1/"
-
-
-def require_scope(scope: Scope) -> Callable[[Request, State], None]:
-    """A dependency that lets a request through when its key has a scope; without keys, always.
-
-    The key comes as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
-    """
-
-    def check(request: Request, state: StateDependency) -> None:
-        if not state.settings.api_keys:
-            return
-        granted = _scopes_of(_key_in(request), state.settings)
-        if granted is None:
-            raise HTTPException(
-                401, "send a valid API key as a bearer token", headers={"WWW-Authenticate": "Bearer"}
-            )
-        if scope not in granted:
-            raise HTTPException(403, f"this API key lacks the scope '{scope}'")
-
-    return check
-
-
-async def limit_rate(request: Request, state: StateDependency) -> None:
-    """A dependency that holds every client to the rate limit, if there is one."""
-    if state.rate_limit is not None and request.url.path.startswith(_LIMITED_PATHS):
-        await run_in_threadpool(state.rate_limit.check, _client_of(request, state.settings))
+__all__ = ["check_exposure", "client_of", "granted_scopes"]
 
 
 def check_exposure(settings: Settings) -> None:
@@ -64,7 +33,7 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def _client_of(request: Request, settings: Settings) -> str:
+def client_of(request: Request, settings: Settings) -> str:
     """The known API key, hashed, since Redis need not know it; else the address."""
     key = _key_in(request)
     if key in settings.api_keys:
@@ -78,8 +47,12 @@ def _key_in(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
 
 
-def _scopes_of(key: str, settings: Settings) -> tuple[Scope, ...] | None:
-    granted = None
+def granted_scopes(request: Request, settings: Settings) -> tuple[Scope, ...] | None:
+    """What the API key of a request may do; None where it has no valid one.
+
+    The key comes as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+    """
+    key, granted = _key_in(request), None
     # Every key is compared, so that the time taken does not tell how much of one was right.
     for known, scopes in settings.api_keys.items():
         if hmac.compare_digest(known.encode(), key.encode()):
