@@ -9,15 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.ports import free_port
+
 
 @contextmanager
 def serving_s3() -> Iterator[Any]:
     """A client of boto3 for an empty server; the environment names the server meanwhile."""
     boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    port = free_port()
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    endpoint = f"http://127.0.0.1:{port}"
     # What it holds belongs to the process and outlives it.
     httpx.post(f"{endpoint}/moto-api/reset").raise_for_status()
     given = {
