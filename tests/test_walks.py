@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 24,
     "a calibration": 32,
-    "a calibration job": 59,
+    "a calibration job": 60,
     "a calibration command": 54,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -55,32 +55,42 @@ class Gate:
             if isinstance(route, APIRoute)
         ]
 
-    async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
+    def __call__(self, connection: Connection, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
-        if connection["type"] == "http" and connection["path"].startswith(_API):
-            route, scope = self._route_of(connection)
-            refusal = await self._refusal(Request(connection), scope)
-            if refusal is not None:
-                await refusal(connection, receive, send)
-                return
-            is_large = route is not None and route.endpoint in self._large
-            connection = {**connection, LARGE_BODY: is_large}
-        await self.app(connection, receive, send)
+        if connection["type"] != "http" or not connection["path"].startswith(_API):
+            return self.app(connection, receive, send)
+        route, scope = self._route_of(connection)
+        passed = {**connection, LARGE_BODY: route is not None and route.endpoint in self._large}
+        enter = self._with_key if self._state.rate_limit is None else self._within_rate
+        return enter(scope, passed, receive, send)
 
     def _route_of(self, connection: Connection) -> tuple[APIRoute | None, Scope | None]:
         matching = (one for one in self._routes if one[0].matches(connection)[0] == Match.FULL)
         return next(matching, (None, None))
 
-    async def _refusal(self, request: Request, scope: Scope | None) -> Response | None:
-        state = self._state
-        if state.rate_limit is not None:
-            try:
-                await run_in_threadpool(state.rate_limit.check, client_of(request, state.settings))
-            except TooManyRequestsError as error:
-                return self._counted(problem_of(error), "too-many-requests")
-        if not state.settings.api_keys:
+    async def _within_rate(
+        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
+    ) -> None:
+        limit, settings = self._state.rate_limit, self._state.settings
+        try:
+            if limit is not None:
+                await run_in_threadpool(limit.check, client_of(Request(connection), settings))
+        except TooManyRequestsError as error:
+            await self._counted(problem_of(error), "too-many-requests")(connection, receive, send)
+        else:
+            await self._with_key(scope, connection, receive, send)
+
+    def _with_key(
+        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
+    ) -> Awaitable[None]:
+        refusal = self._refusal(Request(connection), scope)
+        return (self.app if refusal is None else refusal)(connection, receive, send)
+
+    def _refusal(self, request: Request, scope: Scope | None) -> Response | None:
+        settings = self._state.settings
+        if not settings.api_keys:
             return None
-        granted = granted_scopes(request, state.settings)
+        granted = granted_scopes(request, settings)
         if granted is None:
             refused = problem(401, "unauthorized", "send a valid API key as a bearer token")
             refused.headers["WWW-Authenticate"] = "Bearer"
