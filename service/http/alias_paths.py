@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import folder_of
 
-__all__ = ["AliasPaths"]
+__all__ = ["AliasPaths", "own_path"]
 
 _GALLERY = re.compile("(/v1/(?:admin/)?galleries/)([^/]+)")
 
@@ -31,10 +31,17 @@ class AliasPaths:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on."""
-        named = _GALLERY.match(scope["path"]) if scope["type"] == "http" else None
+        named = _GALLERY.match(own_path(scope)) if scope["type"] == "http" else None
         if named is not None:
             # The route refuses what is no name.
             with suppress(GalleryNameError):
                 gallery = folder_of(self.root, named[2]).name
-                scope = {**scope, "path": f"{named[1]}{gallery}{scope['path'][named.end() :]}"}
+                before = scope["path"].removesuffix(named.string)
+                scope = {**scope, "path": f"{before}{named[1]}{gallery}{named.string[named.end() :]}"}
         return self.app(scope, receive, send)
+
+
+def own_path(scope: Scope) -> str:
+    """Path of a request below where the application is mounted, as its routes see it."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
 from vicinal.service.errors import TooManyRequestsError
+from vicinal.service.http.alias_paths import own_path
 from vicinal.service.http.limits import LARGE_BODY
 from vicinal.service.http.problems import problem, problem_of
 from vicinal.service.http.security import client_of, granted_scopes
@@ -57,7 +58,7 @@ class Gate:
 
     def __call__(self, connection: Connection, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
-        if connection["type"] != "http" or not connection["path"].startswith(_API):
+        if connection["type"] != "http" or not own_path(connection).startswith(_API):
             return self.app(connection, receive, send)
         route, scope = self._route_of(connection)
         passed = {**connection, LARGE_BODY: route is not None and route.endpoint in self._large}

@@ -12,8 +12,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from tests.service.types import MakeSettings
+from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service.http import limits
 from vicinal.service.http.app import create_app
 from vicinal.service.http.server import serving
@@ -86,6 +89,18 @@ def test_what_is_not_there_needs_a_key_too(address: str, path: str) -> None:
     assert httpx.get(address + path).status_code == 401
     assert httpx.get(address + path, headers={"X-API-Key": GOOD}).status_code == 404
     assert httpx.delete(address + SEARCH, headers={"X-API-Key": GOOD}).status_code == 405
+
+
+def test_an_application_in_another_one_is_guarded_too(data_dir: Path, make_settings: MakeSettings) -> None:
+    set_alias(data_dir / "galleries", "shop", "shoes")
+    inner = create_app(make_settings(data_dir, api_keys={GOOD: ("search",)}))
+    client, key = TestClient(Starlette(routes=[Mount("/pictures", inner)])), {"X-API-Key": GOOD}
+    for path in ("/pictures/v1/galleries", "/pictures/v1/galleries/shop", "/pictures/v1/nothing"):
+        assert client.get(path).status_code == 401
+    assert client.get("/pictures/v1/galleries/shop", headers=key).json()["name"] == "shoes"
+    assert client.get("/pictures/v1/nothing", headers=key).status_code == 404
+    assert client.put("/pictures/v1/galleries/boots", headers=key).status_code == 403
+    assert client.get("/pictures/livez").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/", "/openapi.json"])
