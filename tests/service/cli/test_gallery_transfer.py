@@ -53,11 +53,6 @@ def shown(run: Run, name: str) -> dict[str, Any]:
     return dict(json.loads(run("gallery", "show", name, "--json").stdout))
 
 
-def in_force(run: Run, name: str) -> list[str]:
-    found = json.loads(run("calibration", "list", "-g", name, "--json").stdout)
-    return [one["id"] for one in found if one["in_force"]]
-
-
 def test_a_gallery_goes_to_another_machine_with_its_threshold(
     run: Run, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +189,13 @@ def test_an_alias_needs_a_gallery_or_goes(fail: Fail, root: Path, arguments: tup
 def test_commands_take_an_alias(run: Run, root: Path, tmp_path: Path, catalog: Path) -> None:
     run("gallery", "alias", "shop", "shoes")
     photo = next(catalog.rglob("*.png"))
-    assert "match" in run("search", photo, "-g", "shop").stdout
-    added = run("gallery", "add", "shop", photo, "--skip").stdout
-    assert "gallery" in added
-    assert run("index", catalog, "-g", "shop", "--dry-run", "--prefix", "").stdout
+    by_name, by_alias = (
+        json.loads(run("search", photo, "-g", name, "--json").stdout) for name in ("shoes", "shop")
+    )
+    assert [one["id"] for one in by_alias["matches"]] == [one["id"] for one in by_name["matches"]] != []
+    (tmp_path / "new.png").write_bytes(photo.read_bytes())
+    run("gallery", "add", "shop", tmp_path / "new.png")
+    assert shown(run, "shoes")["n_items"] == shown(run, "shop")["n_items"] == 61
+    run("index", catalog, "-g", "shop", "--workers", 1)
+    assert [one["name"] for one in json.loads(run("gallery", "list", "--json").stdout)] == ["shoes"]
+    assert shown(run, "shoes")["n_items"] == 121
