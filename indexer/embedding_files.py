@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from vicinal.indexer.errors import SourceError
+from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
 
 __all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "reading"]
@@ -103,7 +103,7 @@ def reading(path: Path) -> Iterator[None]:
     """Say of which file it is that a library cannot read it."""
     try:
         yield
-    except SourceError:
+    except (ItemRefusedError, SourceError):
         raise
     except (pa.ArrowException, BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError) as error:
         raise SourceError(f"'{path.name}' cannot be read: {error}") from error

@@ -35,6 +35,7 @@ from vicinal.indexer.embedding_files import (
     reading,
 )
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.item_rules import checked_id, checked_metadata
 from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.features import holds_bytes
@@ -124,6 +125,8 @@ class EmbeddingSource:
         ids = self._texts(rows.column(id_column), id_column)
         self._check_ids(ids)
         self.ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
+        for item_id in self.ids.to_pylist():
+            checked_id(item_id)
 
     @classmethod
     def open(cls, path: Path, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
@@ -223,6 +226,7 @@ class EmbeddingSource:
         Raises:
             SourceError: An embedding has another length, is zero, or holds NaN or infinity; or the file is
                 damaged.
+            ItemRefusedError: Metadata are too deep or too large.
         """
         first = 0
         with reading(self.path):
@@ -252,8 +256,10 @@ class EmbeddingSource:
         # Without other columns a table of Arrow gives no rows at all.
         rows = table.select(others).to_pylist() if others else [{}] * len(table)
         metadata = [
-            json.dumps({name: as_json(value) for name, value in row.items() if value is not None})
-            for row in rows
+            checked_metadata(
+                {name: as_json(value) for name, value in row.items() if value is not None}, item_id
+            )
+            for row, item_id in zip(rows, ids.to_pylist(), strict=True)
         ]
         no_label = pc.equal(labels, "")
         return ReadyRows(

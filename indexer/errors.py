@@ -1,6 +1,7 @@
 """Errors of the indexer package.
 
 IndexerError
+├── ItemRefusedError (ValueError)        an id cannot be read again, or metadata are too deep or too large
 ├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
 ├── DownloadError (OSError)              a file behind an address cannot be read, or must not be
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
@@ -17,8 +18,9 @@ IndexerError
 │   ├── BundleMismatchError              the gallery was embedded with another bundle
 │   ├── GalleryNotRefinedError           the version holds no items refined as asked
 │   ├── GalleryBusyError                 another job holds the gallery
+│   ├── DamagedGalleryError              a byte is not what was written: it is not searched
 │   ├── StorageError                     the disk refuses: full, read-only or broken
-│   └── FilterError                      a filter is no expression over the items
+│   └── FilterError                      a filter does not follow its grammar
 └── BuildError (RuntimeError)            an index job gave up
 """
 
@@ -26,12 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 __all__ = [
     "AliasNotFoundError",
     "BuildError",
     "BundleMismatchError",
+    "DamagedGalleryError",
     "DownloadError",
     "FilterError",
     "GalleryAliasedError",
@@ -44,6 +47,7 @@ __all__ = [
     "IndexerError",
     "ItemExistsError",
     "ItemNotFoundError",
+    "ItemRefusedError",
     "NoImageError",
     "SourceError",
     "SpaceMismatchError",
@@ -72,6 +76,10 @@ class IndexerError(Exception):
     """Root of the package's errors."""
 
 
+class ItemRefusedError(IndexerError, ValueError):
+    """An item's id cannot be read again, or its metadata are too deep, too large, or no JSON."""
+
+
 class SourceError(IndexerError, ValueError):
     """A folder or manifest of images, or a file of embeddings, cannot be read."""
 
@@ -82,6 +90,21 @@ class DownloadError(IndexerError, OSError):
 
 class GalleryError(IndexerError, ValueError):
     """A gallery is damaged, busy, or cannot be used so."""
+
+
+class DamagedGalleryError(GalleryError):
+    """A byte of a file that is searched is not what was written, so that the gallery is not searched.
+
+    Args:
+        problem: What was found, and what to do.
+        file: The file.
+    """
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "10"}
+
+    def __init__(self, problem: str, file: Path) -> None:
+        super().__init__(problem)
+        self.file = file
 
 
 class GalleryNotFoundError(GalleryError, LookupError):
@@ -260,7 +283,7 @@ class StorageError(GalleryError):
 
 
 class FilterError(GalleryError):
-    """A filter is no Lance SQL expression over the items, or cannot be computed for one of them."""
+    """A filter does not follow its grammar; the reason says where, and what is allowed."""
 
     def __init__(self, expression: str, reason: str) -> None:
         shown = expression if len(expression) <= 100 else expression[:97] + "..."

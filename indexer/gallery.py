@@ -10,8 +10,9 @@
   duplicates/             what copies were found, kept by the service
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
-  identity                stays when the gallery is renamed or copied; its calibrations name it
+  identity.json           stays when the gallery is renamed or copied; its calibrations name it
   active.json             which version and which live changes of it are searched
+  active.copy.json        the same, for who puts a version in force when that file is damaged
   active.lock             held for the moment in which one of these two is written
   writer.lock             held while the table is written
   compaction.lock         held while a new version is made of the live changes
@@ -43,7 +44,14 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.indexer.reports import Reports
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.arrays import as_matrix
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
+from vicinal.indexer.storage.files import (
+    file_lock,
+    make_folder,
+    storing,
+    sync_path,
+    write_atomically,
+    write_sealed,
+)
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
@@ -89,7 +97,8 @@ class Gallery:
             GalleryNotFoundError: There is none at this path.
         """
         gallery = cls(path, refinement=refinement)
-        if gallery.active_version is None:
+        # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
+        if not gallery.pointer.exists:
             raise GalleryNotFoundError(
                 f"there is no gallery '{gallery.name}': "
                 f"make one with `vicinal index SOURCE --gallery {gallery.name}`"
@@ -423,7 +432,7 @@ class Gallery:
 
 def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
     make_folder(folder)
-    write_atomically(folder / MANIFEST_FILE, manifest.model_dump_json(indent=2) + "\n")
+    write_sealed(folder / MANIFEST_FILE, manifest.model_dump_json(indent=2))
 
 
 def list_galleries(root: Path) -> list[Gallery]:

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vicinal.indexer.storage.files import make_folder, write_atomically
+from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
 
 __all__ = ["Reports"]
+
+_REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
 
 
 class Reports:
@@ -22,14 +24,20 @@ class Reports:
         self.folder = folder
 
     def of(self, version: int) -> dict[str, Any]:
-        """What the index job found when it made a version; empty when it left no report."""
-        path = self._path(version)
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        """What the index job found when it made a version; empty when it left no report.
+
+        Raises:
+            GalleryError: The report is damaged.
+        """
+        try:
+            return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
+        except FileNotFoundError:
+            return {}
 
     def save(self, version: int, report: dict[str, Any]) -> None:
         """Keep what was found when a version was made."""
         make_folder(self.folder)
-        write_atomically(self._path(version), json.dumps(report, indent=2) + "\n")
+        write_sealed(self._path(version), json.dumps(report, indent=2))
 
     def remove(self, versions: set[int]) -> None:
         """Remove the reports of versions that are gone."""

@@ -24,6 +24,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from vicinal.models.configs.sealed_json import BrokenSealError, unsealed_if_sealed
 from vicinal.models.errors import BundleError
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerManifest
@@ -255,13 +256,16 @@ def read_manifest(path: Path) -> BundleManifest:
     """
     file = path / MANIFEST_FILE
     try:
-        return BundleManifest.model_validate_json(file.read_bytes())
+        # A gallery seals the manifests that it keeps.
+        return BundleManifest.model_validate_json(unsealed_if_sealed(file.read_bytes()))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
             f"'{path}' is no model bundle: it has no {MANIFEST_FILE}; make one with `vicinal export`"
         ) from error
     except ValidationError as error:
         raise _invalid_manifest(file, error) from error
+    except BrokenSealError as error:
+        raise BundleError(f"'{file}' is damaged: bring it back from a backup, or index again") from error
 
 
 def space_manifest(text: str, dim: int) -> BundleManifest:

@@ -1,17 +1,22 @@
-"""Safe decoding: from the bytes of a stranger to an upright 8-bit RGB image."""
+"""Safe decoding: from the bytes of a stranger to an upright 8-bit RGB image, within the memory there is."""
 
 from __future__ import annotations
 
 import io
 import struct
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError, features
+from PIL import Image, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
+    DecodingBusyError,
     ImageTooLargeError,
     ImageTooSmallError,
     NotAnImageError,
@@ -19,12 +24,17 @@ from vicinal.models.errors import (
 )
 
 __all__ = [
+    "BUDGET",
+    "DecodeBudget",
     "DecodeLimits",
     "ImageSource",
     "accepted_formats",
+    "bytes_to_decode",
     "decode_image",
+    "decoded_image",
     "image_suffixes",
     "read_encoded",
+    "reduction_to",
     "require_size",
     "with_extra",
 ]
@@ -52,6 +62,31 @@ _BRANDS = {
 }
 
 
+# How the pixels of a file are turned under each EXIF orientation but the upright one.
+_ORIENTATION_TAG = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Bytes a pixel that Pillow keeps of a mode; of any other four.
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+_MOST_MODE_BYTES = 4
+# Bytes a pixel that a decoder keeps besides, measured (benchmarks/speed/decoding_memory.py).
+_DECODER_BYTES = {"WEBP": 12, "AVIF": 8, "HEIF": 8, "TIFF": 8, "GIF": 1}
+# Of a progressive JPEG all coefficients are kept, whatever size it is decoded at.
+_PROGRESSIVE_BYTES = 6
+# What is made of it: the RGB image, and a copy of that for its thumbnail.
+_RESULT_BYTES = 8
+_LARGEST_DRAFT = 8
+# Pixels that are brought to RGB at a time.
+_STRIP_PIXELS = 2**18
+
+
 @dataclass(frozen=True)
 class DecodeLimits:
     """What an image may cost before it is refused.
@@ -60,11 +95,70 @@ class DecodeLimits:
         max_bytes: Largest encoded size in bytes.
         max_pixels: Largest width x height in pixels, read from the header before any pixel is decoded.
         min_side: Smallest accepted shorter side in pixels.
+        memory_bytes: Memory that the images of the process that are being decoded take together; one that
+            needs more alone is decoded alone.
+        wait_seconds: Longest wait for others to be done with theirs, in seconds; None waits as long as it
+            takes.
     """
 
     max_bytes: int = 32 * 2**20
-    max_pixels: int = 64_000_000
+    max_pixels: int = 40_000_000
     min_side: int = 8
+    memory_bytes: int = 512 * 2**20
+    wait_seconds: float | None = None
+
+
+class DecodeBudget:
+    """Memory that is shared out to those who decode, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+        self._taken = 0
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes that are taken now."""
+        return self._taken
+
+    @contextmanager
+    def taken(self, n_bytes: int, most: int, wait_seconds: float | None = None) -> Iterator[None]:
+        """Have some memory while the context lasts. Whoever has some may not ask for more.
+
+        Args:
+            n_bytes: How much.
+            most: Most that all have together; who needs more than that has to be alone.
+            wait_seconds: Longest wait; None waits as long as it takes.
+
+        Raises:
+            DecodingBusyError: Others had it for longer.
+        """
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+            try:
+                has_turn = self._changed.wait_for(
+                    lambda: self._waiting[0] is ticket and self._has_room(n_bytes, most), wait_seconds
+                )
+            finally:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+            if not has_turn:
+                raise DecodingBusyError(wait_seconds or 0.0)
+            self._taken += n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= n_bytes
+                self._changed.notify_all()
+
+    def _has_room(self, n_bytes: int, most: int) -> bool:
+        return not self._taken or self._taken + n_bytes <= most
+
+
+# Of the process, as its memory is, whoever decodes: searches, additions and index jobs.
+BUDGET = DecodeBudget()
 
 
 @cache
@@ -90,19 +184,28 @@ def with_extra(suffix: str) -> str | None:
 def decode_image(
     source: ImageSource, *, limits: DecodeLimits | None = None, target_side: int | None = None
 ) -> Image.Image:
+    """Decode the first frame of an image as a person would see it; see `decoded_image`."""
+    with decoded_image(source, limits=limits, target_side=target_side) as image:
+        return image
+
+
+@contextmanager
+def decoded_image(
+    source: ImageSource, *, limits: DecodeLimits | None = None, target_side: int | None = None
+) -> Iterator[Image.Image]:
     """Decode the first frame of an image as a person would see it.
 
     The EXIF orientation is applied, transparency is laid on white, 16-bit and CMYK images become
-    8-bit RGB.
+    8-bit RGB. The memory of it counts to that of the process until the context ends.
 
     Args:
         source: Path, encoded bytes, or a PIL image (which is only brought upright and to RGB).
         limits: Sizes to refuse; the defaults of `DecodeLimits` when None.
-        target_side: The caller will scale the image down to about this many pixels a side; a JPEG is
-            then decoded at the next larger power-of-two fraction of its size, which is several times
-            faster for camera photos. None decodes every pixel.
+        target_side: The caller will scale the image down to about this many pixels a side; it is then
+            decoded at the next larger power-of-two fraction of its size, which for camera photos is several
+            times faster and takes a fraction of the memory. None gives every pixel.
 
-    Returns:
+    Yields:
         An RGB image.
 
     Raises:
@@ -110,22 +213,55 @@ def decode_image(
         UnsupportedFormatError: An image format outside `accepted_formats`.
         ImageTooLargeError: A limit on bytes or pixels is passed.
         ImageTooSmallError: The shorter side is below `limits.min_side`.
+        DecodingBusyError: Other images take the memory for longer than `limits.wait_seconds`.
         OSError: A path cannot be read.
     """
     limits = limits or DecodeLimits()
     if isinstance(source, Image.Image):
         _check_size(source.size, limits)
-        return _to_upright_rgb(source)
+        yield _to_upright_rgb(source)
+        return
     encoded = read_encoded(source, limits)
     with _open(encoded, limits) as image:
         _check_size(image.size, limits)
-        if target_side is not None:
-            image.draft(None, (target_side, target_side))
-        try:
-            image.load()
-            return _to_upright_rgb(image)
-        except (OSError, SyntaxError, ValueError, EOFError, RuntimeError, struct.error) as error:
-            raise NotAnImageError(f"the {image.format} image is damaged or breaks off: {error}") from error
+        n_bytes = bytes_to_decode(image, target_side)
+        with BUDGET.taken(n_bytes, limits.memory_bytes, limits.wait_seconds):
+            if target_side is not None:
+                image.draft(None, (target_side, target_side))
+            try:
+                image.load()
+                upright = _to_upright_rgb(image, reduction_to(image.size, target_side))
+            except (OSError, SyntaxError, ValueError, EOFError, RuntimeError, struct.error) as error:
+                raise NotAnImageError(
+                    f"the {image.format} image is damaged or breaks off: {error}"
+                ) from error
+            image.close()
+            yield upright
+
+
+def bytes_to_decode(image: Image.Image, target_side: int | None) -> int:
+    """Memory that an image takes until it is small, from what its header says.
+
+    Args:
+        image: An opened image, not yet decoded.
+        target_side: See `models.decoding.decode_image`.
+    """
+    n_pixels = image.width * image.height
+    factor = reduction_to(image.size, target_side)
+    decoded = n_pixels * _MODE_BYTES.get(image.mode, _MOST_MODE_BYTES)
+    decoder = n_pixels * _DECODER_BYTES.get(image.format or "", 0)
+    if image.format == "JPEG":
+        decoded //= min(factor, _LARGEST_DRAFT) ** 2
+        decoder = n_pixels * _PROGRESSIVE_BYTES if "progressive" in image.info else 0
+    return decoded + decoder + _RESULT_BYTES * n_pixels // factor**2
+
+
+def reduction_to(size: tuple[int, int], target_side: int | None) -> int:
+    """The power of two by which both sides shrink so that the shorter one keeps `target_side` pixels."""
+    factor = 1
+    while target_side is not None and min(size) // (2 * factor) >= target_side:
+        factor *= 2
+    return factor
 
 
 def require_size(n_bytes: int, limits: DecodeLimits) -> None:
@@ -207,18 +343,25 @@ def _check_size(size: tuple[int, int], limits: DecodeLimits) -> None:
         )
 
 
-def _to_upright_rgb(image: Image.Image) -> Image.Image:
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode.startswith("I"):
-        return _from_deep_gray(upright)
-    if upright.mode == "P" or "A" in upright.mode or "transparency" in upright.info:
-        rgba = upright.convert("RGBA")
+def _to_upright_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
+    """An image in RGB, upright, with a fraction of its width and height; strip by strip."""
+    width, height = image.size
+    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    rows = max(1, _STRIP_PIXELS // (width * factor)) * factor
+    for top in range(0, height, rows):
+        strip = _to_rgb(image.crop((0, top, width, min(height, top + rows))))
+        small.paste(strip if factor == 1 else strip.reduce(factor), (0, top // factor))
+    turn = _TURNS.get(image.getexif().get(_ORIENTATION_TAG, 1))
+    return small if turn is None else small.transpose(turn)
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        # Pillow clips 16-bit gray at 255 when it converts: a photo would turn white.
+        deep = np.asarray(image).clip(0, 65535)
+        return Image.fromarray((deep >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("P", "PA") or "A" in image.mode or "transparency" in image.info:
+        rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, "white")
         return Image.alpha_composite(white, rgba).convert("RGB")
-    return upright.convert("RGB")
-
-
-def _from_deep_gray(image: Image.Image) -> Image.Image:
-    # Pillow clips 16-bit gray at 255 when it converts: a photo would turn white.
-    deep = np.asarray(image).astype(np.int64)
-    return Image.fromarray((deep.clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")

@@ -6,6 +6,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Never
 
@@ -13,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
-from vicinal.models.decoding import DecodeLimits, ImageSource, decode_image
+from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image
 from vicinal.models.errors import BundleError, ReadyEmbeddingsError
 from vicinal.models.runtime import CPU, Device, open_session, session_provider
 from vicinal.models.similarity import FloatArray, normalize
@@ -21,10 +23,25 @@ from vicinal.models.similarity import FloatArray, normalize
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["Embedder", "SpaceEmbedder"]
+__all__ = ["Embedder", "PreparedQueries", "SpaceEmbedder"]
 
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
 _PER_THREAD = 2
+
+
+@dataclass(frozen=True)
+class PreparedQueries:
+    """Pictures of queries, ready for the network.
+
+    Attributes:
+        tensors: Those that have to be embedded, arrays (3, S, S).
+        keys: Names of the pictures in a cache, None for those that have none; empty without a cache.
+        known: Embeddings (d,) that are known already, by number of the query.
+    """
+
+    tensors: list[FloatArray]
+    keys: tuple[str | None, ...] = ()
+    known: dict[int, FloatArray] = field(default_factory=dict)
 
 
 class Embedder:
@@ -65,15 +82,32 @@ class Embedder:
 
     def decode(self, source: ImageSource) -> Image.Image:
         """Decode one image within the limits; see `models.decoding.decode_image`."""
+        with self.decoding(source) as image:
+            return image
+
+    def decoding(
+        self, source: ImageSource, *, limits: DecodeLimits | None = None
+    ) -> AbstractContextManager[Image.Image]:
+        """The same while a context lasts, so that its memory counts; see `models.decoding.decoded_image`."""
         side = self.bundle.preprocessing.decode_side
         # Never below what a thumbnail needs: index and query must decode alike to score alike.
-        return decode_image(source, limits=self.limits, target_side=max(side, 512))
+        return decoded_image(source, limits=limits or self.limits, target_side=max(side, 512))
+
+    def prepare_source(self, source: ImageSource) -> FloatArray:
+        """Decode and preprocess one image to (3, S, S) float32; nothing else of it stays."""
+        with self.decoding(source) as image:
+            return self.prepare(image)
 
     def prepare(self, image: Image.Image) -> FloatArray:
         """Preprocess one RGB image to (3, S, S) float32."""
         return self.bundle.preprocessing.to_tensor(image)
 
-    def infer(self, tensors: Sequence[FloatArray]) -> FloatArray:
+    @property
+    def n_together(self) -> int:
+        """Images that are cheapest when a thread runs the network on them together."""
+        return _PER_THREAD if self.provider == CPU else self.batch_size
+
+    def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
         """Run the network on prepared images.
 
         Several images on a processor are shared out to its threads: threads that work on an image together
@@ -81,6 +115,7 @@ class Embedder:
 
         Args:
             tensors: n arrays (3, S, S).
+            alone: Whether the whole processor is theirs. Otherwise the calling thread does it all.
 
         Returns:
             (n, d) float32 as the network gives them.
@@ -88,9 +123,10 @@ class Embedder:
         if not tensors:
             return np.empty((0, self.bundle.dim), np.float32)
         n_threads = self._threads or os.cpu_count() or 1
+        if self.provider == CPU and not alone:
+            return self._in_batches(self._one_threaded, tensors, _PER_THREAD)
         if len(tensors) == 1 or n_threads == 1 or self.provider != CPU:
-            parts = [self._run(self._session, batch) for batch in _batches(tensors, self.batch_size)]
-            return np.concatenate(parts)
+            return self._in_batches(self._session, tensors, self.batch_size)
         size = min(_PER_THREAD, -(-len(tensors) // n_threads))
         with ThreadPoolExecutor(n_threads) as pool:
             runs = pool.map(lambda batch: self._run(self._one_threaded, batch), _batches(tensors, size))
@@ -115,9 +151,9 @@ class Embedder:
             OSError: A path cannot be read.
         """
         if len(images) == 1:
-            return self.finish(self.infer([self.prepare(self.decode(images[0]))]))
+            return self.finish(self.infer([self.prepare_source(images[0])]))
         with ThreadPoolExecutor(self._threads or None) as pool:
-            tensors = list(pool.map(lambda source: self.prepare(self.decode(source)), images))
+            tensors = list(pool.map(self.prepare_source, images))
         return self.finish(self.infer(tensors))
 
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
@@ -134,13 +170,31 @@ class Embedder:
             ImageError: An image cannot be used.
             OSError: A path cannot be read.
         """
+        prepared = self.prepare_queries(images, milliseconds)
         started = time.perf_counter()
-        decoded = [self.decode(image) for image in images]
-        milliseconds["decode"] = 1e3 * (time.perf_counter() - started)
-        started = time.perf_counter()
-        embedded = self.finish(self.infer([self.prepare(image) for image in decoded]))
+        embedded = self.finish_queries(prepared, self.infer(prepared.tensors))
         milliseconds["embed"] = 1e3 * (time.perf_counter() - started)
         return embedded
+
+    def prepare_queries(
+        self, images: Sequence[ImageSource], milliseconds: dict[str, float]
+    ) -> PreparedQueries:
+        """Decode and preprocess the pictures of queries: all of `embed_queries` before the network."""
+        started = time.perf_counter()
+        # One after the other: each is small before the next is decoded.
+        tensors = [self.prepare_source(image) for image in images]
+        milliseconds["decode"] = 1e3 * (time.perf_counter() - started)
+        return PreparedQueries(tensors)
+
+    def finish_queries(self, prepared: PreparedQueries, raw: FloatArray) -> FloatArray:
+        """What `infer` made of prepared queries as (n, d) float32, L2-normalized."""
+        del prepared
+        return self.finish(raw)
+
+    def _in_batches(
+        self, session: ort.InferenceSession, tensors: Sequence[FloatArray], size: int
+    ) -> FloatArray:
+        return np.concatenate([self._run(session, batch) for batch in _batches(tensors, size)])
 
     def _run(self, session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArray:
         return np.asarray(session.run(None, {self._input_name: np.stack(batch)})[0], dtype=np.float32)
@@ -186,22 +240,22 @@ class SpaceEmbedder(Embedder):
         """No provider runs anything."""
         return "none"
 
-    def decode(self, source: ImageSource) -> Never:
+    def decoding(self, source: ImageSource, *, limits: DecodeLimits | None = None) -> Never:
         """Refuse an image.
 
         Raises:
             ReadyEmbeddingsError: Always.
         """
-        del source
+        del source, limits
         raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
 
     def prepare(self, image: Image.Image) -> Never:
-        """Refuse an image; see `decode`."""
-        self.decode(image)
+        """Refuse an image; see `decoding`."""
+        self.decoding(image)
 
-    def infer(self, tensors: Sequence[FloatArray]) -> Never:
-        """Refuse prepared images; see `decode`."""
-        del tensors
+    def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> Never:
+        """Refuse prepared images; see `decoding`."""
+        del tensors, alone
         raise ReadyEmbeddingsError(self.gallery, self.bundle.manifest.space)
 
 

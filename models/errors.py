@@ -6,6 +6,7 @@ ModelsError
 │   ├── UnsupportedFormatError       an image, but of a format that is not accepted
 │   ├── ImageTooLargeError           more bytes or pixels than the limits allow
 │   └── ImageTooSmallError           too few pixels to mean anything
+├── DecodingBusyError                others decode images, and there is no memory for another
 ├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
 │   └── NoDirectionError             an embedding is zero, or holds NaN or infinity
@@ -23,6 +24,7 @@ __all__ = [
     "BundleError",
     "ConfigError",
     "DatasetError",
+    "DecodingBusyError",
     "EmbeddingError",
     "EvaluationError",
     "ImageError",
@@ -68,6 +70,17 @@ class ImageTooLargeError(ImageError):
 
 class ImageTooSmallError(ImageError):
     """The image has too few pixels to mean anything."""
+
+
+class DecodingBusyError(ModelsError):
+    """Other images take the memory for decoding for too long.
+
+    Args:
+        seconds: How long it was waited for.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"others decode large images, and no memory came free within {seconds:.0f} s")
 
 
 class BundleError(ModelsError, ValueError):

@@ -48,6 +48,10 @@ class RequestError(ServiceError, ValueError):
     """A request cannot be answered as it was asked."""
 
 
+class KeyStoreError(ServiceError, ValueError):
+    """The file of API keys is damaged; no key in it is accepted."""
+
+
 class NothingAddedError(RequestError):
     """None of several uploaded images was added.
 

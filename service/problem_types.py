@@ -15,6 +15,7 @@ from vicinal.indexer.errors import (
     AliasNotFoundError,
     BuildError,
     BundleMismatchError,
+    DamagedGalleryError,
     DownloadError,
     FilterError,
     GalleryAliasedError,
@@ -27,6 +28,7 @@ from vicinal.indexer.errors import (
     IndexerError,
     ItemExistsError,
     ItemNotFoundError,
+    ItemRefusedError,
     NoImageError,
     SourceError,
     SpaceMismatchError,
@@ -37,6 +39,7 @@ from vicinal.models.errors import (
     BundleError,
     ConfigError,
     DatasetError,
+    DecodingBusyError,
     EmbeddingError,
     EvaluationError,
     ImageError,
@@ -67,6 +70,7 @@ from vicinal.service.errors import (
     JobNotFoundError,
     JobStoppedError,
     JobsUnavailableError,
+    KeyStoreError,
     NothingAddedError,
     RedisAwayError,
     RequestError,
@@ -96,6 +100,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     ImageTooLargeError: (413, "image-too-large"),
     ImageTooSmallError: (422, "image-too-small"),
     ImageError: (400, "not-an-image"),
+    DecodingBusyError: (429, "decoding-busy"),
     EmbeddingError: (422, "invalid-embedding"),
     ReadyEmbeddingsError: (422, "ready-embeddings"),
     BundleError: (500, "bundle-unusable"),
@@ -108,6 +113,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     RequestError: (422, "invalid-request"),
     FilterError: (422, "invalid-filter"),
     ItemExistsError: (409, "item-exists"),
+    ItemRefusedError: (422, "item-refused"),
     ItemNotFoundError: (404, "item-not-found"),
     NoImageError: (404, "no-image"),
     SpaceMismatchError: (409, "space-mismatch"),
@@ -135,6 +141,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     ComparisonNotFoundError: (404, "comparison-not-found"),
     ComparisonRecordError: (500, "comparison-damaged"),
     DuplicatesNotFoundError: (404, "duplicates-not-found"),
+    KeyStoreError: (503, "keys-damaged"),
     RedisAwayError: (503, "redis-away"),
     TooManyRequestsError: (429, "too-many-requests"),
     JobNotFoundError: (404, "job-not-found"),
@@ -145,6 +152,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     DownloadError: (422, "source-unusable"),
     StorageError: (507, "storage-failed"),
     BuildError: (422, "build-failed"),
+    DamagedGalleryError: (503, "gallery-files-damaged"),
     GalleryError: (500, "gallery-damaged"),
 }
 
@@ -157,8 +165,8 @@ def status_and_kind(error: Exception) -> tuple[int, str]:
 
 def problem_headers(error: Exception) -> dict[str, str]:
     """Headers of an answer that tells of an error: when it is worth coming again."""
-    # Who holds a gallery is done in seconds.
-    if isinstance(error, GalleryBusyError):
+    # Who holds a gallery is done in seconds, and who decodes an image too.
+    if isinstance(error, (DecodingBusyError, GalleryBusyError)):
         return {"Retry-After": "2"}
     return dict(getattr(error, "headers", {}))
 

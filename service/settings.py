@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from limits import parse_many
-from pydantic import Field, field_validator
+from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,15 +23,20 @@ from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import Device
 from vicinal.service.choices import RefineChoice
 from vicinal.service.known_names import check_file, check_variables
+from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.scoring.pipeline import Pipeline, service_pipeline
 
-__all__ = ["Scope", "Settings"]
+__all__ = ["SCOPES", "Scope", "Settings"]
 
 Scope = Literal["search", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 _FILE = Path("vicinal.toml")
 _PREFIX = "VICINAL_"
+# As browsers send them: in small letters, a name without a port, and an origin without a path.
+_HOST = r"^(\*|(\*\.)?[a-z0-9._-]+|[0-9a-f:]+)$"
+_ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$"
 
 
 class Settings(BaseSettings):
@@ -44,8 +49,14 @@ class Settings(BaseSettings):
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.
+        workers: Processes that answer; each opens the bundle, all share the files of the galleries. With
+            several, jobs have a process of their own, and `rate_limit` needs Redis.
         max_image_bytes: Largest accepted image in bytes; a larger one gets 413.
         max_image_pixels: Largest accepted image in pixels; a larger one gets 413.
+        decode_memory_bytes: Memory that all images take together while they are decoded and made small, in
+            bytes; who finds it taken waits. An image that needs more alone is decoded alone.
+        decode_wait_seconds: Longest such wait of a search or an addition, in seconds; then it gets 429 with
+            `Retry-After`. Jobs wait longer.
         max_request_bytes: Largest accepted body of a call that takes images or embeddings; others take 4 MiB.
         max_batch: Most queries of one batch search, and most images of one addition.
         max_embeddings: Most ready embeddings of one addition.
@@ -56,8 +67,21 @@ class Settings(BaseSettings):
         compaction: When the live changes of a gallery are made a new version.
         retention: Which versions of a gallery stay after a compaction.
         api_keys: Scopes by key: `search`, `write` (items) and `admin` (galleries, versions, calibrations,
-            jobs). Without keys none is asked for.
-        max_queue: Most searches that are answered or wait at once; more get 429.
+            jobs), besides the keys that `vicinal keys` makes. Without any key none is asked for.
+        stored_keys: Whether the keys that `vicinal keys` makes count.
+        allowed_hosts: Names that the server is asked for by, such as `search.example.com` or
+            `*.example.com`, besides this machine's and the address that was connected to; others get 421.
+            Without a value no other without API keys, and any with.
+        cors_origins: Origins of other sites whose pages may call the API in a browser, such as
+            `https://shop.example.com`; `*` for any, with API keys only. Changes and searches from other pages
+            get 403.
+        trusted_proxies: Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are
+            believed; without a value nobody's are.
+        max_wait_seconds: Longest wait of a search for a thread, in seconds; where it would be longer, 429.
+        max_connections: Most connections at once; more get 503.
+        request_seconds: Longest time of the headers of a request, and of its body, which gets a second more
+            for every 16 KiB that came; then 408.
+        shutdown_seconds: Longest time that a server which stops gives requests under way, in seconds.
         rate_limit: Requests of one key or address, such as `100/minute;5000/hour`; more get 429 with
             `Retry-After`. Without a value any number.
         sources_dir: Folder below which jobs may read images, wherever a manifest or a link points; without
@@ -76,10 +100,21 @@ class Settings(BaseSettings):
         query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.
         query_cache_seconds: Seconds that Redis keeps a query embedding.
         poll_seconds: Seconds between two looks of a server for changed galleries.
+        check_mb_per_second: Most megabytes a second that a server reads to compare every byte of its
+            galleries with what was written, in the background.
+        log_level: Lowest level of what `vicinal serve` and `vicinal worker` log: `debug`, `info`, `warning`
+            or `error`. Each request is a line of `info`, each probe one of `debug`.
+        log_format: `json`, one object a line; `console`, for a person; `auto` for what standard error is.
+        check_hours: Hours between two such checks of a gallery; the first begins when it is opened.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
+        # Files of containers name variables that have no value.
+        env_ignore_empty=True,
+        env_prefix=_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
     )
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
@@ -88,8 +123,11 @@ class Settings(BaseSettings):
     threads: int = Field(default=0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65_535)
+    workers: int = Field(default=1, ge=1)
     max_image_bytes: int = Field(default=32 * 2**20, ge=1)
-    max_image_pixels: int = Field(default=64_000_000, ge=1)
+    max_image_pixels: int = Field(default=40_000_000, ge=1)
+    decode_memory_bytes: int = Field(default=512 * 2**20, ge=1)
+    decode_wait_seconds: float = Field(default=10.0, ge=0.0)
     max_request_bytes: int = Field(default=256 * 2**20, ge=1)
     max_batch: int = Field(default=64, ge=1)
     max_embeddings: int = Field(default=1000, ge=1)
@@ -103,7 +141,14 @@ class Settings(BaseSettings):
     api_keys: dict[Annotated[str, Field(min_length=1)], tuple[Scope, ...]] = Field(
         default_factory=dict, repr=False
     )
-    max_queue: int = Field(default=256, ge=1)
+    stored_keys: bool = True
+    allowed_hosts: tuple[Annotated[str, Field(pattern=_HOST)], ...] = ()
+    cors_origins: tuple[Annotated[str, Field(pattern=_ORIGIN)], ...] = ()
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    max_wait_seconds: float = Field(default=2.0, gt=0.0)
+    max_connections: int = Field(default=1000, ge=1)
+    request_seconds: float = Field(default=20.0, gt=0.0)
+    shutdown_seconds: int = Field(default=20, ge=1)
     rate_limit: str = ""
     sources_dir: Path | None = None
     allow_urls: bool = False
@@ -117,6 +162,10 @@ class Settings(BaseSettings):
     query_cache_entries: int = Field(default=1024, ge=0)
     query_cache_seconds: int = Field(default=86_400, ge=1)
     poll_seconds: float = Field(default=5.0, gt=0.0)
+    check_mb_per_second: float = Field(default=200.0, gt=0.0)
+    check_hours: float = Field(default=6.0, gt=0.0)
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"
 
     @field_validator("rate_limit")
     @classmethod
@@ -150,6 +199,16 @@ class Settings(BaseSettings):
         return service_pipeline(self.pipeline, bundle, refine=self.refine, steps=self.refine_steps)
 
     @property
+    def keys_path(self) -> Path:
+        """File of the keys that `vicinal keys` makes."""
+        return self.data_dir / "keys" / "keys.json"
+
+    @property
+    def audit_path(self) -> Path:
+        """File that notes the changes made over HTTP."""
+        return self.data_dir / "audit" / "audit.jsonl"
+
+    @property
     def jobs_path(self) -> Path:
         """File of the embedded store of jobs."""
         return self.data_dir / "jobs.db"
@@ -157,7 +216,12 @@ class Settings(BaseSettings):
     @property
     def decode_limits(self) -> DecodeLimits:
         """Limits of a decoded image."""
-        return DecodeLimits(max_bytes=self.max_image_bytes, max_pixels=self.max_image_pixels)
+        return DecodeLimits(
+            max_bytes=self.max_image_bytes,
+            max_pixels=self.max_image_pixels,
+            memory_bytes=self.decode_memory_bytes,
+            wait_seconds=self.decode_wait_seconds,
+        )
 
     @property
     def galleries_path(self) -> Path:

@@ -20,6 +20,7 @@ import numpy as np
 import typer
 from fastapi.testclient import TestClient
 from PIL import Image
+from starlette.responses import Response
 from typer.testing import CliRunner
 
 import vicinal
@@ -85,7 +86,7 @@ class Walk:
 
 
 def _is_ours(value: object) -> bool:
-    return type(value).__module__.startswith("vicinal.")
+    return isinstance(value, Response) or type(value).__module__.startswith("vicinal.")
 
 
 def prepare(folder: Path) -> Settings:
@@ -125,6 +126,8 @@ def query_walk(settings: Settings) -> list[str]:
     client, walk = TestClient(app), Walk(search, search)
     # What is loaded once does not count.
     client.post(path, files={"image": picture(0, VIEWS)}).raise_for_status()
+    # Only threads that begin later are watched.
+    state_of(app).searches.stop()
     with walk.watching():
         client.post(path, files={"image": picture(1, VIEWS)}).raise_for_status()
     return walk.files

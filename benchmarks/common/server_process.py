@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from vicinal.service.http.server import listen
+from vicinal.service.http.serving.server import listen
 
 __all__ = ["memory_of", "running_server", "server_process"]
 

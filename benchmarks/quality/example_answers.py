@@ -25,7 +25,7 @@ from benchmarks.quality.answer_sheets import N_ANSWERS, outcome, write_sheet
 from benchmarks.quality.example_sets import SETS, Example, ExampleSet, write_set
 from benchmarks.quality.protocol_search import rates, vicinal, with_interval
 from vicinal.models.bundle import default_bundle_path
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 from vicinal.service.settings import Settings
 
 SHEETS = Path(__file__).parents[2] / "docs" / "images"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.errors import MissingPackageError
@@ -24,6 +25,18 @@ Positions = npt.NDArray[np.int64]
 FLAT_LIMIT = 10_000
 _MOST_TRAINED, _FEWEST_TRAINED = 200_000, 65_536
 _TRAINED_PER_LIST, _ITERATIONS = 32, 5
+
+_LONGEST_FACTORY = 64
+_MOST_LISTS, _MOST_EDGES = 65_536, 64
+_CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fs)?|x8)?"
+_KINDS = re.compile(
+    rf"auto|HNSW(?P<edges>[2-9]|[1-9][0-9]{{1,3}})(?:,Flat)?|"
+    rf"(?:IVF(?P<lists>[1-9][0-9]{{0,8}}),)?(?:Flat|{_CODES})"
+)
+_KINDS_IN_WORDS = (
+    f"auto, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES}, or inverted lists "
+    f"before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}"
+)
 
 
 def choose_factory(n_items: int, dim: int) -> str:
@@ -72,10 +85,11 @@ class FaissIndex:
             factory: A `faiss.index_factory` string, or `auto`.
 
         Raises:
-            GalleryError: Faiss does not know the string or cannot train it on so few items.
+            GalleryError: It is no kind that is known, or cannot be trained on so few items.
         """
         faiss = import_faiss()
         n_items, dim = embeddings.shape
+        check_factory(factory, dim)
         spec = choose_factory(n_items, dim) if factory == "auto" else factory
         try:
             index = faiss.index_factory(dim, spec, faiss.METRIC_INNER_PRODUCT)
@@ -99,10 +113,10 @@ class FaissIndex:
             seal: What the file must look like.
 
         Raises:
-            GalleryError: The file is missing or damaged.
+            DamagedGalleryError: The file is missing or damaged.
         """
         if not seal.fits(path, whole=True):
-            raise GalleryError(f"index file '{path}' is missing or damaged")
+            raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
         faiss = import_faiss()
         # Inverted lists and flat vectors are mapped in different ways; all else is read.
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
@@ -165,19 +179,26 @@ class FaissIndex:
 
 
 def check_factory(factory: str, dim: int) -> None:
-    """Refuse a factory string that Faiss does not know, before hours of embedding.
+    """Refuse an index that is not of a known kind and size; nothing is built to find out.
+
+    Faiss reserves memory for what a string names before it sees an item: 13 GB for `IVF100000000,Flat`.
+
+    Args:
+        factory: A `faiss.index_factory` string, or `auto`.
+        dim: Length of the embeddings.
 
     Raises:
-        GalleryError: Faiss does not know the string, or it does not fit the dimension.
+        GalleryError: It is not, or does not fit the dimension.
     """
-    if factory == "auto":
-        return
-    faiss = import_faiss()
-    try:
-        faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise GalleryError(f"Faiss cannot build '{factory}' for {dim}-d embeddings: {reason}") from error
+    shown = factory if len(factory) <= _LONGEST_FACTORY else f"{factory[:_LONGEST_FACTORY]}…"
+    found = _KINDS.fullmatch(factory) if len(factory) <= _LONGEST_FACTORY else None
+    if found is None:
+        raise GalleryError(f"'{shown}' is no kind of index that can be built: expected {_KINDS_IN_WORDS}")
+    lists, edges, subquantizers = (int(found[name] or 0) for name in ("lists", "edges", "subquantizers"))
+    if lists > _MOST_LISTS or edges > _MOST_EDGES:
+        raise GalleryError(f"an index '{shown}' would be too large: expected {_KINDS_IN_WORDS}")
+    if subquantizers and (subquantizers > dim or dim % subquantizers):
+        raise GalleryError(f"an index '{shown}' needs embeddings whose length {subquantizers} divides: {dim}")
 
 
 def import_faiss() -> Any:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
+from vicinal.indexer.item_rules import checked_metadata
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.retention import READER_GRACE
@@ -179,6 +180,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
 
     Raises:
         ItemNotFoundError: There is no item of one of the ids.
+        ItemRefusedError: Its metadata would be too deep or too large, or no JSON.
         GalleryBusyError: Another job keeps writing.
     """
     with reader.gallery.writing(patience=_PATIENCE):
@@ -191,7 +193,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
         numbers = np.full(len(rows), activation.next_number)
         columns = {
             "label": pa.array(_patched_labels(rows["label"].to_pylist(), ordered), pa.string()),
-            "metadata": pa.array(_patched_metadata(rows["metadata"].to_pylist(), ordered), pa.string()),
+            "metadata": pa.array(_patched_metadata(rows, ordered), pa.string()),
             "patch": pa.array(numbers),
         }
         for name, column in columns.items():
@@ -288,11 +290,18 @@ def _patched_labels(labels: Sequence[str | None], patches: Sequence[Patch]) -> l
     return [label if patch.keeps_label else patch.label for label, patch in zip(labels, patches, strict=True)]
 
 
-def _patched_metadata(metadata: Sequence[str | None], patches: Sequence[Patch]) -> list[str]:
-    return [
-        json.dumps(_merge_patch(json.loads(text or "{}"), patch.metadata or {}))
-        for text, patch in zip(metadata, patches, strict=True)
-    ]
+def _patched_metadata(rows: pa.Table, patches: Sequence[Patch]) -> list[str]:
+    items = zip(rows["id"].to_pylist(), rows["metadata"].to_pylist(), patches, strict=True)
+    return [_patched_text(item_id, text or "{}", patch.metadata or {}) for item_id, text, patch in items]
+
+
+def _patched_text(item_id: str, text: str, patch: Mapping[str, Any]) -> str:
+    # What was stored before there were rules stays as it is until it is changed.
+    if not patch:
+        return text
+    # Before it is merged, which follows it however deep it is.
+    checked_metadata(patch, item_id)
+    return checked_metadata(_merge_patch(json.loads(text), patch), item_id)
 
 
 def _merge_patch(target: Any, patch: Any) -> Any:

@@ -106,7 +106,7 @@ def index_items(
         SourceError: An embedding cannot be used.
         SpaceMismatchError: The gallery holds embeddings of another space, or images.
         GalleryBusyError: Another process indexes the same source.
-        GalleryError: Faiss does not know the factory string, or the disk refuses.
+        GalleryError: The index is of no known kind or size, or the disk refuses.
     """
     options = RunOptions(max_failures=max_failures, workers=workers, access=ANYWHERE)
     if isinstance(items, EmbeddingSource):
@@ -207,7 +207,7 @@ class IndexJob:
             SourceError: A ready embedding cannot be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process is at it.
-            GalleryError: Faiss does not know the factory string, or the disk refuses.
+            GalleryError: The index is of no known kind or size, or the disk refuses.
         """
         self._check_space()
         check_factory(self.plan.index, self.embedder.bundle.dim)

@@ -20,7 +20,7 @@ from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.models.decoding import read_encoded
+from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ImageError
 from vicinal.models.similarity import FloatArray
@@ -96,29 +96,35 @@ def prepare_item(item: SourceItem, embedder: Embedder) -> PreparedItem:
     """
     # Before it is read: what is written meanwhile is then noticed by the next look at it.
     state = FileState.of(item.path)
-    return replace(prepare_encoded(item, read_file(item.path, embedder.limits), embedder), state=state)
+    # A job has time: it waits for memory as long as others decode.
+    patient = replace(embedder.limits, wait_seconds=None)
+    return replace(prepare_encoded(item, read_file(item.path, patient), embedder, patient), state=state)
 
 
-def prepare_encoded(item: SourceItem, encoded: bytes, embedder: Embedder) -> PreparedItem:
+def prepare_encoded(
+    item: SourceItem, encoded: bytes, embedder: Embedder, limits: DecodeLimits | None = None
+) -> PreparedItem:
     """Decode and preprocess one image that is in memory.
 
     Args:
         item: What to keep of it; its path is only noted.
         encoded: The image's file.
         embedder: Embedder of the bundle to use.
+        limits: Limits of the image; the embedder's when None.
 
     Raises:
         ImageError: The image cannot be used.
+        DecodingBusyError: Others decode for longer than the limits wait.
     """
-    image = embedder.decode(read_encoded(encoded, embedder.limits))
-    return PreparedItem(
-        item=item,
-        tensor=embedder.prepare(image),
-        thumbnail=make_thumbnail(image),
-        content_sha256=hashlib.sha256(encoded).digest(),
-        signature=make_signature(image),
-        capture=read_capture(encoded),
-    )
+    with embedder.decoding(encoded, limits=limits) as image:
+        return PreparedItem(
+            item=item,
+            tensor=embedder.prepare(image),
+            thumbnail=make_thumbnail(image),
+            content_sha256=hashlib.sha256(encoded).digest(),
+            signature=make_signature(image),
+            capture=read_capture(encoded),
+        )
 
 
 def make_thumbnail(image: Image.Image) -> bytes:

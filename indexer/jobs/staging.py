@@ -29,8 +29,16 @@ import pyarrow.feather
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.arrays import mapped_matrix, matrices
-from vicinal.indexer.storage.files import file_lock, make_folder, storing, sync_path, write_atomically
+from vicinal.indexer.storage.files import (
+    file_lock,
+    make_folder,
+    read_sealed,
+    storing,
+    sync_path,
+    write_sealed,
+)
 from vicinal.indexer.storage.seals import FileSeal, SealedTable
+from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Base", "Staging", "remove_leftovers"]
@@ -185,12 +193,15 @@ class Staging:
 
     def _begun(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._begun_path.read_text(encoding="utf-8")))
+            return dict(json.loads(read_sealed(self._begun_path)))
         except FileNotFoundError:
+            return {}
+        except BrokenSealError:
+            logger.warning("'%s' is damaged; what was staged is made again", self._begun_path)
             return {}
 
     def _note(self, **fields: Any) -> None:
-        write_atomically(self._begun_path, json.dumps(fields) + "\n")
+        write_sealed(self._begun_path, json.dumps(fields))
 
 
 def remove_leftovers(gallery: Gallery, pattern: str, *, but: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.item_rules import checked_id, checked_metadata
 from vicinal.indexer.sources.archives import shards_of
 from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
 from vicinal.indexer.sources.datasets import is_saved
@@ -66,11 +68,17 @@ class Source:
         Raises:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
                 an id twice; labels cannot be taken from where the options say.
+            ItemRefusedError: An id holds line breaks or the like, or metadata are too deep or too large.
         """
         items, files, remark = _listed(place, options or SourceOptions())
         if not items:
             besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
+        for item in items:
+            # A file whose name is not UTF-8 is left out and named, beside those that are no images.
+            if not _NOT_UTF8.search(item.id):
+                checked_id(item.id)
+                checked_metadata(item.metadata, item.id)
         return cls(items, files, remark)
 
     def require_whole(self) -> Self:
@@ -106,6 +114,9 @@ class Source:
             remark=self.remark,
         )
 
+
+# What Python makes of bytes of a file name that are not UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 _Listed = tuple[list[SourceItem], FolderFiles, str | None]
 

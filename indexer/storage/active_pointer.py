@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
-from vicinal.indexer.storage.files import file_lock, write_atomically
+from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
 from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.models.configs.sealed_json import BrokenSealError
 
 __all__ = ["Activation", "ActivePointer", "version_tag"]
 
+logger = logging.getLogger(__name__)
 # The pointer is replaced within milliseconds; waiting longer means that a process hangs.
 _PATIENCE = 30.0
 _VERSION = "version-"
@@ -125,6 +128,13 @@ class ActivePointer:
         self.folder = folder
         self.table = table
         self._path = folder / "active.json"
+        self._copy = folder / "active.copy.json"
+        self._file = SealedFile(self._path, _parsed)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever put in force."""
+        return self._path.is_file()
 
     def read(self) -> Activation | None:
         """What is searched, or None where nothing is.
@@ -133,11 +143,14 @@ class ActivePointer:
             GalleryError: The file is damaged.
         """
         try:
-            return Activation.from_json(json.loads(self._path.read_text(encoding="utf-8")))
+            return self._file.read()
         except FileNotFoundError:
             return None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise GalleryError(f"'{self._path}' is damaged: index the gallery again") from error
+        except (OSError, BrokenSealError) as error:
+            raise GalleryError(
+                f"'{self._path}' is damaged: put a version in force again by "
+                f"`vicinal gallery activate {self.folder.name} VERSION`, or index the gallery again"
+            ) from error
 
     @contextmanager
     def held(self) -> Iterator[Activation | None]:
@@ -146,8 +159,7 @@ class ActivePointer:
         Raises:
             GalleryBusyError: A process that holds it hangs.
         """
-        busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
-        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+        with self._lock():
             yield self.read()
 
     def versions(self) -> list[int]:
@@ -176,8 +188,9 @@ class ActivePointer:
         Raises:
             VersionNotFoundError: There is no such version.
         """
-        with self.held() as active:
-            if version not in self.known_versions():
+        with self._lock():
+            active = self._last_known()
+            if version not in {*(active.known_revisions if active else ()), *self.versions()}:
                 raise self.no_version(version)
             known = {} if active is None or as_built else active.known_revisions
             revision = known.get(version) or self.revision_of(version)
@@ -321,6 +334,23 @@ class ActivePointer:
                 self.table.keep(_changes_tag(active.version), active.revision)
             return self.table.clean_up(grace)
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
+        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+            yield
+
+    def _last_known(self) -> Activation | None:
+        """What is searched; where nobody knows any more, what its copy says, or None."""
+        try:
+            return self.read()
+        except GalleryError as damage:
+            logger.warning("%s", damage)
+        # The copy may lack the last change, which whoever activates a version is told of.
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            return _parsed(read_sealed(self._copy))
+        return None
+
     def _number(self, revision: int, active: Activation | None) -> int:
         named = [int(name.removeprefix(_VERSION)) for name in self.table.kept() if name.startswith(_VERSION)]
         last = 0 if active is None else active.last_version
@@ -347,7 +377,10 @@ class ActivePointer:
         self._write(chosen if before is None else chosen.succeeding(before))
 
     def _write(self, activation: Activation) -> None:
-        write_atomically(self._path, json.dumps(activation.as_json()) + "\n")
+        fields = json.dumps(activation.as_json())
+        write_sealed(self._path, fields)
+        # For whoever finds the file above damaged; nothing is read of it before.
+        write_sealed(self._copy, fields, durable=False)
 
 
 def version_tag(version: int) -> str:
@@ -362,6 +395,10 @@ def _changes_tag(version: int) -> str:
 
 def _job_tag(job: str) -> str:
     return f"job-{job}"
+
+
+def _parsed(stored: bytes) -> Activation:
+    return Activation.from_json(json.loads(stored))
 
 
 def _numbers(fields: dict[str, int]) -> dict[int, int]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,10 +29,12 @@ import pyarrow.compute as pc
 from lance.fragment import write_fragments
 from lance.optimize import Compaction, CompactionOptions
 
-from vicinal.indexer.errors import FilterError
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.storage.arrays import as_fixed_lists, mapped_matrix, matrices
-from vicinal.indexer.storage.files import storing, sync_path
-from vicinal.indexer.storage.seals import SealedTable, reason_of
+from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_path
+from vicinal.indexer.storage.seals import SealedTable
+from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["Difference", "ItemTable", "Sequences"]
@@ -43,6 +46,7 @@ _BUNDLE_KEY = b"vicinal"
 _SMALL_FILE_ROWS = 1024
 _MOST_REMOVED_SHARE = 0.5
 _BATCH_ROWS = 512
+_FILTERED_ROWS = 65_536
 # Columns that no search needs: pictures, and where and when an item came from.
 _UNSEARCHED = {
     "thumbnail",
@@ -58,6 +62,7 @@ _UNSEARCHED = {
 }
 # A name that is being given; it stands for nothing.
 _PENDING = "pending"
+_REMEDY = "bring it back from a backup, or index the gallery again"
 
 
 @dataclass(frozen=True)
@@ -190,14 +195,19 @@ class ItemTable(SealedTable):
 
         Names are changed, listed and heeded by one process at a time, which the caller sees to.
         """
-        if self.kept().get(name) == revision:
-            return
+        # A name that is damaged is given anew.
+        with suppress(GalleryError):
+            if name in self.kept() and self.kept_as(name) == revision:
+                return
         with self._committing():
             # Lance writes names in place: one that a crash cut short would make all of them unreadable.
             self.latest().tags.create(_PENDING, revision)
-            sync_path(self._tag_path(_PENDING))
-            self._tag_path(_PENDING).replace(self._tag_path(name))
-            sync_path(self._tag_path(name).parent)
+            pending = self._tag_path(_PENDING)
+            # Lance passes over a key that it does not know.
+            pending.write_bytes(sealed(pending.read_text(encoding="utf-8")))
+            sync_path(pending)
+            pending.replace(self._tag_path(name))
+            sync_path(pending.parent)
 
     def release(self, names: Iterable[str]) -> None:
         """Give up revisions that were kept under some names."""
@@ -208,7 +218,7 @@ class ItemTable(SealedTable):
                 tags.delete(name)
 
     def kept(self) -> dict[str, int]:
-        """Revisions that are kept, by name."""
+        """Revisions that are kept, by name, as Lance reads them; `kept_as` also compares the seal."""
         with self._committing():
             self._tag_path(_PENDING).unlink(missing_ok=True)
             return {name: int(tag["version"]) for name, tag in self.latest().tags.list().items()}
@@ -216,7 +226,7 @@ class ItemTable(SealedTable):
     def kept_as(self, name: str) -> int | None:
         """Revision that is kept under a name, or None; any number of processes may ask at any time."""
         try:
-            tag = json.loads(self._tag_path(name).read_text(encoding="utf-8"))
+            tag = json.loads(read_sealed_or_refuse(self._tag_path(name), _REMEDY))
         except FileNotFoundError:
             return None
         return int(tag["version"])
@@ -315,19 +325,12 @@ class ItemTable(SealedTable):
         rows = self.readable(revision).to_table(columns=[column], filter=condition)
         return list(rows[column].to_pylist())
 
-    def matching(self, revision: int, filter_expression: str) -> Sequences:
-        """Sequences of the rows that a Lance SQL expression holds for, ascending.
-
-        Raises:
-            FilterError: It is no expression, names unknown columns, or cannot be computed for a row.
-        """
-        table = self.readable(revision)
-        try:
-            # In parentheses, so that nothing can follow the expression unnoticed.
-            rows = table.to_table(columns=["sequence"], filter=f"({filter_expression})")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise FilterError(filter_expression, reason_of(error)) from error
-        return np.sort(rows["sequence"].to_numpy())
+    def matching(self, revision: int, filter: Filter) -> Sequences:
+        """Sequences of the rows that fulfil a filter, ascending."""
+        columns = {"sequence": "sequence", **filter.columns()}
+        rows = self.readable(revision).to_batches(columns=columns, batch_size=_FILTERED_ROWS)
+        found = [batch.column("sequence").to_numpy()[filter.selects(batch)] for batch in rows]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
 
     def next_number(self, revision: int) -> int:
         """Smallest number above all sequences and patches of a revision."""

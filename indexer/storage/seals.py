@@ -7,14 +7,14 @@ embedding. So every finished file gets a seal, and whoever opens one compares it
 
     whole     every byte; due for what a native parser follows from place to place, the vector index and
               `items.arrow`, however large they are: 260 MB and 0.2 s for a million items
-    sampled   the size and 64 blocks, the first and the last among them; a file of up to 4 MB in full
+    sampled   the size and 64 places, the first and the last among them; a file of up to 4 MB in full
 
-Arrays are sampled. Of their bytes only the header, in the first block, says where anything lies, and what
-numpy maps is as long as that says, or it refuses. The rest are numbers; positions among them are compared
-with the length of what they point into. The files of the item table are sampled too: most are small, and
-Lance answers damage between the blocks of a large one with an error or another value. All of these are read
-in full once after each start of the machine, because what a crash leaves behind is where samples could miss
-something; the machine's boot id beside the files says whether it was done.
+Arrays are sampled when they are opened. Of their bytes only the header, in the first block, says where
+anything lies, and what numpy maps is as long as that says, or it refuses. The rest are numbers; positions
+among them are compared with the length of what they point into. The files of the item table are sampled
+too: most are small, and Lance answers damage between the blocks of a large one with an error or another
+value. Whoever searches reads all of these in full in the background, at every start and from time to time
+(`service.galleries.integrity`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,20 +35,29 @@ import lance
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.storage.files import storing, sync_path, write_atomically
 
-__all__ = ["FileSeal", "SealedTable", "TableSeals", "is_checked_since_boot", "note_checked", "reason_of"]
+__all__ = ["FileSeal", "OnRead", "SealedTable", "TableSeals", "reason_of", "uncounted"]
 
 # A file up to this size is always read in full: a few milliseconds.
 _SMALL_BYTES = 4 * 2**20
 _BLOCK_BYTES = 4096
 _N_BLOCKS = 64
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# What one checksum of a file covers, and how long it is.
+_SEALED_BYTES = 2**20
+_DIGITS = 16
 # A file that was written so recently could be written again without another time of change.
 _SETTLED_NANOSECONDS = 2 * 10**9
 # Manifests are named so that a listing begins with the newest.
 _LAST = 2**64 - 1
+
+
+OnRead = Callable[[int], None]
+
+
+def uncounted(_n_bytes: int) -> None:
+    """For a caller that does not want to know."""
 
 
 class FileSeal(BaseModel):
@@ -55,36 +65,48 @@ class FileSeal(BaseModel):
 
     Attributes:
         n_bytes: Its size.
-        sha256: Hexadecimal SHA-256 of all of it.
-        sample: Hexadecimal SHA-256 of its sample blocks; of all of it when it is small.
+        blocks: The first 16 hexadecimal digits of the SHA-256 of each MiB of it, one after the other.
+        sample: Hexadecimal SHA-256 of its samples; of all of it when it is small.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     n_bytes: int
-    sha256: str
+    blocks: str
     sample: str
 
     @classmethod
     def of(cls, path: Path) -> Self:
         """Seal of a finished file."""
         n_bytes = path.stat().st_size
-        return cls(n_bytes=n_bytes, sha256=_sha256_of(path), sample=_sample_of(path, n_bytes))
+        return cls(n_bytes=n_bytes, blocks="".join(_blocks_of(path)), sample=_sample_of(path, n_bytes))
 
-    def fits(self, path: Path, *, whole: bool) -> bool:
+    def fits(self, path: Path, *, whole: bool, on_read: OnRead = uncounted) -> bool:
         """Whether a file is there and is what it was.
 
         Args:
             path: The file.
             whole: Compare every byte, and not only samples of a large file.
+            on_read: Called with the size of each block that was compared.
         """
         try:
             if path.stat().st_size != self.n_bytes:
                 return False
-            return _sha256_of(path) == self.sha256 if whole else _sample_of(path, self.n_bytes) == self.sample
+            return self._is_whole(path, on_read) if whole else _sample_of(path, self.n_bytes) == self.sample
         except OSError:
             # Gone, or on a part of the disk that cannot be read any more.
             return False
+
+    def _is_whole(self, path: Path, on_read: OnRead) -> bool:
+        n_left = self.n_bytes
+        starts = range(0, len(self.blocks), _DIGITS)
+        # Up to the first block that differs; a file that grew meanwhile has one more.
+        for start, found in zip_longest(starts, _blocks_of(path)):
+            if start is None or found != self.blocks[start : start + _DIGITS]:
+                return False
+            on_read(min(n_left, _SEALED_BYTES))
+            n_left -= _SEALED_BYTES
+        return True
 
 
 class TableSeals:
@@ -124,18 +146,21 @@ class TableSeals:
             if is_new:
                 sync_path(self.path.parent)
 
-    def damaged(self, files: Iterable[Path], *, whole: bool) -> Path | None:
+    def damaged(self, files: Iterable[Path], *, whole: bool, on_read: OnRead = uncounted) -> Path | None:
         """The first file that is missing or is not what it was; files without a seal are passed over.
 
         Args:
             files: What to compare.
             whole: Every byte, also of large files; otherwise a file that fitted once and was not written
                 since then fits for as long as the process lives.
+            on_read: Called with the size of each block that was compared of a whole file.
         """
         known = self._known()
         for path in files:
             seal = known.get(self._name(path))
-            if seal is not None and not (seal.fits(path, whole=True) if whole else _fits_still(path, seal)):
+            if seal is None:
+                continue
+            if not (seal.fits(path, whole=True, on_read=on_read) if whole else _fits_still(path, seal)):
                 return path
         return None
 
@@ -206,13 +231,18 @@ class SealedTable:
         self._compare(self._files_of(table.get_fragments()))
         return table
 
-    def check(self, revision: int) -> None:
+    def check(self, revision: int, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files that hold a revision's rows.
 
+        Args:
+            revision: The revision.
+            on_read: Called with the size of each block that was compared.
+
         Raises:
-            GalleryError: One of them is damaged.
+            DamagedGalleryError: One of them is damaged.
+            GalleryError: There is no such revision, or it is damaged.
         """
-        self._compare(self._files_of(self.at(revision).get_fragments()), whole=True)
+        self._compare(self._files_of(self.at(revision).get_fragments()), whole=True, on_read=on_read)
 
     def write(self, rows: pa.Table, mode: str) -> None:
         """Commit rows; not on the disk itself before `seal`.
@@ -269,12 +299,13 @@ class SealedTable:
             files += [self.path / deletions] if deletions else []
         return files
 
-    def _compare(self, files: list[Path], *, whole: bool = False) -> None:
-        damaged = self._seals.damaged(files, whole=whole)
+    def _compare(self, files: list[Path], *, whole: bool = False, on_read: OnRead = uncounted) -> None:
+        damaged = self._seals.damaged(files, whole=whole, on_read=on_read)
         if damaged is not None:
-            raise GalleryError(
+            raise DamagedGalleryError(
                 f"file '{damaged}' of {self.name} is missing or damaged: "
-                "bring it back from a backup, or index the gallery again"
+                "bring it back from a backup, or index the gallery again",
+                damaged,
             )
 
     @contextmanager
@@ -290,24 +321,6 @@ class SealedTable:
 def reason_of(error: Exception) -> str:
     """What Lance says, without the place in its own source."""
     return " ".join(str(error).partition(", /")[0].split())[:300]
-
-
-def is_checked_since_boot(marker: Path) -> bool:
-    """Whether `note_checked` was called for this marker file since the machine started."""
-    boot_id = _boot_id()
-    try:
-        return boot_id is not None and marker.read_text(encoding="utf-8") == boot_id
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def note_checked(marker: Path) -> None:
-    """Remember that every file beside a marker was checked in full."""
-    boot_id = _boot_id()
-    # On a read-only disk there is no note, and the next process checks again.
-    with suppress(OSError):
-        if boot_id is not None:
-            marker.write_text(boot_id, encoding="utf-8")
 
 
 @lru_cache(maxsize=16)
@@ -349,14 +362,13 @@ def _sample_of(path: Path, n_bytes: int) -> str:
     return digest.hexdigest()
 
 
+def _blocks_of(path: Path) -> Iterator[str]:
+    """Checksum of each MiB of a file."""
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(_SEALED_BYTES):
+            yield hashlib.sha256(block).hexdigest()[:_DIGITS]
+
+
 def _sha256_of(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _boot_id() -> str | None:
-    try:
-        return _BOOT_ID.read_text(encoding="utf-8").strip()
-    except OSError:
-        # Where the system does not tell, every process checks in full.
-        return None

@@ -19,10 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Literal
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.item_rules import checked_id, checked_metadata
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.storage.gallery_names import require_free
@@ -100,6 +102,7 @@ def import_gallery(root: Path, stream: BinaryIO, name: str | None = None) -> tup
         GalleryError: It is no exported gallery, was cut, or is damaged.
         GalleryNameError: No gallery can have this name.
         GalleryExistsError: It is taken; a gallery is never replaced.
+        ItemRefusedError: An item's id or metadata are none that an item can have.
         StorageError: The disk refuses.
     """
     try:
@@ -239,3 +242,7 @@ def _check(gallery: Gallery) -> None:
         raise GalleryError("this archive holds no gallery")
     gallery.table.check(active.revision)
     GalleryReader(gallery).view()
+    for batch in gallery.table.batches(active.revision, ["id", "metadata"]):
+        texts = batch.column("metadata").cast(pa.string()).to_pylist()
+        for item_id, text in zip(batch.column("id").to_pylist(), texts, strict=True):
+            checked_metadata(json.loads(text or "{}"), checked_id(item_id))

@@ -20,7 +20,9 @@ from vicinal.indexer.storage.gallery_names import require_free, set_alias
 __all__ = ["copy_gallery", "pinned", "rename_gallery", "scratch", "settle"]
 
 # Of another machine, of a moment, or of a job that is not over.
-_LEFT_OUT = shutil.ignore_patterns("*.lock", "*.partial", "*.deleted", "staging", "uploads")
+_LEFT_OUT = shutil.ignore_patterns(
+    "*.lock", "*.partial", "*.deleted", "staging", "uploads", "checked.json", "damaged.json"
+)
 # These are written once and never changed.
 _IMMUTABLE = {".lance", ".npy", ".npz", ".index", ".arrow"}
 _PATIENCE = 30.0

@@ -15,13 +15,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex
-from vicinal.indexer.storage.files import storing, sync_path
-from vicinal.indexer.storage.seals import FileSeal
+from vicinal.indexer.storage.files import read_sealed, storing, sync_path
+from vicinal.indexer.storage.seals import FileSeal, OnRead, uncounted
+from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["DerivedFiles", "DerivedManifest", "appearing", "read_manifest", "write_derived"]
@@ -58,6 +59,11 @@ class DerivedFiles(Generic[Manifest]):
         self.path = path
         self.manifest = manifest
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of the files together."""
+        return sum(seal.n_bytes for seal in self.manifest.files.values())
+
     def damaged(self, *, whole: bool) -> list[str]:
         """Names of the files that are missing or are not what they were.
 
@@ -67,14 +73,20 @@ class DerivedFiles(Generic[Manifest]):
         seals = self.manifest.files.items()
         return [name for name, seal in seals if not seal.fits(self.path / name, whole=whole)]
 
-    def check(self, *, whole: bool) -> None:
-        """Compare the files with their seals.
+    def check(self, *, whole: bool, on_read: OnRead = uncounted) -> None:
+        """Compare the files with their seals, up to the first that does not fit.
+
+        Args:
+            whole: Compare every byte, and not only samples of large files.
+            on_read: Called with the size of each block that was compared of a whole file.
 
         Raises:
-            GalleryError: A file is missing or damaged.
+            DamagedGalleryError: A file is missing or damaged.
         """
-        for name in self.damaged(whole=whole):
-            raise GalleryError(f"snapshot file '{self.path / name}' is missing or damaged")
+        for name, seal in self.manifest.files.items():
+            path = self.path / name
+            if not seal.fits(path, whole=whole, on_read=on_read):
+                raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """Memory map of `<name>.npy`."""
@@ -101,7 +113,7 @@ class DerivedFiles(Generic[Manifest]):
         """
         path = self.path / name
         if not self.manifest.files[name].fits(path, whole=True):
-            raise GalleryError(f"snapshot file '{path}' is missing or damaged")
+            raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
@@ -112,9 +124,9 @@ def read_manifest(file: Path, kind: type[Manifest]) -> Manifest:
         GalleryError: It is missing or damaged.
     """
     try:
-        return kind.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise GalleryError(f"snapshot manifest '{file}' is missing or damaged") from error
+        return kind.model_validate_json(read_sealed(file))
+    except (OSError, ValueError) as error:
+        raise DamagedGalleryError(f"snapshot manifest '{file}' is missing or damaged", file) from error
 
 
 def write_derived(
@@ -146,7 +158,7 @@ def write_derived(
     vector_index.save(folder / names[0])
     seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
     manifest = kind(**fields, index=vector_index.spec, files=seals)
-    (folder / names[1]).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / names[1]).write_bytes(sealed(manifest.model_dump_json(indent=2)))
     for file in (*folder.iterdir(), folder):
         sync_path(file)
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.storage.seals import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,
@@ -42,6 +43,7 @@ __all__ = [
     "RefinedSnapshot",
     "RefinementPlan",
     "check_refined",
+    "refined_bytes",
     "refined_names",
     "refinement_name",
     "refinements",
@@ -206,14 +208,23 @@ def refined_names(snapshot_path: Path) -> list[str]:
     return [refinement_name(refiner, n_steps) for refiner, n_steps in refinements(snapshot_path)]
 
 
-def check_refined(snapshot_path: Path) -> None:
+def check_refined(snapshot_path: Path, *, on_read: OnRead = uncounted) -> None:
     """Compare every byte of the files of a version's refined items.
 
+    Args:
+        snapshot_path: Folder of the version.
+        on_read: Called with the size of each block that was compared.
+
     Raises:
-        GalleryError: A file is missing or damaged.
+        DamagedGalleryError: A file is missing or damaged.
     """
     for folder in _refined_folders(snapshot_path):
-        _checked(folder, whole=True)
+        _checked(folder, whole=True, on_read=on_read)
+
+
+def refined_bytes(snapshot_path: Path) -> int:
+    """Size of the files of a version's refined items."""
+    return sum(path.stat().st_size for one in _refined_folders(snapshot_path) for path in one.iterdir())
 
 
 def whole_refined_folders(snapshot_path: Path) -> list[Path]:
@@ -244,7 +255,7 @@ def _folder(snapshot_path: Path, refiner: str, n_steps: int) -> Path:
     return snapshot_path / f"{_PREFIX}{refiner}-{n_steps}"
 
 
-def _checked(path: Path, *, whole: bool) -> DerivedFiles[RefinedManifest]:
+def _checked(path: Path, *, whole: bool, on_read: OnRead = uncounted) -> DerivedFiles[RefinedManifest]:
     files = DerivedFiles(path, read_manifest(path / _MANIFEST, RefinedManifest))
-    files.check(whole=whole)
+    files.check(whole=whole, on_read=on_read)
     return files

@@ -12,12 +12,11 @@ All of it is derived from the version's rows in the gallery table and can be mad
     sequences.npy               (n,) int64, ascending: which rows of the table these are
     items.arrow                 id, label, uri, metadata
     initial.index               the vector index over the initial embeddings
-    checked                     when the files were last read in full
+    checked.json, damaged.json  what checks found; see `storage.check_notes`
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -34,7 +33,8 @@ import pyarrow.compute as pc
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.storage.seals import is_checked_since_boot, note_checked
+from vicinal.indexer.item_rules import served_metadata
+from vicinal.indexer.storage.seals import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
     DerivedManifest,
@@ -62,7 +62,6 @@ ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
-_CHECKED = "checked"
 _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _LEFTOVER_SECONDS = 24 * 3600
 
@@ -139,6 +138,8 @@ class Snapshot:
         self.index = files.index(_INDEX)
         self.item_table = files.table(_ITEMS)
         self._files = files
+        # What is mapped stays when the folder is made again.
+        self._folder = files.path.stat().st_ino
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -155,18 +156,28 @@ class Snapshot:
         return self.manifest.n_items
 
     @property
-    def is_checked(self) -> bool:
-        """Whether every byte of the files was compared since the machine started."""
-        return is_checked_since_boot(self.path / _CHECKED)
+    def n_bytes(self) -> int:
+        """Size of the files."""
+        return self._files.n_bytes
 
-    def check(self) -> None:
+    @property
+    def is_replaced(self) -> bool:
+        """Whether other files lie where these were opened."""
+        try:
+            return self.path.stat().st_ino != self._folder
+        except OSError:
+            return True
+
+    def check(self, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files.
 
+        Args:
+            on_read: Called with the size of each block that was compared.
+
         Raises:
-            GalleryError: A file is damaged.
+            DamagedGalleryError: A file is damaged.
         """
-        self._files.check(whole=True)
-        note_checked(self.path / _CHECKED)
+        self._files.check(whole=True, on_read=on_read)
 
     @property
     def labels(self) -> npt.NDArray[np.object_]:
@@ -194,7 +205,7 @@ def items_at(
 ) -> list[dict[str, Any]]:
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
     rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
-    return [{**row, "metadata": json.loads(row["metadata"] or "{}")} for row in rows]
+    return [{**row, "metadata": served_metadata(row["metadata"])} for row in rows]
 
 
 def intact_graph(path: Path) -> NeighborGraph | None:
@@ -254,7 +265,6 @@ def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str
             "encodings_k1": DEFAULT_K1,
         },
     )
-    note_checked(staging / _CHECKED)
 
 
 def _encodings(rows: SnapshotRows) -> SparseRows:

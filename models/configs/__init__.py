@@ -1,1 +1,1 @@
-"""Configurations: settings of a run, read from TOML files and checked."""
+"""Configurations: settings of a run, read from TOML files and checked; and JSON with its own checksum."""

@@ -91,6 +91,7 @@ class CalibrationRecord(BaseModel):
         gallery: Name that the gallery had.
         gallery_id: Its identity, which it keeps under another name; None before the record is kept.
         scores_sha256: Checksum of the stored scores; None where there are none.
+        curves_sha256: Checksum of the stored curves and examples; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
 
@@ -119,6 +120,7 @@ class CalibrationRecord(BaseModel):
     gallery: str | None = None
     gallery_id: str | None = None
     scores_sha256: str | None = None
+    curves_sha256: str | None = None
 
 
 def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:

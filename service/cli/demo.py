@@ -35,7 +35,7 @@ def demo(
     """Render 70 products, index 60, calibrate for 5 % FPIR, and serve: nothing is downloaded."""
     from vicinal.service.demo import prepare_demo
     from vicinal.service.http.app import create_app
-    from vicinal.service.http.server import listen, serve_until_stopped
+    from vicinal.service.http.serving.server import listen, serve_until_stopped
 
     settings = load_settings(bundle=bundle)
     with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else port) as listener:
@@ -50,7 +50,7 @@ def demo(
 
 def _check(prepared: PreparedDemo, json_output: bool) -> None:
     from vicinal.service.demo import check_demo
-    from vicinal.service.http.server import serving
+    from vicinal.service.http.serving.server import serving
 
     with serving(prepared.settings) as url, progress_bar() as update:
         result = check_demo(prepared, url, update)

@@ -78,7 +78,9 @@ def index(
     source: SourceArgument = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
-    index_kind: Annotated[str, typer.Option("--index", help="Faiss index_factory string, or auto.")] = "auto",
+    index_kind: Annotated[
+        str, typer.Option("--index", help="auto, Flat, SQ8, HNSW32, IVF1024,SQ8 and the like.")
+    ] = "auto",
     activate: ActivateOption = True,
     max_failures: MaxFailuresOption = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,

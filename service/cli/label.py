@@ -42,13 +42,20 @@ def label(
     One to two hundred answers, one key each, take ten minutes. A stopped session goes on where it was.
     """
     from vicinal.service.http.app import create_app
-    from vicinal.service.http.server import listen, serve_until_stopped
+    from vicinal.service.http.serving.server import listen, serve_until_stopped
     from vicinal.service.http.state import state_of
     from vicinal.service.labelling.session import LabelSession, SessionOptions
 
     # The page is for this machine alone, whatever keys the service asks for.
     settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
-        update={"api_keys": {}, "host": "127.0.0.1", "run_jobs": False}
+        update={
+            "api_keys": {},
+            "stored_keys": False,
+            "host": "127.0.0.1",
+            "allowed_hosts": (),
+            "cors_origins": (),
+            "run_jobs": False,
+        }
     )
     with listen(settings.host, port) as listener:
         app = create_app(settings)

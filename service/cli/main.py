@@ -15,6 +15,7 @@ from vicinal.service.cli import (
     demo,
     duplicates,
     index,
+    keys,
     label,
     search,
     server,
@@ -68,6 +69,7 @@ app.command("import")(import_onnx.import_onnx)
 app.command("openapi")(server.openapi)
 app.add_typer(calibration.app, name="calibration")
 app.add_typer(gallery.app, name="gallery")
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

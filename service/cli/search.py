@@ -49,7 +49,7 @@ def search(
         typer.Option(help="Decide by products: label or a metadata key; auto is the setting, off by items."),
     ] = "auto",
     filter: Annotated[
-        str | None, typer.Option(help="Lance SQL on id, label and metadata, such as \"label = 'shoe'\".")
+        str | None, typer.Option(help="What matches fulfil, such as \"label = 'a' AND metadata.price < 50\".")
     ] = None,
     candidates: Annotated[bool, typer.Option(help="Also show what is below the threshold.")] = False,
     data_dir: DataDirOption = None,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from typing import Annotated
+from socket import socket
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,38 +11,61 @@ from vicinal.service.cli.console import errors, print_json, say
 from vicinal.service.cli.options import BundleOption, DataDirOption, load_settings
 from vicinal.service.words import search_words
 
+if TYPE_CHECKING:
+    from vicinal.service.settings import Settings
+
 __all__ = ["openapi", "serve", "worker"]
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; loopback without API keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65_535, help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that answer.")] = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
 ) -> None:
     """Answer searches over HTTP."""
-    from vicinal.service.http.app import create_app
     from vicinal.service.http.security import check_exposure
-    from vicinal.service.http.server import listen, serve_until_stopped
-    from vicinal.service.http.state import state_of
+    from vicinal.service.http.serving.server import listen
+    from vicinal.service.keys import Keyring
+    from vicinal.service.observability.logs import configure_logs
 
-    settings = load_settings(host=host, port=port, data_dir=data_dir, bundle=bundle)
+    settings = load_settings(host=host, port=port, workers=workers, data_dir=data_dir, bundle=bundle)
+    configure_logs(settings.log_level, settings.log_format)
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
-        app = create_app(settings)
-        served = state_of(app).galleries.bundles.own_if_open
-        if not settings.api_keys:
+        if not Keyring(settings).is_asked_for:
             errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
-        made_by = "Ready embeddings, no bundle open"
-        if served is not None:
-            made_by = f"Bundle {served.bundle.name} on {served.embedder.provider}"
-        errors.print(f"{made_by}, galleries in {settings.galleries_path}", soft_wrap=True)
-        if served is not None:
-            say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
-        errors.print(
-            f"Serving http://{settings.host}:{listener.getsockname()[1]}, API at /docs", soft_wrap=True
-        )
-        serve_until_stopped(app, listener)
+        address = f"http://{settings.host}:{listener.getsockname()[1]}"
+        if settings.workers == 1:
+            _serve_here(settings, listener, address)
+        else:
+            _serve_in_processes(settings, listener, address)
+
+
+def _serve_here(settings: Settings, listener: socket, address: str) -> None:
+    from vicinal.service.http.app import create_app
+    from vicinal.service.http.serving.server import serve_until_stopped
+    from vicinal.service.http.state import state_of
+
+    app = create_app(settings)
+    served = state_of(app).galleries.bundles.own_if_open
+    made_by = "Ready embeddings, no bundle open"
+    if served is not None:
+        made_by = f"Bundle {served.bundle.name} on {served.embedder.provider}"
+    errors.print(f"{made_by}, galleries in {settings.galleries_path}", soft_wrap=True)
+    if served is not None:
+        say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
+    errors.print(f"Serving {address}, API at /docs", soft_wrap=True)
+    serve_until_stopped(app, listener)
+
+
+def _serve_in_processes(settings: Settings, listener: socket, address: str) -> None:
+    from vicinal.service.http.serving.processes import serve_in_processes
+
+    errors.print(f"{settings.workers} processes, galleries in {settings.galleries_path}", soft_wrap=True)
+    errors.print(f"Serving {address}, API at /docs", soft_wrap=True)
+    serve_in_processes(settings, listener)
 
 
 def worker(
@@ -52,23 +74,16 @@ def worker(
     threads: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 1,
 ) -> None:
     """Work on jobs until stopped; one under way is left to the next worker after its batch."""
-    from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.jobs import JobQueue, JobStore, JobWorker
-    from vicinal.service.tasks.kinds import JobKinds
+    from vicinal.service.observability.logs import configure_logs
+    from vicinal.service.tasks.worker import work_until_stopped
+
+    def say_so(name: str, place: str) -> None:
+        errors.print(f"Worker {name} takes jobs from {place}. Stop with Ctrl-C.", soft_wrap=True)
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
-    link = settings.open_link()
-    jobs = JobStore(JobQueue(settings.jobs_path, link))
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    kinds = JobKinds.of(ServedBundles(settings, link), link).by_name()
-    with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
-        place = "Redis" if link is not None else settings.jobs_path
-        errors.print(f"Worker {started.name} takes jobs from {place}. Stop with Ctrl-C.", soft_wrap=True)
-        stop.wait()
-        errors.print("Stopping after the batch under way.")
-    jobs.queue.close()
+    configure_logs(settings.log_level, settings.log_format)
+    work_until_stopped(settings, threads=threads, on_start=say_so)
+    errors.print("Stopped after the batch under way.")
 
 
 def openapi() -> None:

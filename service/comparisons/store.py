@@ -9,10 +9,8 @@ import logging
 import re
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import write_atomically
+from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
 from vicinal.service.comparisons.record import Comparison
@@ -54,7 +52,7 @@ class ComparisonStore:
         if file.exists():
             raise ComparisonRecordError(f"comparison '{comparison.id}' exists: comparisons are never changed")
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, comparison.model_dump_json(indent=1) + "\n")
+        write_sealed(file, comparison.model_dump_json(indent=1))
 
     def find(self, comparison_id: str) -> Comparison:
         """One comparison.
@@ -67,8 +65,8 @@ class ComparisonStore:
         if not _ID.fullmatch(comparison_id) or not file.is_file():
             raise ComparisonNotFoundError(self.gallery.name, comparison_id)
         try:
-            return Comparison.model_validate_json(file.read_bytes())
-        except (OSError, ValidationError) as error:
+            return Comparison.model_validate_json(read_sealed(file))
+        except (OSError, ValueError) as error:
             raise ComparisonRecordError(
                 f"comparison '{comparison_id}' of gallery '{self.gallery.name}' is damaged: compare again"
             ) from error

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 
-from pydantic import ValidationError
-
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import make_folder, write_atomically
+from vicinal.indexer.storage.files import make_folder, read_sealed, write_sealed
 from vicinal.service.duplicates.record import DuplicateRecord, DuplicateSummary
 from vicinal.service.errors import DuplicatesNotFoundError
 
@@ -38,7 +36,7 @@ class DuplicateStore:
             StorageError: The disk refuses.
         """
         make_folder(self.path)
-        write_atomically(self.path / f"{record.id}.json", record.model_dump_json() + "\n")
+        write_sealed(self.path / f"{record.id}.json", record.model_dump_json())
         # Ids sort by time.
         for file in sorted(self.path.glob("*.json"))[:-_MOST_KEPT]:
             file.unlink(missing_ok=True)
@@ -52,8 +50,8 @@ class DuplicateStore:
         if not _ID.fullmatch(record_id):
             raise DuplicatesNotFoundError(self.gallery.name, record_id)
         try:
-            return DuplicateRecord.model_validate_json((self.path / f"{record_id}.json").read_bytes())
-        except (OSError, ValidationError) as error:
+            return DuplicateRecord.model_validate_json(read_sealed(self.path / f"{record_id}.json"))
+        except (OSError, ValueError) as error:
             raise DuplicatesNotFoundError(self.gallery.name, record_id) from error
 
     def summaries(self) -> list[DuplicateSummary]:

@@ -1,4 +1,4 @@
-"""Maintenance: what galleries need in the background: compactions, and checks of their files."""
+"""Maintenance: compactions of galleries in the background."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from vicinal.indexer.errors import GalleryBusyError, IndexerError
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.errors import ServiceError
-from vicinal.service.galleries.versions import check_version, prune_gallery
+from vicinal.service.galleries.versions import prune_gallery
 
 __all__ = ["CompactionState", "Maintenance"]
 
@@ -35,7 +34,7 @@ class CompactionState:
 
 
 class Maintenance:
-    """Compactions and checks of one process, one of each a gallery at a time.
+    """Compactions of one process, one a gallery at a time.
 
     Args:
         compaction: When a gallery is compacted.
@@ -85,21 +84,6 @@ class Maintenance:
         name = f"compact-{reader.gallery.name}"
         return self._start(threading.Thread(target=self._compact, args=(reader,), name=name, daemon=True))
 
-    def check(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
-        """Start to read a version's files in full, once since the machine started; returns at once.
-
-        Returns:
-            Whether a check was started.
-        """
-        if snapshot.is_checked:
-            return False
-        name = f"check-{reader.gallery.name}"
-        return self._start(
-            threading.Thread(
-                target=self._check, args=(reader, snapshot.manifest.version), name=name, daemon=True
-            )
-        )
-
     def wait(self) -> None:
         """Wait until everything that was started is done."""
         with self._lock:
@@ -117,13 +101,6 @@ class Maintenance:
             self._running[thread.name] = thread
             thread.start()
             return True
-
-    def _check(self, reader: GalleryReader, version: int) -> None:
-        try:
-            if check_version(reader.gallery, version) is not None:
-                reader.reopen()
-        except (IndexerError, OSError):
-            logger.exception("gallery '%s' could not be checked", reader.gallery.name)
 
     def _compact(self, reader: GalleryReader) -> None:
         name = reader.gallery.name

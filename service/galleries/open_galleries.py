@@ -18,6 +18,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
+from vicinal.service.galleries.integrity import CheckedGallery, Integrity
 from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
@@ -25,6 +26,9 @@ from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftLevel
 
 __all__ = ["GalleryState", "OpenGalleries"]
+
+
+_UNCHECKED = CheckedGallery()
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class GalleryState:
     ] = "none"
     calibration_reason: Annotated[str | None, Field(description="Why it is not `current`.")] = None
     drift: DriftLevel = "unknown"
+    files: Annotated[CheckedGallery, Field(description="How far its files are known to be whole.")] = (
+        _UNCHECKED
+    )
 
 
 class OpenGalleries:
@@ -67,6 +74,9 @@ class OpenGalleries:
         self.path = bundles.settings.galleries_path
         self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
         self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
+        self.integrity = Integrity(
+            mb_per_second=bundles.settings.check_mb_per_second, hours=bundles.settings.check_hours
+        )
         self._lock = threading.Lock()
         self._readers: dict[str, GalleryReader] = {}
         self._matchers: dict[str, Matcher] = {}
@@ -114,6 +124,7 @@ class OpenGalleries:
         Raises:
             GalleryNotFoundError: There is none of this name.
             BundleMismatchError: The gallery was embedded with a bundle that is not here.
+            DamagedGalleryError: A check has found a file that is not what was written.
             GalleryError: The gallery is damaged.
         """
         reader = self.reader(name)
@@ -122,6 +133,9 @@ class OpenGalleries:
         except GalleryNotFoundError:
             self.close(name)
             raise
+        if not self.integrity.watch(reader, view.snapshot):
+            view = reader.view()
+            self.integrity.watch(reader, view.snapshot)
         matcher = self._matchers.get(name)
         if matcher is not None and matcher.view is view:
             return matcher
@@ -134,7 +148,6 @@ class OpenGalleries:
             elif matcher.view is not view:
                 matcher = matcher.at(view)
             self._matchers[name] = matcher
-        self.maintenance.check(reader, view.snapshot)
         return matcher
 
     def changed(self, name: str) -> None:
@@ -148,6 +161,12 @@ class OpenGalleries:
         """Let go of a gallery: the files of a deleted one stay on the disk for as long as they are open."""
         self._readers.pop(name, None)
         self._matchers.pop(name, None)
+        self.integrity.forget(name)
+
+    def wait(self) -> None:
+        """Wait until everything that was started in the background is done."""
+        self.integrity.wait()
+        self.maintenance.wait()
 
     def states(self) -> list[GalleryState]:
         """Every gallery with what keeps it from being searched."""
@@ -161,7 +180,7 @@ class OpenGalleries:
             chosen = matcher.active_pipeline
             threshold = matcher.thresholds.in_force(chosen.pipeline)
         except (IndexerError, CalibrationRecordError) as error:
-            return GalleryState(name, problem=str(error))
+            return GalleryState(name, problem=str(error), files=self.integrity.state(name))
         return GalleryState(
             name,
             bundle=matcher.snapshot.manifest.bundle,
@@ -171,4 +190,5 @@ class OpenGalleries:
             calibration=threshold.state,
             calibration_reason=threshold.reason,
             drift=self.drift.level(name, chosen.pipeline.key, threshold),
+            files=self.integrity.state(name),
         )

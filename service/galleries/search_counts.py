@@ -27,7 +27,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from vicinal.calibration import TopScoreCounts
 from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.storage.files import file_lock, write_atomically
+from vicinal.indexer.storage.files import file_lock, write_sealed
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.matcher.answers import Answer
@@ -86,7 +86,7 @@ class _Tally:
             return
         path = counts_file(self.store, self.record, replica)
         path.parent.mkdir(exist_ok=True)
-        write_atomically(path, kept.model_dump_json() + "\n")
+        write_sealed(path, kept.model_dump_json())
         self._n_written = kept.counts.n
 
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from vicinal.indexer.embedding_sources import ReadyRows
-from vicinal.indexer.errors import ItemExistsError, SpaceMismatchError
+from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
+from vicinal.indexer.item_rules import checked_id, checked_metadata
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
@@ -146,8 +147,9 @@ def add_uploads(
         sent = SentItem(place, upload.item_id, upload.filename)
         item = SourceItem(sent.id, Path(upload.filename or sent.id), upload.label, upload.metadata)
         try:
+            _check(sent.id, upload.metadata)
             prepared.append((sent, prepare_encoded(item, upload.encoded, embedder)))
-        except ImageError as error:
+        except (ImageError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
     embedded = list(_embedded(prepared, embedder, addition))
     if embedded:
@@ -183,8 +185,9 @@ def add_sent_embeddings(
     for place, one in enumerate(embeddings):
         sent = SentItem(place, one.id, None)
         try:
+            _check(one.id, one.metadata)
             usable.append((sent, one, _unit_length(one, space.dim)))
-        except EmbeddingError as error:
+        except (EmbeddingError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
     if usable:
         rows = ready_rows(_as_rows([one for _, one, _ in usable], [vector for *_, vector in usable]))
@@ -226,6 +229,11 @@ def require_images(gallery: str, held: BundleManifest) -> None:
     """
     if held.space:
         raise SpaceMismatchError(gallery, held.in_words, "images")
+
+
+def _check(item_id: str, metadata: dict[str, Any]) -> None:
+    checked_id(item_id)
+    checked_metadata(metadata, item_id)
 
 
 def _unit_length(sent: SentEmbedding, dim: int) -> FloatArray:

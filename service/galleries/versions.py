@@ -7,6 +7,7 @@ import logging
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
+from vicinal.indexer.storage.check_notes import CheckNotes
 from vicinal.indexer.views.refined_snapshot import check_refined
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotManifest, snapshot_manifest
 from vicinal.service.galleries.bundles import ServedBundles
@@ -62,6 +63,7 @@ def check_version(gallery: Gallery, version: int) -> str | None:
     """
     damage = _check_derived(gallery, version)
     gallery.table.check(gallery.pointer.revision_of(version))
+    CheckNotes(gallery.snapshot_path(version)).forget()
     return damage
 
 

@@ -12,9 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import folder_of
 
-__all__ = ["AliasPaths", "own_path"]
+__all__ = ["GALLERY", "AliasPaths", "own_path"]
 
-_GALLERY = re.compile("(/v1/(?:admin/)?galleries/)([^/]+)")
+# A gallery in an address: what stands before its name, and the name.
+GALLERY = re.compile("(/v1/(?:admin/)?galleries/)([^/]+)")
 
 
 class AliasPaths:
@@ -31,7 +32,7 @@ class AliasPaths:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on."""
-        named = _GALLERY.match(own_path(scope)) if scope["type"] == "http" else None
+        named = GALLERY.match(own_path(scope)) if scope["type"] == "http" else None
         if named is not None:
             # The route refuses what is no name.
             with suppress(GalleryNameError):

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
+from vicinal.service.http.access import Access, RouteNote
 from vicinal.service.http.alias_paths import AliasPaths
-from vicinal.service.http.gate import Gate
+from vicinal.service.http.browsers.guard import (
+    EXPOSED_HEADERS,
+    REQUEST_HEADERS,
+    REQUEST_METHODS,
+    AnswerHeaders,
+    Origins,
+)
+from vicinal.service.http.document import complete_document, name_of_operation
+from vicinal.service.http.gate import Gate, routes_by_scope
 from vicinal.service.http.limits import BodyLimit
 from vicinal.service.http.parameters import require_known_parameters
-from vicinal.service.http.problems import Problem, install_problem_handlers
+from vicinal.service.http.problems import install_problem_handlers
 from vicinal.service.http.routes import (
     calibrations,
     comparisons,
@@ -64,6 +76,10 @@ _LARGE_BODIES = (
 )
 
 
+# Calls that wait for a thread which searches.
+_SEARCHES = (search.search, search.search_batch)
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Create the application and load the model bundle.
 
@@ -74,18 +90,38 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         BundleError: The bundle cannot be used.
     """
     state = State.of(settings or Settings())
-    app = FastAPI(
+    app = _Application(
         title="Vicinal",
         version=_version(),
         description=_DESCRIPTION,
         lifespan=_running,
-        responses={"4XX": {"model": Problem, "description": "What was wrong with the request."}},
+        docs_url=None,
+        redoc_url=None,
+        # In place of FastAPI's own, which no call answers.
+        responses={"4XX": {}},
+        generate_unique_id_function=name_of_operation,
     )
     app.state.vicinal = state
     install_problem_handlers(app, state.metrics)
+    app.add_middleware(RouteNote)
     app.add_middleware(AliasPaths, root=state.settings.galleries_path)
-    app.add_middleware(BodyLimit, max_bytes=state.settings.max_request_bytes, metrics=state.metrics)
-    app.add_middleware(Gate, state=state, routers=_ROUTERS, large=_LARGE_BODIES)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=state.settings.max_request_bytes,
+        seconds=state.settings.request_seconds,
+        metrics=state.metrics,
+    )
+    app.add_middleware(Gate, state=state, routers=_ROUTERS, large=_LARGE_BODIES, searching=_SEARCHES)
+    if state.settings.cors_origins:
+        # In front of the gate: a browser asks whether it may without the key.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=state.settings.cors_origins,
+            allow_methods=REQUEST_METHODS,
+            allow_headers=REQUEST_HEADERS,
+            expose_headers=EXPOSED_HEADERS,
+        )
+    app.add_middleware(Origins, settings=state.settings, metrics=state.metrics)
     for scope, routers in _ROUTERS.items():
         dependencies = [Depends(require_known_parameters)]
         if scope != "search":
@@ -94,6 +130,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             app.include_router(router, dependencies=dependencies)
     app.include_router(operations.router)
     return app
+
+
+class _Application(FastAPI):
+    """An application whose every answer has the headers, and whose document says what each call answers."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            scopes = {route.name: scope for route, scope in routes_by_scope(_ROUTERS)}
+            self.openapi_schema = complete_document(super().openapi(), scopes)
+        return self.openapi_schema
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Access(AnswerHeaders(super().build_middleware_stack()), state_of(self).metrics)
 
 
 @asynccontextmanager

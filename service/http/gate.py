@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.responses import Response
@@ -13,17 +14,27 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
-from vicinal.service.errors import TooManyRequestsError
-from vicinal.service.http.alias_paths import own_path
+from vicinal.indexer.errors import GalleryNameError, StorageError
+from vicinal.service.errors import KeyStoreError, TooManyRequestsError
+from vicinal.service.http.access import note_key, note_route
+from vicinal.service.http.alias_paths import GALLERY, own_path
+from vicinal.service.http.audit import audited
 from vicinal.service.http.limits import LARGE_BODY
 from vicinal.service.http.problems import problem, problem_of
-from vicinal.service.http.security import client_of, granted_scopes
+from vicinal.service.http.security import GRANT, client_of, key_in
 from vicinal.service.http.state import State
+from vicinal.service.keys import Grant
+from vicinal.service.problem_types import status_and_kind
 from vicinal.service.settings import Scope
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "routes_by_scope"]
 
 _API = "/v1/"
+_ROUTE = "vicinal.route"
+_SEARCHES = "vicinal.searches"
+_READING = ("GET", "HEAD", "OPTIONS")
+_JOBS = re.compile("/v1/jobs(?:/|$)")
+_KINDS = {401: "unauthorized", 403: "forbidden", 404: "gallery-not-found"}
 
 
 class Gate:
@@ -36,6 +47,7 @@ class Gate:
         state: Its state.
         routers: Routers of the API by the scope that their routes need.
         large: Endpoints that take images or embeddings.
+        searching: Endpoints that wait for a thread which searches; when too many wait, the body is not read.
     """
 
     def __init__(
@@ -44,24 +56,23 @@ class Gate:
         state: State,
         routers: Mapping[Scope, Iterable[APIRouter]],
         large: Iterable[Any],
+        searching: Iterable[Any],
     ) -> None:
         self.app = app
         self._state = state
         self._large = set(large)
-        self._routes: list[tuple[APIRoute, Scope]] = [
-            (route, scope)
-            for scope, found in routers.items()
-            for router in found
-            for route in router.routes
-            if isinstance(route, APIRoute)
-        ]
+        self._searching = set(searching)
+        self._routes = list(routes_by_scope(routers))
 
     def __call__(self, connection: Connection, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
         if connection["type"] != "http" or not own_path(connection).startswith(_API):
             return self.app(connection, receive, send)
         route, scope = self._route_of(connection)
+        note_route(connection, None if route is None else route.path)
         passed = {**connection, LARGE_BODY: route is not None and route.endpoint in self._large}
+        passed[_ROUTE] = None if route is None else route.path
+        passed[_SEARCHES] = route is not None and route.endpoint in self._searching
         enter = self._with_key if self._state.rate_limit is None else self._within_rate
         return enter(scope, passed, receive, send)
 
@@ -72,35 +83,93 @@ class Gate:
     async def _within_rate(
         self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
     ) -> None:
-        limit, settings = self._state.rate_limit, self._state.settings
+        limit = self._state.rate_limit
         try:
             if limit is not None:
-                await run_in_threadpool(limit.check, client_of(Request(connection), settings))
-        except TooManyRequestsError as error:
-            await self._counted(problem_of(error), "too-many-requests")(connection, receive, send)
+                await run_in_threadpool(limit.check, client_of(Request(connection), self._state.keyring))
+        except (KeyStoreError, TooManyRequestsError) as error:
+            await self._counted_of(error)(connection, receive, send)
         else:
             await self._with_key(scope, connection, receive, send)
 
     def _with_key(
         self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
     ) -> Awaitable[None]:
-        refusal = self._refusal(Request(connection), scope)
-        return (self.app if refusal is None else refusal)(connection, receive, send)
+        request = Request(connection)
+        try:
+            grant = self._granted(request, scope)
+            if connection.get(_SEARCHES):
+                self._state.searches.check()
+            route = connection.get(_ROUTE)
+            if route is None or scope in (None, "search") or request.method in _READING:
+                return self.app({**connection, GRANT: grant}, receive, send)
+            self._state.audit.require_writable()
+        except (HTTPException, KeyStoreError, StorageError, TooManyRequestsError) as error:
+            return self._refusal_of(error)(connection, receive, send)
+        # Without keys everybody is the same one.
+        who = "anybody" if grant is None else grant.name
+        passed = {**connection, GRANT: grant}
+        return audited(self.app, self._state.audit, who, route, passed, receive, send)
 
-    def _refusal(self, request: Request, scope: Scope | None) -> Response | None:
-        settings = self._state.settings
-        if not settings.api_keys:
+    def _granted(self, request: Request, scope: Scope | None) -> Grant | None:
+        """What the key of a request may do; None where none is asked for.
+
+        Raises:
+            HTTPException: It has no valid key, or not one for this.
+            KeyStoreError: The stored keys are damaged.
+        """
+        keyring = self._state.keyring
+        if not keyring.is_asked_for:
             return None
-        granted = granted_scopes(request, settings)
-        if granted is None:
-            refused = problem(401, "unauthorized", "send a valid API key as a bearer token")
+        grant = keyring.find(key_in(request))
+        if grant is None:
+            raise HTTPException(401, "send a valid API key as a bearer token")
+        note_key(request.scope, grant.name)
+        if scope is not None and scope not in grant.scopes:
+            raise HTTPException(403, f"this API key lacks the scope '{scope}'")
+        if grant.galleries is not None:
+            self._check_gallery(own_path(request.scope), request.method, grant)
+        return grant
+
+    def _check_gallery(self, path: str, method: str, grant: Grant) -> None:
+        """Refuse a key that is for some galleries everything else.
+
+        Another gallery is not found, whether it is there or not: its key learns nothing of it.
+        """
+        named = GALLERY.match(path)
+        if named is not None:
+            try:
+                is_covered = grant.covers(self._state.settings.galleries_path, named[2])
+            except GalleryNameError:
+                is_covered = True
+            if not is_covered:
+                raise HTTPException(404, f"there is no gallery '{named[2]}'")
+        elif (
+            path != "/v1/galleries"
+            and not _JOBS.match(path)
+            and not (path == "/v1/aliases" and method == "GET")
+        ):
+            raise HTTPException(403, f"this API key is only for {', '.join(grant.galleries or ())}")
+
+    def _refusal_of(self, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            return self._counted_of(error)
+        kind = _KINDS[error.status_code]
+        refused = problem(error.status_code, kind, error.detail)
+        if error.status_code == 401:
             refused.headers["WWW-Authenticate"] = "Bearer"
-            return self._counted(refused, "unauthorized")
-        if scope is not None and scope not in granted:
-            lacks = f"this API key lacks the scope '{scope}'"
-            return self._counted(problem(403, "forbidden", lacks), "forbidden")
-        return None
+        return self._counted(refused, kind)
+
+    def _counted_of(self, error: Exception) -> Response:
+        return self._counted(problem_of(error), status_and_kind(error)[1])
 
     def _counted(self, refusal: Response, kind: str) -> Response:
         self._state.metrics.record_problem(kind)
         return refusal
+
+
+def routes_by_scope(routers: Mapping[Scope, Iterable[APIRouter]]) -> Iterator[tuple[APIRoute, Scope]]:
+    """Each route of some routers, with the scope that it needs."""
+    for scope, found in routers.items():
+        for router in found:
+            yield from ((route, scope) for route in router.routes if isinstance(route, APIRoute))

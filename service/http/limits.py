@@ -1,16 +1,17 @@
-"""Limits on requests: how many of a client in a time, how many may wait at once, and how large one is."""
+"""Limits on requests: how many of a client in a time, and how large one is."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
-from prometheus_client import CollectorRegistry, Gauge
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.service.errors import RedisAwayError, TooManyRequestsError
@@ -18,13 +19,15 @@ from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
 from vicinal.service.redis_link import RedisLink
 
-__all__ = ["LARGE_BODY", "Admission", "BodyLimit", "RateLimit"]
+__all__ = ["LARGE_BODY", "BodyLimit", "RateLimit"]
 
 # In the scope of a connection: whether its call takes images or embeddings.
 LARGE_BODY = "vicinal.large_body"
 
 # Of a call that takes neither images nor embeddings.
 _SMALL_BODY = 4 * 2**20
+# Bytes a second of a body, at the least.
+_SLOWEST = 16 * 2**10
 # 1,000 embeddings of 2,048 numbers and some; parsing so many takes a third of a second.
 _MOST_VALUES = 2_500_000
 _BEFORE_VALUES = (b",", b"[", b"{")
@@ -79,42 +82,8 @@ class RateLimit:
         return None
 
 
-class Admission:
-    """Counts requests under way, and turns away those beyond a limit.
-
-    Args:
-        most: Most requests that are answered or wait at once.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._n = 0
-
-    @contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Count one request while it lasts; to be used by the event loop's thread only.
-
-        Raises:
-            TooManyRequestsError: There are too many.
-        """
-        if self._n >= self._most:
-            raise TooManyRequestsError(
-                f"{self._n} searches are under way or wait, at most max_queue = {self._most} may", seconds=1
-            )
-        self._n += 1
-        try:
-            yield
-        finally:
-            self._n -= 1
-
-    def register(self, registry: CollectorRegistry) -> None:
-        """Show the number of requests under way in a registry of metrics."""
-        gauge = Gauge("vicinal_searches_under_way", "Searches answered or waiting", registry=registry)
-        gauge.set_function(lambda: float(self._n))
-
-
 class BodyLimit:
-    """ASGI middleware that answers 413 when a body grows beyond a limit.
+    """ASGI middleware that answers 413 when a body grows beyond a limit, and 408 when it comes too slowly.
 
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.
@@ -122,12 +91,14 @@ class BodyLimit:
     Args:
         app: The application behind.
         max_bytes: Largest accepted body of a call that takes images or embeddings.
+        seconds: Longest time that a body may take, besides a second for every 16 KiB that came.
         metrics: Counts what is refused.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, metrics: Metrics) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.seconds = seconds
         self.metrics = metrics
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -136,55 +107,69 @@ class BodyLimit:
             return self.app(scope, receive, send)
         headers = dict(scope["headers"])
         most, declared = self._most(scope), headers.get(b"content-length", b"")
-        if declared.isdigit() and b"transfer-encoding" not in headers:
-            if int(declared) > most:
-                return self._refuse(_too_large(most), scope, receive, send)
-            if _is_form(headers):
-                # The server reads no more than was declared.
+        if b"transfer-encoding" not in headers:
+            if declared in (b"", b"0"):
                 return self.app(scope, receive, send)
+            if declared.isdigit() and int(declared) > most:
+                return self._refuse(_Refusal(413, "body-too-large", _too_large(most)), scope, receive, send)
         return self._counted(most, scope, receive, send)
 
     def _most(self, scope: Scope) -> int:
         return self.max_bytes if scope.get(LARGE_BODY, True) else min(self.max_bytes, _SMALL_BODY)
 
     async def _counted(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on as long as its body is not too large."""
+        """Pass a request on as long as its body is not too large, and comes in time."""
         received = values = 0
-        started = False
+        started = is_whole = False
+        begun = asyncio.get_running_loop().time()
+        refused: _Refusal | None = None
         # Nothing of a form is parsed as JSON, and pictures hold any byte.
         marks = () if _is_form(dict(scope["headers"])) else _BEFORE_VALUES
 
-        def refusal() -> str | None:
-            if values > _MOST_VALUES:
-                return f"the JSON of the request holds more than {_MOST_VALUES:,} values"
-            return _too_large(most) if received > most else None
-
         async def counting_receive() -> Message:
-            nonlocal received, values
-            message = await receive()
+            nonlocal received, values, is_whole, refused
+            if is_whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(begun + self.seconds + received / _SLOWEST):
+                    message = await receive()
+            except TimeoutError as error:
+                refused = _Refusal(408, "too-slow", f"{received:,} bytes of the body came, and then none")
+                raise _RefusedError from error
             body = message.get("body", b"")
+            is_whole = not message.get("more_body", False)
             received += len(body)
             values += sum(body.count(mark) for mark in marks)
-            if refusal() is not None:
-                raise _TooLargeError
+            if values > _MOST_VALUES:
+                many = f"the JSON of the request holds more than {_MOST_VALUES:,} values"
+                refused = _Refusal(413, "body-too-large", many)
+            if received > most:
+                refused = _Refusal(413, "body-too-large", _too_large(most))
+            if refused is not None:
+                raise _RefusedError
             return message
 
         async def noting_send(message: Message) -> None:
             nonlocal started
             # The application may answer that it could not read the body; the reason is told below.
-            if started or refusal() is None:
+            if started or refused is None:
                 started = True
                 await send(message)
 
-        with suppress(_TooLargeError):
+        with suppress(_RefusedError):
             await self.app(scope, counting_receive, noting_send)
-        reason = refusal()
-        if reason is not None and not started:
-            await self._refuse(reason, scope, receive, send)
+        if refused is not None and not started:
+            await self._refuse(refused, scope, receive, send)
 
-    async def _refuse(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
-        self.metrics.record_problem("body-too-large")
-        await problem(413, "body-too-large", reason)(scope, receive, send)
+    async def _refuse(self, refused: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        self.metrics.record_problem(refused.kind)
+        await problem(refused.status, refused.kind, refused.reason)(scope, receive, send)
+
+
+class _Refusal(NamedTuple):
+    status: int
+    kind: str
+    reason: str
 
 
 def _is_form(headers: Mapping[bytes, bytes]) -> bool:
@@ -195,7 +180,7 @@ def _too_large(most: int) -> str:
     return f"the request is larger than this call takes: {most:,} bytes"
 
 
-class _TooLargeError(Exception):
+class _RefusedError(Exception):
     pass
 
 

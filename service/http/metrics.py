@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -10,9 +10,14 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.answers import Answer
 
-__all__ = ["Metrics"]
+__all__ = ["BoundedNames", "Metrics"]
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_MOST_GALLERIES = 200
+_OTHERS = "others"
 
 
 class Metrics:
@@ -25,10 +30,30 @@ class Metrics:
     def __init__(self, bundles: ServedBundles) -> None:
         self._bundles = bundles
         self.registry = CollectorRegistry()
+        self._names = BoundedNames()
+        self._requests = Histogram(
+            "vicinal_http_request_seconds",
+            "Time from a request's head to the end of its answer",
+            ["method", "route", "status"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._waits = Histogram(
+            "vicinal_queue_wait_seconds",
+            "Time that searches wait for a thread",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._batches = Histogram(
+            "vicinal_batch_size",
+            "Searches that a thread takes together",
+            buckets=_SIZES,
+            registry=self.registry,
+        )
         self._stages = Histogram(
             "vicinal_stage_seconds",
             "Time a search spends in each stage",
-            ["stage"],
+            ["gallery", "stage"],
             buckets=_BUCKETS,
             registry=self.registry,
         )
@@ -58,14 +83,38 @@ class Metrics:
             registry=self.registry,
         )
 
+    def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:
+        """Count a request.
+
+        Args:
+            method: One of HTTP's methods.
+            route: Template of its route, of which there are as many as calls.
+            status: Of its answer; None where the client was gone before there was one.
+            seconds: What it took.
+        """
+        self._requests.labels(method, route, "none" if status is None else str(status)).observe(seconds)
+
+    def record_batch(self, waits: Sequence[float]) -> None:
+        """Count searches that a thread takes together.
+
+        Args:
+            waits: Seconds that each has waited.
+        """
+        self._batches.observe(len(waits))
+        for seconds in waits:
+            self._waits.observe(seconds)
+
     def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
         """Count the answers of one call and the time by stage, and note the state that was searched."""
+        if not answers:
+            return
+        gallery = self._names.of(answers[0].gallery)
         for answer in answers:
-            self._answers.labels(answer.gallery, _outcome(answer)).inc()
-        if answers:
-            self._items.labels(answers[0].gallery).set(len(view))
-            self._staleness.labels(answers[0].gallery).set(view.graph_staleness)
-            self._observe(answers[0].milliseconds)
+            self._answers.labels(gallery, _outcome(answer)).inc()
+        self._items.labels(gallery).set(len(view))
+        self._staleness.labels(gallery).set(view.graph_staleness)
+        for stage, spent in answers[0].milliseconds.items():
+            self._stages.labels(gallery, stage).observe(spent / 1e3)
 
     def record_problem(self, kind: str) -> None:
         """Count a refused request by the last part of its problem type."""
@@ -80,9 +129,28 @@ class Metrics:
             self._refiner.labels(own.refiner.fingerprint, own.pipeline.refine.sides).set(1)
         return generate_latest(self.registry)
 
-    def _observe(self, milliseconds: Mapping[str, float]) -> None:
-        for stage, spent in milliseconds.items():
-            self._stages.labels(stage).observe(spent / 1e3)
+
+class BoundedNames:
+    """Names of galleries as labels: the first so many, and one for all others.
+
+    Galleries come and go, and each name is a series for as long as the process lives.
+
+    Args:
+        most: Most names.
+    """
+
+    def __init__(self, most: int = _MOST_GALLERIES) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        """What stands for a gallery."""
+        if name in self._known:
+            return name
+        if len(self._known) >= self._most:
+            return _OTHERS
+        self._known.add(name)
+        return name
 
 
 def _outcome(answer: Answer) -> str:

@@ -7,17 +7,21 @@ import logging
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from vicinal.service.http.metrics import Metrics
+from vicinal.service.observability.logs import request_id
 from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_headers, problem_members, status_and_kind
 
 __all__ = ["Problem", "install_problem_handlers", "problem"]
 
 logger = logging.getLogger(__name__)
 
+_METHOD_NOT_ALLOWED = 405
 _SERVER_ERROR = 500
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
 
 
@@ -37,6 +41,9 @@ def problem(status: int, kind: str, detail: str, **further: object) -> JSONRespo
         "detail": detail,
         **further,
     }
+    request = request_id()
+    if request is not None:
+        body["request_id"] = request
     return JSONResponse(body, status, media_type="application/problem+json")
 
 
@@ -66,6 +73,9 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    request_id: str = Field(
+        description="As in the header `X-Request-ID`, and in what the server logs of the request."
+    )
 
 
 class _Handlers:
@@ -96,10 +106,13 @@ class _Handlers:
         detail = f"{first['field']}: {first['reason']}"
         return self._counted(422, "invalid-request", detail, errors=fields)
 
-    def http_error(self, _request: Request, error: HTTPException) -> JSONResponse:
+    def http_error(self, request: Request, error: HTTPException) -> JSONResponse:
         kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
         answer = self._counted(error.status_code, kind, str(error.detail))
         answer.headers.update(error.headers or {})
+        if error.status_code == _METHOD_NOT_ALLOWED:
+            # Starlette names the methods of the first route alone.
+            answer.headers["Allow"] = ", ".join(_methods_of(request))
         return answer
 
     def unexpected(self, request: Request, error: Exception) -> JSONResponse:
@@ -110,3 +123,13 @@ class _Handlers:
     def _counted(self, status: int, kind: str, detail: str, **further: object) -> JSONResponse:
         self._metrics.record_problem(kind)
         return problem(status, kind, detail, **further)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Methods that are answered at the address of a request."""
+    return [
+        method
+        for method in _METHODS
+        for asked in [{**request.scope, "method": method}]
+        if any(route.matches(asked)[0] == Match.FULL for route in request.app.routes)
+    ]

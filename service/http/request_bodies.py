@@ -49,7 +49,7 @@ def body_schema(
         json: Model of the body where it may be JSON too.
         may_be_empty: Whether a request without a body is answered.
     """
-    image = {"type": "array", "items": _IMAGE} if several else _IMAGE
+    image = {"type": "array", "items": _IMAGE, "minItems": 1} if several else _IMAGE
     form = {"type": "object", "required": list(required), "properties": {"image": image, **fields}}
     content = {FORM: {"schema": form}}
     if json is not None:

@@ -2,59 +2,71 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import ipaddress
+from pathlib import Path
 
 from fastapi import Request
 
-from vicinal.service.errors import RequestError
-from vicinal.service.settings import Scope, Settings
+from vicinal.service.errors import JobNotFoundError, RequestError
+from vicinal.service.http.browsers.guard import is_loopback
+from vicinal.service.jobs import Job
+from vicinal.service.keys import Grant, Keyring
+from vicinal.service.settings import Settings
 
-__all__ = ["check_exposure", "client_of", "granted_scopes"]
+__all__ = ["GRANT", "check_exposure", "client_of", "key_in", "may_see", "seen_by"]
+
+# What the gate found of the key of a request, in its ASGI scope.
+GRANT = "vicinal.grant"
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse to listen beyond this machine without API keys.
+    """Refuse to serve strangers without API keys.
 
     Raises:
-        RequestError: The host is not a loopback address and there are no keys.
+        RequestError: There are no keys, and others than this machine or pages of any site could call.
     """
-    if settings.api_keys or settings.host == "localhost":
+    if Keyring(settings).is_asked_for:
         return
-    try:
-        is_loopback = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if "*" in settings.cors_origins:
+        raise RequestError("without API keys cors_origins = '*' lets every site change everything: name them")
+    if not is_loopback(settings.host):
         raise RequestError(
             f"without API keys the server listens on loopback only, not on {settings.host}: "
-            'set VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
+            'make one by `vicinal keys create`, or set VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
         )
 
 
-def client_of(request: Request, settings: Settings) -> str:
-    """The known API key, hashed, since Redis need not know it; else the address."""
-    key = _key_in(request)
-    if key in settings.api_keys:
-        return "key " + hashlib.sha256(key.encode()).hexdigest()[:16]
+def client_of(request: Request, keyring: Keyring) -> str:
+    """The name of a known API key, which tells nothing of it; else the address."""
+    grant = keyring.find(key_in(request))
+    if grant is not None:
+        return f"key {grant.name}"
     return "address " + (request.client.host if request.client else "unknown")
 
 
-def _key_in(request: Request) -> str:
-    """The API key that a request comes with, or an empty text."""
+def key_in(request: Request) -> str:
+    """The API key of a request, `Authorization: Bearer KEY` or `X-API-Key: KEY`, or an empty text."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
 
 
-def granted_scopes(request: Request, settings: Settings) -> tuple[Scope, ...] | None:
-    """What the API key of a request may do; None where it has no valid one.
+def may_see(request: Request, root: Path, gallery: str) -> bool:
+    """Whether a call may learn of a gallery that its address does not name.
 
-    The key comes as `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+    Args:
+        request: The call, which passed the gate.
+        root: Folder of the galleries.
+        gallery: Name of the gallery.
     """
-    key, granted = _key_in(request), None
-    # Every key is compared, so that the time taken does not tell how much of one was right.
-    for known, scopes in settings.api_keys.items():
-        if hmac.compare_digest(known.encode(), key.encode()):
-            granted = scopes
-    return granted
+    grant: Grant | None = request.scope.get(GRANT)
+    return grant is None or grant.covers(root, gallery)
+
+
+def seen_by(request: Request, root: Path, job: Job) -> Job:
+    """A job, which a key that is not for its gallery does not see.
+
+    Raises:
+        JobNotFoundError: The key is not for its gallery.
+    """
+    if not may_see(request, root, job.gallery):
+        raise JobNotFoundError(job.id)
+    return job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,9 +14,14 @@ from fastapi import Depends, FastAPI, Request
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.http.limits import Admission, RateLimit
+from vicinal.service.http.audit import AuditLog
+from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.keys import Keyring
+from vicinal.service.matcher.answers import Answer
+from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.kinds import JobKinds
@@ -31,8 +37,10 @@ class State:
         link: Link to Redis; None when no address is set.
         jobs: The store of jobs.
         kinds: What jobs can do.
+        keyring: The API keys.
+        audit: Notes the changes that calls make.
         rate_limit: Holds clients to a rate; None without a limit.
-        admission: Searches that are answered or wait.
+        searches: Answers searches on a few threads.
         stopping: Set when the server shuts down.
     """
 
@@ -42,8 +50,10 @@ class State:
     metrics: Metrics
     jobs: JobStore
     kinds: JobKinds
+    keyring: Keyring
+    audit: AuditLog
     rate_limit: RateLimit | None
-    admission: Admission
+    searches: SearchQueue
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -57,19 +67,36 @@ class State:
         link = settings.open_link()
         bundles = ServedBundles(settings, link)
         bundles.prepare()
+        galleries, metrics = OpenGalleries(bundles), Metrics(bundles)
+
+        def record(answers: list[Answer], matcher: Matcher) -> list[Answer]:
+            # What was found damaged while it was searched decides no answer.
+            galleries.integrity.require_whole(matcher.gallery.name)
+            metrics.record(answers, matcher.view)
+            galleries.drift.record(answers, matcher)
+            return galleries.drift.noted(answers)
+
         state = cls(
             settings=settings,
             link=link,
-            galleries=OpenGalleries(bundles),
-            metrics=Metrics(bundles),
+            galleries=galleries,
+            metrics=metrics,
             jobs=JobStore(JobQueue(settings.jobs_path, link)),
             kinds=JobKinds.of(bundles, link),
+            keyring=Keyring(settings),
+            audit=AuditLog(settings.audit_path),
             rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
-            admission=Admission(settings.max_queue),
+            searches=SearchQueue(
+                galleries,
+                n_threads=settings.threads or os.cpu_count() or 1,
+                most_seconds=settings.max_wait_seconds,
+                record=record,
+                note=metrics.record_batch,
+            ),
         )
         registry = state.metrics.registry
         registry.register(bundles.lookups)
-        state.admission.register(registry)
+        state.searches.register(registry)
         state.galleries.drift.register(registry)
         if link is not None:
             link.register(registry)
@@ -81,6 +108,7 @@ class State:
         settings = self.settings
         with ExitStack() as running:
             running.callback(self.jobs.queue.close)
+            running.callback(self.searches.stop)
             running.enter_context(self.galleries.drift)
             running.enter_context(
                 ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)
@@ -97,7 +125,8 @@ def state_of(app: FastAPI) -> State:
     return state
 
 
-def _state(request: Request) -> State:
+# A coroutine, because it would be called on another thread otherwise, which takes longer than all it does.
+async def _state(request: Request) -> State:
     return state_of(request.app)
 
 

@@ -10,6 +10,7 @@ A session ends as a calibration of its id, whose proof stays here.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,12 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import file_lock, make_folder, write_atomically
+from vicinal.indexer.storage.files import file_lock, make_folder, read_sealed, write_atomically, write_sealed
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.calibrator.options import TargetText
@@ -46,7 +47,7 @@ __all__ = ["LabelEstimate", "LabelQuestion", "LabelSession", "LabelState", "Sess
 _PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
-_FOLDER, _CURRENT = "labelling", "current"
+_FOLDER, _CURRENT = "labelling", "current.json"
 
 
 class SessionOptions(BaseModel):
@@ -72,6 +73,7 @@ class _Head(BaseModel):
     version: int
     n_items: int
     seed: int = 0
+    pairs_sha256: str = ""
 
 
 class _Answered(BaseModel):
@@ -83,7 +85,18 @@ class _Answered(BaseModel):
     same: bool | None
 
 
-_ANSWERS = TypeAdapter(list[_Answered])
+class _Answers(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    answers: list[_Answered] = []
+
+
+class _Current(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session: str
+
+
 Parsed = TypeVar("Parsed")
 
 
@@ -193,11 +206,13 @@ class LabelSession:
             )
         folder = matcher.gallery.path / _FOLDER
         make_folder(folder / head.id)
-        write_atomically(folder / head.id / "pairs.npz", pairs.to_bytes())
-        write_atomically(folder / head.id / "answers.json", "[]\n")
-        write_atomically(folder / head.id / "session.json", head.model_dump_json(indent=2) + "\n")
+        stored = pairs.to_bytes()
+        head = head.model_copy(update={"pairs_sha256": hashlib.sha256(stored).hexdigest()})
+        write_atomically(folder / head.id / "pairs.npz", stored)
+        write_sealed(folder / head.id / "answers.json", _Answers().model_dump_json())
+        write_sealed(folder / head.id / "session.json", head.model_dump_json(indent=2))
         # Last, so that a session that is there is complete.
-        write_atomically(folder / _CURRENT, head.id)
+        write_sealed(folder / _CURRENT, _Current(session=head.id).model_dump_json())
         return cls(matcher.gallery, head.id)
 
     @classmethod
@@ -207,11 +222,10 @@ class LabelSession:
         Raises:
             CalibrationRecordError: Its files are damaged.
         """
-        try:
-            name = (matcher.gallery.path / _FOLDER / _CURRENT).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        path = matcher.gallery.path / _FOLDER / _CURRENT
+        if not path.exists():
             return None
-        found = cls(matcher.gallery, name)
+        found = cls(matcher.gallery, _read(path, _Current.model_validate_json).session)
         manifest = matcher.snapshot.manifest
         is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
         return found if is_same and found.head.pipeline == matcher.pipeline else None
@@ -246,7 +260,7 @@ class LabelSession:
         Raises:
             CalibrationRecordError: The file is damaged.
         """
-        return _read(self.path / "answers.json", _ANSWERS.validate_json)
+        return _read(self.path / "answers.json", _Answers.model_validate_json).answers
 
     def answer(self, number: int, same: bool | None) -> None:
         """Keep the answer to a question.
@@ -412,7 +426,14 @@ class LabelSession:
     @cached_property
     def pairs(self) -> ScoredPairs:
         """The pairs that questions are drawn from."""
-        return _read(self.path / "pairs.npz", ScoredPairs.from_bytes)
+        path = self.path / "pairs.npz"
+        try:
+            stored = path.read_bytes()
+        except OSError as error:
+            raise _damaged(path) from error
+        if hashlib.sha256(stored).hexdigest() != self.head.pairs_sha256:
+            raise _damaged(path)
+        return ScoredPairs.from_bytes(stored)
 
     @contextmanager
     def _changing(self) -> Iterator[list[_Answered]]:
@@ -421,7 +442,7 @@ class LabelSession:
         with file_lock(self.path / "answers.lock", busy, patience=_PATIENCE_SECONDS):
             answers = self.answers()
             yield answers
-            write_atomically(self.path / "answers.json", _ANSWERS.dump_json(answers))
+            write_sealed(self.path / "answers.json", _Answers(answers=answers).model_dump_json())
 
 
 def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:
@@ -455,6 +476,10 @@ def _stated(found: RateInterval) -> StatedRate:
 
 def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
     try:
-        return parse(path.read_bytes())
-    except (FileNotFoundError, ValidationError) as error:
-        raise CalibrationRecordError(f"'{path}' is missing or damaged: label anew") from error
+        return parse(read_sealed(path))
+    except (OSError, ValueError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> CalibrationRecordError:
+    return CalibrationRecordError(f"'{path}' is missing or damaged: begin anew by `vicinal label --restart`")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cachetools import LRUCache, cachedmethod
 
 from vicinal.indexer.errors import BundleMismatchError, ItemNotFoundError
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.selection import Selection
@@ -42,13 +43,26 @@ from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidate
 from vicinal.service.thresholds.decision import GalleryThresholds, Threshold, require_score
 from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["Matcher"]
+__all__ = ["EmbeddedImages", "Matcher"]
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
 _MOST_KEYS = 8
 # Photos of a group in an answer.
 _MOST_PHOTOS = 4
+
+
+@dataclass(frozen=True)
+class EmbeddedImages:
+    """What an embedder made of the images of a call.
+
+    Attributes:
+        rows: (n, d) float32, L2-normalized.
+        milliseconds: Time that it took, by stage.
+    """
+
+    rows: FloatArray
+    milliseconds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -178,6 +192,7 @@ class Matcher:
         images: Sequence[ImageSource] | None = None,
         embeddings: npt.ArrayLike | None = None,
         item_ids: Sequence[str] | None = None,
+        embedded: EmbeddedImages | None = None,
         limit: int = 10,
         threshold: float | None = None,
         refine: RefineChoice = "auto",
@@ -194,6 +209,7 @@ class Matcher:
             images: Paths, encoded bytes or PIL images.
             embeddings: (d,) or (n, d) numbers, normalized or not.
             item_ids: Items of the gallery; each is searched for as if it were not in it.
+            embedded: Images that were embedded before, by the matcher's embedder.
             limit: Most matches, and most candidates, an answer holds; with groups, most groups of each.
             threshold: Score to decide by, in [0, 1], in place of the calibrated one.
             refine: What is refined: `auto` for the service's pipeline, `off`, `gallery`, `query` or `both`.
@@ -201,9 +217,9 @@ class Matcher:
             rerank: `auto` for the service's pipeline, `off`, `contextual` or `k_reciprocal`.
             group_by: What is decided as one: `auto` for the service's pipeline, `off`, `label` or a metadata
                 key. The threshold is then that of groups, and so is the form of their score.
-            filter: Lance SQL on `id`, `label` and `metadata` that every match has to fulfil, such as
-                `label = 'shoe' AND json_get_float(metadata, 'price') < 50`. Scores are those of a search
-                without it; a group is scored by its items that fulfil the filter.
+            filter: What every match has to fulfil, such as `label = 'shoe' AND metadata.price < 50`, see
+                docs/serving.md. Scores are those of a search without it; a group is scored by its items that
+                fulfil the filter.
             include_candidates: Also list the best candidates below the threshold.
             explain: Also say what the refiner does with each query, whether the search uses it or not.
 
@@ -220,8 +236,9 @@ class Matcher:
             RefinementError: The refiner has fewer steps.
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
-        _check_options(limit, threshold, [images, embeddings, item_ids])
-        milliseconds: dict[str, float] = {}
+        _check_options(limit, threshold, [images, embeddings, item_ids, embedded])
+        condition = None if filter is None else Filter.of(filter)
+        milliseconds: dict[str, float] = {} if embedded is None else embedded.milliseconds
         bundle = self.embedder.bundle
         default = self.active_pipeline
         pipeline = choose_pipeline(
@@ -231,9 +248,12 @@ class Matcher:
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
         groups = None if pipeline.group is None else self.groups(pipeline.group.by)
         explainer = self._explainer(scorer) if explain else None
-        queries, items = self._queries(images, embeddings, item_ids, milliseconds)
+        if embedded is not None:
+            queries, items = embedded.rows, None
+        else:
+            queries, items = self._queries(images, embeddings, item_ids, milliseconds)
         excluded = None if items is None else [items[i : i + 1] for i in range(len(items))]
-        selection = self._timed_selection(filter, milliseconds)
+        selection = self._timed_selection(condition, milliseconds)
         scored = scorer.score(
             queries, max(limit, N_DECIDED_CANDIDATES), excluded=excluded, selection=selection, items=items
         )
@@ -312,18 +332,18 @@ class Matcher:
         except KeyError as error:
             raise ItemNotFoundError(self.gallery.name, item_id) from error
 
-    def _timed_selection(self, expression: str | None, milliseconds: dict[str, float]) -> Selection | None:
-        if expression is None:
+    def _timed_selection(self, filter: Filter | None, milliseconds: dict[str, float]) -> Selection | None:
+        if filter is None:
             return None
         started = time.perf_counter()
-        selection = self._selection(expression)
+        selection = self._selection(filter)
         milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         return selection
 
     # While the view lasts, a filter selects the same items.
     @cachedmethod(attrgetter("_selections"), lock=attrgetter("_lock"))
-    def _selection(self, expression: str) -> Selection:
-        return self.view.select(self.gallery.table.matching(self.view.revision, expression))
+    def _selection(self, filter: Filter) -> Selection:
+        return self.view.select(self.gallery.table.matching(self.view.revision, filter))
 
     def threshold(self, pipeline: Pipeline | None = None) -> Threshold:
         """What a search without further options is decided by.

@@ -18,7 +18,7 @@ from prometheus_client import Counter
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.decoding import ImageSource, read_encoded
-from vicinal.models.embedder import Embedder
+from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RedisAwayError
 from vicinal.service.redis_link import RedisLink
@@ -71,20 +71,29 @@ class CachingEmbedder(Embedder):
             lookups=lookups,
         )
 
-    def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
-        """Embed pictures, decoding only those that the cache does not know; PIL images are never cached."""
+    def prepare_queries(
+        self, images: Sequence[ImageSource], milliseconds: dict[str, float]
+    ) -> PreparedQueries:
+        """Look pictures up, and decode those that the cache does not know; PIL images are never cached."""
         started = time.perf_counter()
         sources = [self._encoded(image) for image in images]
-        keys = [hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else None for one in sources]
-        known = self._cache.get([key for key in keys if key is not None])
+        keys = tuple(hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else None for one in sources)
+        found = self._cache.get([key for key in keys if key is not None])
         looked_up = 1e3 * (time.perf_counter() - started)
-        rows = {i: known[key] for i, key in enumerate(keys) if key in known}
-        unknown = [i for i in range(len(images)) if i not in rows]
-        fresh = super().embed_queries([sources[i] for i in unknown], milliseconds)
-        rows |= zip(unknown, fresh, strict=True)
+        known = {i: found[key] for i, key in enumerate(keys) if key in found}
+        unknown = [source for i, source in enumerate(sources) if i not in known]
+        prepared = super().prepare_queries(unknown, milliseconds)
         milliseconds["decode"] += looked_up
+        return PreparedQueries(prepared.tensors, keys, known)
+
+    def finish_queries(self, prepared: PreparedQueries, raw: FloatArray) -> FloatArray:
+        """Put what was embedded to what was known, and remember it."""
+        keys, rows = prepared.keys, dict(prepared.known)
+        unknown = [i for i in range(len(keys)) if i not in rows]
+        fresh = super().finish_queries(prepared, raw)
+        rows |= zip(unknown, fresh, strict=True)
         self._cache.put({key: rows[i] for i in unknown if (key := keys[i]) is not None})
-        return np.stack([rows[i] for i in range(len(images))]) if rows else fresh
+        return np.stack([rows[i] for i in range(len(keys))]) if rows else fresh
 
     def _encoded(self, image: ImageSource) -> ImageSource:
         return read_encoded(image, self.limits) if isinstance(image, (str, Path, bytes)) else image

@@ -21,10 +21,8 @@ from vicinal.service.reports.figures import (
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
-__all__ = ["PAGE_POLICY", "render_explanation", "render_page", "render_report"]
+__all__ = ["render_explanation", "render_page", "render_report"]
 
-# What the page may do when a server shows it: nothing but its own style and embedded pictures.
-PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 # Neither HTML nor SVG can hold these; a text that does shows where.
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.storage.files import write_atomically
+from vicinal.indexer.storage.files import SealedFile, write_sealed
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.errors import RefinementError, RefinerNotFoundError
 from vicinal.refine.k_reciprocal import DEFAULT_K1
@@ -377,7 +378,7 @@ class ActivePipelineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path / "pipeline.json"
-        self._read: tuple[bytes, ChosenPipeline] | None = None
+        self._file = SealedFile(self.path, ChosenPipeline.model_validate_json)
         self._told: str | None = None
 
     def chosen(self) -> ChosenPipeline | None:
@@ -387,16 +388,15 @@ class ActivePipelineFile:
             CalibrationRecordError: The file is damaged.
         """
         try:
-            stored = self.path.read_bytes()
+            return self._file.read()
         except FileNotFoundError:
             return None
-        # Every search asks; reading the few bytes is cheap, understanding them is not.
-        if self._read is None or self._read[0] != stored:
-            try:
-                self._read = stored, ChosenPipeline.model_validate_json(stored)
-            except ValidationError as error:
-                raise CalibrationRecordError(f"'{self.path}' is damaged") from error
-        return self._read[1]
+        except (OSError, BrokenSealError) as error:
+            name = self.path.parent.parent.name
+            raise CalibrationRecordError(
+                f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: let the "
+                f"settings choose by `vicinal use -g {name} --reset`, then use a comparison again"
+            ) from error
 
     def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
         """What `auto` stands for.
@@ -422,7 +422,7 @@ class ActivePipelineFile:
     def put_in_force(self, chosen: ChosenPipeline) -> None:
         """Let searches that ask for nothing else use a pipeline from their next request on."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, chosen.model_dump_json(indent=2) + "\n")
+        write_sealed(self.path, chosen.model_dump_json(indent=2))
 
     def clear(self) -> None:
         """Let the settings decide again."""

@@ -66,7 +66,12 @@ class JobSources:
             raise RequestError(
                 "jobs take no sources here: set VICINAL_SOURCES_DIR to the folder below which they may read"
             )
-        path = (self.root / name).resolve()
+        try:
+            path = (self.root / name).resolve()
+            path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            # A name with NUL, of half a character, or longer than names are.
+            raise RequestError(f"source {name[:100]!r} is no path: {error}") from error
         if not path.is_relative_to(self.root.resolve()):
             raise RequestError(f"source '{name}' lies outside of sources_dir")
         return path

@@ -99,7 +99,12 @@ class ReindexRequest(BaseModel):
     bundle: str | None = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
-    index: str = Field("auto", description="Faiss index_factory string.")
+    index: str = Field(
+        "auto",
+        description="Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, `HNSW32`, or inverted "
+        "lists before them such as `IVF1024,SQ8`.",
+        examples=["auto"],
+    )
     max_failures: int | None = Field(None, ge=0, description="Most images that may be left out.")
     activate: Literal["automatic", "manual"] = Field(
         "automatic",

@@ -1,26 +1,29 @@
 """Activations: which calibration is in force for which pipeline, since when, and which were before it.
 
 active.json        {pipeline key: {"calibration": id, "at": when}}; replaced in one step
-activations.json   every activation and every roll back, oldest first
+activations.json   {"events": every activation and every roll back, oldest first}
 activations.lock   held while these two are changed
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from vicinal.indexer.storage.files import file_lock, write_atomically
+from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_sealed
+from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 
 __all__ = ["ACTIVATION_FILES", "Activation", "ActivationEvent", "Activations"]
 
+logger = logging.getLogger(__name__)
 ACTIVATION_FILES = frozenset({"active.json", "activations.json", "pipeline.json"})
 # Each holds the lock for a moment only.
 _PATIENCE_SECONDS = 10.0
@@ -31,7 +34,7 @@ class Activation(BaseModel):
 
     Attributes:
         calibration: Id of the record.
-        at: Since when; None where an older release, which did not note it, put it in force.
+        at: Since when; None where that is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,8 +58,13 @@ class ActivationEvent(BaseModel):
     at: datetime | None
 
 
-_ACTIVE = TypeAdapter(dict[str, Activation | str])
-_EVENTS = TypeAdapter(list[ActivationEvent])
+class _Events(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    events: list[ActivationEvent] = []
+
+
+_ACTIVE = TypeAdapter(dict[str, Activation])
 
 
 class Activations:
@@ -68,7 +76,8 @@ class Activations:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read: tuple[bytes, dict[str, Activation]] | None = None
+        self._active = SealedFile(path / "active.json", _ACTIVE.validate_json)
+        self._events_path = path / "activations.json"
 
     def all(self) -> dict[str, Activation]:
         """What is in force, by pipeline.
@@ -76,23 +85,15 @@ class Activations:
         Raises:
             CalibrationRecordError: The file is damaged.
         """
-        file = self.path / "active.json"
         try:
-            stored = file.read_bytes()
+            return self._active.read()
         except FileNotFoundError:
-            return {}
-        # Searches ask for this one by one; reading the few bytes is cheap, understanding them is not.
-        if self._read is not None and self._read[0] == stored:
-            return self._read[1]
-        try:
-            found = _ACTIVE.validate_json(stored)
-        except ValidationError as error:
-            raise CalibrationRecordError(f"'{file}' is damaged") from error
-        active = {
-            key: Activation(calibration=one) if isinstance(one, str) else one for key, one in found.items()
-        }
-        self._read = stored, active
-        return active
+            # It is written before the other one.
+            if not self._events_path.exists():
+                return {}
+            raise self._damaged(self._active.path, "missing") from None
+        except (OSError, BrokenSealError) as error:
+            raise self._damaged(self._active.path, "damaged") from error
 
     def active(self, pipeline: str) -> Activation | None:
         """What is in force for the pipeline of this key."""
@@ -104,17 +105,20 @@ class Activations:
         Raises:
             CalibrationRecordError: The file is damaged.
         """
-        file = self.path / "activations.json"
         try:
-            return _EVENTS.validate_json(file.read_bytes())
+            return _Events.model_validate_json(read_sealed(self._events_path)).events
         except FileNotFoundError:
             return []
-        except ValidationError as error:
-            raise CalibrationRecordError(f"'{file}' is damaged") from error
+        except (OSError, ValueError) as error:
+            raise self._damaged(self._events_path, "damaged") from error
 
     def activate(self, pipeline: str, calibration: str) -> None:
-        """Put a record in force; one that is in force already stays so without a new event."""
+        """Put a record in force; one that is in force already stays so without a new event.
+
+        A file that is damaged is made again of the other one; of two, what they said is lost.
+        """
         with self._changing():
+            self._mend()
             before = self.active(pipeline)
             if before is None or before.calibration != calibration:
                 self._change("activate", pipeline, calibration)
@@ -147,7 +151,7 @@ class Activations:
             if not stack or stack[-1] != event.calibration:
                 stack.append(event.calibration)
         active = self.active(pipeline)
-        # The events lack what an older release put in force, and what a crash left without its event.
+        # The events lack what a crash left without its event.
         if active is not None and active.calibration not in stack[-1:]:
             stack.append(active.calibration)
         return stack
@@ -165,8 +169,36 @@ class Activations:
         events.append(ActivationEvent(kind=kind, pipeline=pipeline, calibration=calibration, at=now))
         active = {**self.all(), pipeline: Activation(calibration=calibration, at=now)}
         # In this order: what a crash between the two leaves out of the events is found again above.
-        _write(self.path / "active.json", {key: one.model_dump(mode="json") for key, one in active.items()})
-        _write(self.path / "activations.json", [event.model_dump(mode="json") for event in events])
+        self._write(active, events)
+
+    def _write(self, active: dict[str, Activation], events: list[ActivationEvent]) -> None:
+        fields = {key: one.model_dump(mode="json") for key, one in active.items()}
+        write_sealed(self._active.path, json.dumps(fields, indent=2))
+        write_sealed(self._events_path, _Events(events=events).model_dump_json(indent=2))
+
+    def _mend(self) -> None:
+        """Make what is in force again of its history, or begin the history anew, where one is damaged."""
+        try:
+            events = self.events()
+        except CalibrationRecordError as damage:
+            logger.warning("%s; it begins anew", damage)
+            events = []
+        try:
+            active = self.all()
+        except CalibrationRecordError as damage:
+            logger.warning("%s; it is made again of what was activated before", damage)
+            active = {one.pipeline: Activation(calibration=one.calibration, at=one.at) for one in events}
+        else:
+            if events or not active:
+                return
+        self._write(active, events)
+
+    def _damaged(self, path: Path, how: str) -> CalibrationRecordError:
+        name = self.path.parent.name
+        return CalibrationRecordError(
+            f"'{path}' is {how}, so that nobody knows which calibration is in force: put one in force by "
+            f"`vicinal calibration activate ID -g {name}`; `vicinal calibration list -g {name}` shows them"
+        )
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -174,7 +206,3 @@ class Activations:
         busy = f"calibrations in '{self.path}' are being changed by another process: try again"
         with file_lock(self.path / "activations.lock", busy, patience=_PATIENCE_SECONDS):
             yield
-
-
-def _write(path: Path, value: object) -> None:
-    write_atomically(path, json.dumps(value, indent=2) + "\n")

@@ -13,9 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from vicinal.calibration import TopScoreCounts, measure_drift
+from vicinal.indexer.storage.files import read_sealed
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.thresholds.store import CalibrationStore
 
@@ -158,10 +159,10 @@ def _summed(start: TopScoreCounts, parts: Sequence[TopScoreCounts]) -> TopScoreC
 def read_counts(path: Path) -> SearchCounts | None:
     """Counts on the disk; None where there are none. Damaged ones are told, and counting begins anew."""
     try:
-        return SearchCounts.model_validate_json(path.read_bytes())
+        return SearchCounts.model_validate_json(read_sealed(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         logger.warning("'%s' cannot be read, its counts are left out: %s", path, " ".join(str(error).split()))
         return None
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import zlib
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from vicinal.indexer.storage.files import identity_of, write_atomically
+from vicinal.indexer.storage.files import SealedFile, identity_of, read_sealed, write_atomically, write_sealed
+from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, StoredScores
@@ -46,7 +44,7 @@ class CalibrationStore:
         self.path = path
         self.calibrated_as = calibrated_as
         self.activations = Activations(path)
-        self._last_read: dict[str, tuple[bytes, CalibrationRecord]] = {}
+        self._files: dict[str, SealedFile[CalibrationRecord]] = {}
 
     def add(
         self,
@@ -81,10 +79,12 @@ class CalibrationStore:
             write_atomically(self._scores_file(record.id), stored)
             bound["scores_sha256"] = hashlib.sha256(stored).hexdigest()
         if curves is not None:
-            write_atomically(self._curves_file(record.id), curves.to_bytes())
+            stored = curves.to_bytes()
+            write_atomically(self._curves_file(record.id), stored)
+            bound["curves_sha256"] = hashlib.sha256(stored).hexdigest()
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
-        write_atomically(file, kept.model_dump_json(indent=2) + "\n")
+        write_sealed(file, kept.model_dump_json(indent=2))
         if activate:
             self.activate(kept)
         return kept
@@ -163,18 +163,21 @@ class CalibrationStore:
         Raises:
             CalibrationRecordError: It is missing or damaged.
         """
+        file = self._files.get(record_id)
+        if file is None:
+            file = SealedFile(self._file(record_id), CalibrationRecord.model_validate_json)
         try:
-            stored = self._file(record_id).read_bytes()
-            known = self._last_read.get(record_id)
-            # Every search asks for the one in force; reading it is cheap, understanding it is not.
-            if known is not None and known[0] == stored:
-                return known[1]
-            record = CalibrationRecord.model_validate_json(stored)
-        except (OSError, ValidationError) as error:
+            record = file.read()
+            if record.id != record_id:
+                raise BrokenSealError(f"it is that of calibration '{record.id}'")
+        except (OSError, BrokenSealError) as error:
+            name = self.path.parent.name
             raise CalibrationRecordError(
-                f"calibration '{record_id}' is missing or damaged: calibrate again"
+                f"calibration '{record_id}' is missing or damaged: calibrate again, or put another one in "
+                f"force by `vicinal calibration activate ID -g {name}`"
             ) from error
-        self._last_read[record_id] = stored, record
+        # Every search asks for the one in force.
+        self._files[record_id] = file
         return record
 
     def find(self, record_id: str) -> CalibrationRecord:
@@ -199,46 +202,47 @@ class CalibrationStore:
         """
         if record.scores_sha256 is None:
             return None
+        stored = self._bound(record.id, self._scores_file(record.id), record.scores_sha256, "scores")
+        return StoredScores.from_bytes(stored)
+
+    def _bound(self, record_id: str, path: Path, sha256: str, what: str) -> bytes:
+        """Content of a file that a record names."""
         try:
-            stored = self._scores_file(record.id).read_bytes()
+            stored = path.read_bytes()
         except OSError as error:
             raise CalibrationRecordError(
-                f"the scores of calibration '{record.id}' are missing: calibrate again"
+                f"the {what} of calibration '{record_id}' are missing: calibrate again"
             ) from error
-        if hashlib.sha256(stored).hexdigest() != record.scores_sha256:
+        if hashlib.sha256(stored).hexdigest() != sha256:
             raise CalibrationRecordError(
-                f"the scores of calibration '{record.id}' are damaged: calibrate again"
+                f"the {what} of calibration '{record_id}' are damaged: calibrate again"
             )
-        return StoredScores.from_bytes(stored)
+        return stored
 
     def curves(self, record: CalibrationRecord) -> CalibrationCurves | None:
         """The curves and examples of a record; None where there are none.
 
         Raises:
-            CalibrationRecordError: They are damaged.
+            CalibrationRecordError: They are missing or damaged.
         """
-        try:
-            return CalibrationCurves.from_bytes(self._curves_file(record.id).read_bytes())
-        except FileNotFoundError:
+        if record.curves_sha256 is None:
             return None
-        except (OSError, EOFError, zlib.error, ValidationError) as error:
-            raise CalibrationRecordError(
-                f"the curves of calibration '{record.id}' are damaged: calibrate again"
-            ) from error
+        stored = self._bound(record.id, self._curves_file(record.id), record.curves_sha256, "curves")
+        return CalibrationCurves.from_bytes(stored)
 
     def keep_check(self, check: PromiseCheck) -> None:
         """Keep the newest try of what a record promised, in place of the one before."""
         file = self._check_file(check.calibration)
         file.parent.mkdir(exist_ok=True)
-        write_atomically(file, check.model_dump_json(indent=2) + "\n")
+        write_sealed(file, check.model_dump_json(indent=2))
 
     def last_check(self, record: CalibrationRecord) -> PromiseCheck | None:
         """The newest try of what a record promised; None where there is none, or none that can be read."""
         try:
-            return PromiseCheck.model_validate_json(self._check_file(record.id).read_bytes())
+            return PromiseCheck.model_validate_json(read_sealed(self._check_file(record.id)))
         except FileNotFoundError:
             return None
-        except (OSError, ValidationError) as error:
+        except (OSError, ValueError) as error:
             logger.warning("the check of calibration '%s' cannot be read: %s", record.id, error)
             return None
 

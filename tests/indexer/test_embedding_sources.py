@@ -24,7 +24,9 @@ from vicinal.models.similarity import FloatArray, normalize
 
 DIM = 4
 # Whatever JSON, Arrow and file names can hold: quotes, commas, line ends, letters of all scripts.
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
+TEXTS = st.text(
+    st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="\u2028\u2029"), max_size=12
+)
 LABELS = st.lists(st.none() | TEXTS.filter(bool), min_size=40, max_size=40)
 
 

@@ -180,7 +180,7 @@ def test_rows_of_a_version_are_found_by_its_number_after_its_files_are_gone(gall
 def test_damaged_active_version_is_refused(gallery: Gallery, content: str) -> None:
     (gallery.path / "active.json").write_text(content, encoding="utf-8")
     with pytest.raises(GalleryError, match=r"active\.json' is damaged"):
-        Gallery.open(gallery.path)
+        _ = Gallery.open(gallery.path).activation
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.settings import Settings

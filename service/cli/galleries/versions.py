@@ -135,12 +135,17 @@ def activate(
 
 
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
-    """Read every derived file in full, and make damaged ones again from the table."""
+    """Read every file in full, make damaged ones of versions again, and say what to do about others."""
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.galleries.records import damaged_records
     from vicinal.service.galleries.versions import check_version
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     gallery = open_gallery(settings, name)
+    # First, because a damaged pointer ends the rest.
+    damaged = damaged_records(gallery)
+    for line in damaged:
+        console.print(line, markup=False, soft_wrap=True)
     gallery.refinement = ServedBundles(settings).to_index(gallery).refinement
     for version in gallery.versions():
         damage = check_version(gallery, version)
@@ -149,3 +154,5 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
             markup=False,
             soft_wrap=True,
         )
+    if damaged:
+        raise typer.Exit(2)

@@ -40,7 +40,7 @@ class CheckStart(QuerySourceOptions):
 class ThresholdByHand(PipelineChoice):
     """A threshold that somebody chose; no rate is claimed for it."""
 
-    threshold: float = Field(ge=0.0, le=1.0, description="Lowest accepted score.")
+    threshold: float = Field(strict=True, ge=0.0, le=1.0, description="Lowest accepted score.")
 
 
 class DryRun(PipelineChoice, TriedThreshold):

@@ -113,7 +113,8 @@ class ReadinessBody(_Response):
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
     )
-    galleries: list[GalleryState]
+    n_galleries: int
+    galleries: list[GalleryState] = Field(description="None without an API key, where keys are asked for.")
     redis: RedisState | None = Field(description="Null when no address is set.")
     limits: LimitsBody
 

@@ -48,9 +48,10 @@ class SearchOptions(_Request):
         None,
         max_length=4096,
         description=(
-            "Lance SQL on `id`, `label` and `metadata` that every match fulfils, such as "
-            "`label = 'shoe' AND json_get_float(metadata, 'price') < 50`. It changes no score."
+            "What every match fulfils: comparisons (= != < <= > >=, IN, LIKE, BETWEEN, IS NULL) of `id`, "
+            "`label` and `metadata.NAME`, joined by AND, OR, NOT and parentheses. It changes no score."
         ),
+        examples=["label = 'shoe' AND metadata.price < 50"],
     )
     include_candidates: bool = Field(
         False, description="Also list the best candidates below the threshold, apart from the matches."

@@ -17,6 +17,7 @@ from vicinal.service.http.bodies.calibrations import (
     DryRun,
     ThresholdByHand,
 )
+from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
@@ -30,7 +31,7 @@ from vicinal.service.http.request_bodies import (
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.page import PAGE_POLICY, render_report
+from vicinal.service.reports.page import render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
     CalibrationStateBody,
@@ -147,8 +148,7 @@ def get_report(
     report = report_record(matcher, record, state.galleries.drift.drift(matcher, record))
     if form == "json":
         return report
-    page = render_report(report, matcher.gallery)
-    return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
+    return html_page(render_report(report, matcher.gallery), img="data:")
 
 
 @router.get("/calibrations/{calibration}/drift")

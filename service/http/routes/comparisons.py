@@ -35,7 +35,9 @@ class VariantChoice(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    variant: int | None = Field(None, ge=0, description="Its number; the recommended one when null.")
+    variant: int | None = Field(
+        None, strict=True, ge=0, description="Its number; the recommended one when null."
+    )
 
 
 class ActivePipelineBody(BaseModel):

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.duplicates.store import DuplicateStore
+from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.reports.duplicates import render_duplicates
-from vicinal.service.reports.page import PAGE_POLICY
 from vicinal.service.tasks.duplicates_job import DUPLICATES
 
 __all__ = ["router"]
@@ -69,5 +69,4 @@ def get_duplicates(
 def get_duplicates_page(gallery: str, record: str, state: StateDependency) -> HTMLResponse:
     """One record as a page with its pictures side by side, which needs no network."""
     opened = state.galleries.gallery(gallery)
-    page = render_duplicates(DuplicateStore(opened).find(record), opened)
-    return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
+    return html_page(render_duplicates(DuplicateStore(opened).find(record), opened), img="data:")

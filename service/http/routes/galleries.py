@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from vicinal.indexer.errors import BundleMismatchError, IndexerError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
@@ -28,6 +28,7 @@ from vicinal.service.http.bodies.galleries import (
     VersionBody,
     VersionListBody,
 )
+from vicinal.service.http.security import may_see
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.matcher import Matcher
 
@@ -40,10 +41,12 @@ alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
 
 
 @router.get("")
-def list_galleries(state: StateDependency) -> GalleryListBody:
-    """All galleries that can be searched."""
+def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
+    """All galleries that can be searched, of those that the key is for."""
     found = []
     for name in state.galleries.names():
+        if not may_see(request, state.galleries.path, name):
+            continue
         # /readyz says what keeps one from being searched.
         with suppress(IndexerError):
             matcher = state.galleries.matcher(name)
@@ -140,10 +143,11 @@ def activate_version(
 
 
 @alias_router.get("")
-def list_aliases(state: StateDependency) -> AliasListBody:
+def list_aliases(request: Request, state: StateDependency) -> AliasListBody:
     """All aliases: further names of galleries, which clients keep while the gallery behind is exchanged."""
     found = aliases(state.galleries.path).items()
-    return AliasListBody(aliases=[AliasBody(alias=alias, gallery=name) for alias, name in found])
+    seen = [(alias, name) for alias, name in found if may_see(request, state.galleries.path, name)]
+    return AliasListBody(aliases=[AliasBody(alias=alias, gallery=name) for alias, name in seen])
 
 
 @alias_admin_router.put("/{alias}")

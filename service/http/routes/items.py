@@ -30,6 +30,7 @@ from vicinal.service.galleries.uploads import (
     require_images,
     require_space,
 )
+from vicinal.service.http.audit import note_items
 from vicinal.service.http.bodies.items import (
     AdditionBody,
     DeletionBody,
@@ -136,6 +137,7 @@ async def add_items(gallery: str, request: Request, state: StateDependency) -> A
         addition = await _add_embeddings(state, gallery, await json_body(request, EmbeddingAddition))
     else:
         addition = await _add_form(request, state, gallery)
+    note_items(request, [one.id for one in addition.added])
     view = await run_in_threadpool(lambda: state.galleries.matcher(gallery).view)
     return AdditionBody(
         added=addition.added,
@@ -148,8 +150,9 @@ async def add_items(gallery: str, request: Request, state: StateDependency) -> A
 
 
 @writing_router.post("/delete")
-def delete_items(gallery: str, body: ItemDeletion, state: StateDependency) -> DeletionBody:
+def delete_items(gallery: str, body: ItemDeletion, request: Request, state: StateDependency) -> DeletionBody:
     """Remove several items in one change: all of them, or none when one is not there."""
+    note_items(request, body.ids)
     reader = state.galleries.reader(gallery)
     change = remove_items(reader, body.ids)
     state.galleries.changed(gallery)

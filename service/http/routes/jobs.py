@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
+from vicinal.service.http.security import may_see, seen_by
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.jobs.events import job_events
@@ -62,6 +63,7 @@ def fit_gallery(gallery: str, body: FitRequest, state: StateDependency, response
 
 @router.get("")
 def list_jobs(
+    request: Request,
     state: StateDependency,
     gallery: Annotated[str | None, Query(description="Only jobs on this gallery.")] = None,
     job_state: Annotated[
@@ -69,36 +71,43 @@ def list_jobs(
     ] = None,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobListBody:
-    """Jobs, newest first; finished ones are kept for a while."""
+    """Jobs, newest first, of the galleries that the key is for; finished ones are kept for a while."""
+    root = state.galleries.path
     name = gallery and state.settings.gallery_path(gallery).name
     found = [
-        job for job in state.jobs.all() if name in (None, job.gallery) and job_state in (None, job.state)
+        job
+        for job in state.jobs.all()
+        if name in (None, job.gallery)
+        and job_state in (None, job.state)
+        and may_see(request, root, job.gallery)
     ]
     return JobListBody(jobs=found[:size])
 
 
 @router.get("/{job_id}")
-def get_job(job_id: str, state: StateDependency) -> Job:
+def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """One job: its state, counts, rate, time left and the first files that could not be used."""
-    return state.jobs.get(job_id)
+    return seen_by(request, state.galleries.path, state.jobs.get(job_id))
 
 
 @router.delete("/{job_id}", status_code=202)
-def cancel_job(job_id: str, state: StateDependency) -> Job:
+def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
     """Cancel a job: it stops after the batch under way, and nothing of it is searched."""
+    seen_by(request, state.galleries.path, state.jobs.get(job_id))
     return state.jobs.cancel(job_id)
 
 
 @router.get("/{job_id}/events", response_class=Response, responses=_EVENTS)
 async def follow_job(
     job_id: str,
+    request: Request,
     state: StateDependency,
     last_event_id: Annotated[
         str | None, Header(description="Id of the last event that the client has seen.")
     ] = None,
 ) -> Response:
     """The state of a job whenever it changes, until it ends."""
-    job = await run_in_threadpool(state.jobs.get, job_id)
+    job = seen_by(request, state.galleries.path, await run_in_threadpool(state.jobs.get, job_id))
     seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labe
 class LabellingStart(SessionOptions):
     """What to label for."""
 
-    restart: bool = Field(False, description="Begin anew although a session is under way.")
+    restart: bool = Field(False, strict=True, description="Begin anew although a session is under way.")
 
 
 class LabelAnswer(BaseModel):
@@ -26,8 +26,10 @@ class LabelAnswer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    number: int = Field(ge=0, description="Number of the question.")
-    same: bool | None = Field(description="Whether both show the same thing; null where it cannot be told.")
+    number: int = Field(strict=True, ge=0, description="Number of the question.")
+    same: bool | None = Field(
+        strict=True, description="Whether both show the same thing; null where it cannot be told."
+    )
 
 
 @router.post("")

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
+from vicinal.service.http.browsers.pages import html_page
+from vicinal.service.http.security import key_in
 from vicinal.service.http.state import State, StateDependency
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["operations"])
 
-# Style and script stand in the page as it is served; nothing else is loaded from anywhere but this server.
-_PAGE_POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-)
+# What the documentation needs, as its package has it.
+_DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
 @router.get("/livez")
-def livez() -> dict[str, str]:
+async def livez() -> dict[str, str]:
     """The process answers."""
     return {"status": "alive"}
 
@@ -29,12 +29,24 @@ def livez() -> dict[str, str]:
 @router.get(
     "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
 )
-def readyz(state: StateDependency, response: Response) -> ReadinessBody:
-    """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons."""
+def readyz(request: Request, state: StateDependency, response: Response) -> ReadinessBody:
+    """Whether searches can be answered: 503 when a gallery cannot be searched, with the reasons.
+
+    Where API keys are asked for, galleries are named to those who send one that is for all of them.
+    """
     readiness = _readiness(state)
+    if not _sees_names(request, state):
+        readiness = _without_names(readiness)
     if not readiness.ready:
         response.status_code = 503
     return readiness
+
+
+def _sees_names(request: Request, state: State) -> bool:
+    if not state.keyring.is_asked_for:
+        return True
+    grant = state.keyring.find(key_in(request))
+    return grant is not None and grant.galleries is None
 
 
 @router.get("/metrics", response_class=Response)
@@ -55,12 +67,31 @@ def label_page() -> HTMLResponse:
     return _page("label.html")
 
 
+@router.get("/docs", include_in_schema=False)
+def docs() -> HTMLResponse:
+    """The documentation of the API, to try its calls with; it needs no other server."""
+    html = (files("vicinal.service") / "static" / "docs.html").read_text(encoding="utf-8")
+    return html_page(html, script="'self'", style="'self'", img="data:", connect="'self'")
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+def docs_file(name: str) -> Response:
+    """A file that the documentation loads."""
+    if name not in _DOCS_FILES:
+        raise HTTPException(404)
+    found = files("fastapi_swagger.resources") / name
+    cached = {"Cache-Control": "public, max-age=3600"}
+    return Response(found.read_bytes(), media_type=_DOCS_FILES[name], headers=cached)
+
+
 def _page(name: str) -> HTMLResponse:
-    html, style = (
-        (files("vicinal.service") / "static" / one).read_text(encoding="utf-8") for one in (name, "base.css")
+    static = files("vicinal.service") / "static"
+    html, style, script = (
+        (static / one).read_text(encoding="utf-8") for one in (name, "base.css", "base.js")
     )
     html = html.replace('<link rel="stylesheet" href="base.css">', f"<style>\n{style}</style>")
-    return HTMLResponse(html, headers={"Content-Security-Policy": _PAGE_POLICY})
+    html = html.replace('<script src="base.js"></script>', f"<script>\n{script}</script>")
+    return html_page(html, img="'self' blob: data:", connect="'self'")
 
 
 def _readiness(state: State) -> ReadinessBody:
@@ -75,7 +106,14 @@ def _readiness(state: State) -> ReadinessBody:
         refine=own and own.pipeline.refine.sides,
         provider=own and own.embedder.provider,
         other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
+        n_galleries=len(states),
         galleries=states,
         redis=None if state.link is None else state.link.state,
         limits=LimitsBody.model_validate(state.settings),
     )
+
+
+def _without_names(readiness: ReadinessBody) -> ReadinessBody:
+    n, all_of = len(readiness.reasons), readiness.n_galleries
+    reasons = [f"{n} of {all_of} galleries cannot be searched"] if n else []
+    return readiness.model_copy(update={"reasons": reasons, "galleries": []})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.disks import short_files
 from vicinal.indexer.errors import GalleryError, StorageError
-from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, choose_factory
+from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, check_factory, choose_factory
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -182,10 +182,107 @@ def test_lists_that_are_not_probed_leave_minus_one(
     assert (found[n_found:] == -1).all()
 
 
-@pytest.mark.parametrize("factory", ["nonsense", "", "PQ5x4fs", "IVF9999,Flat"])
-def test_factory_string_that_faiss_cannot_build_is_refused(factory: str, embeddings: FloatArray) -> None:
-    with pytest.raises(GalleryError, match=f"Faiss cannot build '{factory}' over 50 items"):
-        FaissIndex.build(embeddings[:50], factory)
+def test_more_lists_than_items_cannot_be_trained(embeddings: FloatArray) -> None:
+    with pytest.raises(GalleryError, match="Faiss cannot build 'IVF9999,Flat' over 50 items"):
+        FaissIndex.build(embeddings[:50], "IVF9999,Flat")
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        *(
+            "nonsense",
+            "",
+            "IVF",
+            "IVFx",
+            "IVF0,Flat",
+            "IVF16",
+            "Flat,Flat",
+            "flat",
+            " Flat",
+            "Flat\n",
+            "IVF16,HNSW8",
+        ),
+        *(
+            "OPQ16,PQ16",
+            "PCA64,Flat",
+            "IDMap,Flat",
+            "IDMap2,Flat",
+            "LSH",
+            "RFlat",
+            "IVF16(IVF16,Flat),Flat",
+            "NSG32",
+        ),
+        *(
+            "IVF100000000,Flat",
+            "IVF65537,Flat",
+            "HNSW65",
+            "HNSW100000",
+            "HNSW1",
+            "PQ16x12",
+            "PQ16x0",
+            "SQ6x",
+            "PQ0",
+        ),
+        *(
+            "A" * 100_000,
+            "IVF" + "9" * 100_000 + ",Flat",
+            "(" * 50,
+            "IVF1," * 12 + "Flat",
+            "IVF\uff11\uff16,Flat",
+            "Flat\0",
+        ),
+    ],
+    ids=lambda factory: ascii(factory[:30]),
+)
+def test_what_is_no_known_kind_of_a_size_is_refused_in_a_sentence(
+    factory: str, embeddings: FloatArray
+) -> None:
+    for refuse in (lambda: check_factory(factory, 512), lambda: FaissIndex.build(embeddings[:50], factory)):
+        with pytest.raises(GalleryError, match="expected auto, Flat, ") as caught:
+            refuse()
+        assert len(str(caught.value)) < 400
+
+
+def test_sub_quantizers_divide_the_length() -> None:
+    check_factory("PQ16x4fs", 512)
+    for factory in ("PQ5x4fs", "IVF16,PQ1024"):
+        with pytest.raises(GalleryError, match="divides: 512"):
+            check_factory(factory, 512)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        "Flat",
+        "SQ4",
+        "SQ8",
+        "SQfp16",
+        "PQ8",
+        "PQ8x4",
+        "PQ8x4fs",
+        "PQ8x8",
+        "HNSW8",
+        "HNSW8,Flat",
+        "IVF4,Flat",
+        "IVF4,SQ8",
+        "IVF4,PQ8x4fs",
+        "IVF4,PQ4",
+        "auto",
+    ],
+)
+def test_every_kind_that_is_allowed_can_be_built(factory: str, embeddings: FloatArray) -> None:
+    """Negative control of the refusals."""
+    check_factory(factory, embeddings.shape[1])
+    rows = np.concatenate([embeddings] * (1 + 2000 // len(embeddings)))
+    found = FaissIndex.build(rows, factory).search(rows[:1], 1)
+    assert found.shape == (1, 1)
+
+
+@pytest.mark.parametrize("n_items", [1, 10_001, 1_000_000, 100_000_000])
+def test_what_auto_stands_for_is_allowed(n_items: int) -> None:
+    for dim in (3, 64, 512):
+        check_factory(choose_factory(n_items, dim), dim)
 
 
 def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:

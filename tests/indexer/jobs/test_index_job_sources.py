@@ -332,7 +332,7 @@ def test_unknown_index_leaves_the_active_version(
 ) -> None:
     items = _images(tmp_path / "source", 3)
     first = index_items(gallery, items, embedder).version
-    with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
+    with pytest.raises(GalleryError, match="'nonsense' is no kind of index"):
         index_items(gallery, items, embedder, index="nonsense")
     assert (gallery.versions(), gallery.active_version) == ([first], first)
 
@@ -420,7 +420,7 @@ def test_report_file_holds_the_result(gallery: Gallery, embedder: Embedder, tmp_
     result = index_items(gallery, items, embedder)
     file = gallery.path / "reports" / f"{result.version}.json"
     report = json.loads(file.read_text(encoding="utf-8"))
-    assert report == gallery.reports.of(result.version)
+    assert report == {**gallery.reports.of(result.version), "sha256": report["sha256"]}
     assert (report["n_items"], report["provider"]) == (3, "CPUExecutionProvider")
     assert report["failures"] == [vars(failure) for failure in result.failures]
     assert report["hygiene"]["n_unlabelled"] == 3
@@ -460,7 +460,7 @@ def test_thumbnail_leaves_the_image_as_it_was() -> None:
 
 def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
     unreadable = [SourceItem("a", Path("nowhere.jpg"))]
-    with pytest.raises(GalleryError, match="Faiss cannot build 'nonsense'"):
+    with pytest.raises(GalleryError, match="'nonsense' is no kind of index"):
         index_items(gallery, unreadable, embedder, index="nonsense")
 
 

@@ -10,7 +10,7 @@ import pytest
 from vicinal.indexer.errors import GalleryBusyError, GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.files import file_lock, read_sealed, write_sealed
 
 FIELDS = {
     "version": 4,
@@ -25,7 +25,7 @@ FIELDS = {
 
 
 def _stored(gallery: Gallery) -> dict[str, object]:
-    return dict(json.loads((gallery.path / "active.json").read_text()))
+    return dict(json.loads(read_sealed(gallery.path / "active.json")))
 
 
 def test_the_file_has_the_documented_fields(live_gallery: Gallery) -> None:
@@ -33,7 +33,7 @@ def test_the_file_has_the_documented_fields(live_gallery: Gallery) -> None:
 
 
 def test_what_is_written_is_what_was_read(live_gallery: Gallery) -> None:
-    (live_gallery.path / "active.json").write_text(json.dumps(FIELDS))
+    write_sealed(live_gallery.path / "active.json", json.dumps(FIELDS))
     activation = live_gallery.activation
     assert activation is not None
     assert json.loads(json.dumps(activation.as_json())) == FIELDS
@@ -62,7 +62,7 @@ def _followed_by(remember: object) -> object:
     return init
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', '{"version": "two"}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2', json.dumps(FIELDS)])
 def test_a_damaged_file_is_refused(live_gallery: Gallery, content: str) -> None:
     (live_gallery.path / "active.json").write_text(content)
     with pytest.raises(GalleryError, match=r"active\.json' is damaged"):

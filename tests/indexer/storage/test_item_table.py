@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from vicinal.indexer.errors import FilterError, GalleryError
+from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.indexer.storage.item_table import Difference, ItemTable
@@ -179,38 +180,14 @@ def test_rows_come_complete_and_by_sequence(table: ItemTable, built: int) -> Non
     [
         ("label = 'label of b'", [1]),
         ("label LIKE '%c' OR id = 'e'", [2, 4]),
-        ("json_get_string(metadata, 'id') = 'd'", [3]),
-        ("json_exists(metadata, '$.price')", []),
+        ("metadata.id = 'd'", [3]),
+        ("metadata.price IS NOT NULL", []),
         ("label IS NULL", []),
-        ("true", [0, 1, 2, 3, 4]),
+        ("id IS NOT NULL", [0, 1, 2, 3, 4]),
     ],
 )
 def test_a_filter_finds_its_rows(table: ItemTable, built: int, expression: str, expected: list[int]) -> None:
-    assert table.matching(built, expression).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("expression", "reason"),
-    [
-        ("", "Expected"),
-        ("label =", "Expected"),
-        ("price = 3", "No field named price"),
-        ("label", "boolean"),
-        ("1", "boolean"),
-        ("id = 'a'; DROP TABLE items", "Expected"),
-        ("id = 'a') OR (", "Expected"),
-        ("id IN (SELECT id FROM items)", "not supported"),
-        ("1 / 0 = 1", "Divide by zero"),
-        ("json_get_int(metadata, 'id') = 1", "InvalidCast"),
-    ],
-)
-def test_a_filter_that_is_none_is_refused_with_the_reason(
-    table: ItemTable, built: int, expression: str, reason: str
-) -> None:
-    with pytest.raises(FilterError, match="cannot be used") as caught:
-        table.matching(built, expression)
-    assert reason in caught.value.reason
-    assert ".rs" not in str(caught.value)
+    assert table.matching(built, Filter.of(expression)).tolist() == expected
 
 
 def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:

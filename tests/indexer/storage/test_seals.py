@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from vicinal.indexer.storage import seals
-from vicinal.indexer.storage.seals import FileSeal, TableSeals, is_checked_since_boot, note_checked
+from vicinal.indexer.storage.seals import FileSeal, TableSeals
 
 SMALL, LARGE = 1000, 5 * 2**20
 
@@ -71,25 +71,30 @@ def test_a_missing_file_fits_no_seal(tmp_path: Path) -> None:
     assert not seal.fits(tmp_path / "absent", whole=True)
 
 
-def test_a_check_holds_until_the_machine_starts_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "boot_id").write_text("monday\n")
-    monkeypatch.setattr(seals, "_BOOT_ID", tmp_path / "boot_id")
-    marker = tmp_path / "checked"
-    assert not is_checked_since_boot(marker)
-    note_checked(marker)
-    assert is_checked_since_boot(marker)
-    (tmp_path / "boot_id").write_text("tuesday\n")
-    assert not is_checked_since_boot(marker)
+def test_a_changed_byte_anywhere_is_seen_by_the_full_check(tmp_path: Path) -> None:
+    path, rng = _file(tmp_path / "file", LARGE), np.random.default_rng(3)
+    seal = FileSeal.of(path)
+    for place in rng.integers(0, LARGE, 20).tolist():
+        _flip(path, place)
+        assert not seal.fits(path, whole=True)
+        _flip(path, place)
+    assert seal.fits(path, whole=True)
 
 
-def test_where_the_system_names_no_start_nothing_counts_as_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(seals, "_BOOT_ID", tmp_path / "absent")
-    note_checked(tmp_path / "checked")
-    assert not is_checked_since_boot(tmp_path / "checked")
+@pytest.mark.parametrize("n_bytes", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20 + 5])
+def test_a_check_tells_how_much_it_has_read(tmp_path: Path, n_bytes: int) -> None:
+    path, read = _file(tmp_path / "file", n_bytes), list[int]()
+    seal = FileSeal.of(path)
+    assert seal.fits(path, whole=True, on_read=read.append)
+    assert (sum(read), len(seal.blocks)) == (n_bytes, 16 * len(read))
+
+
+def test_a_check_ends_at_the_first_damaged_block(tmp_path: Path) -> None:
+    path, read = _file(tmp_path / "file", 4 * 2**20), list[int]()
+    seal = FileSeal.of(path)
+    _flip(path, 2 * 2**20 + 7)
+    assert not seal.fits(path, whole=True, on_read=read.append)
+    assert read == [2**20, 2**20]
 
 
 @pytest.fixture

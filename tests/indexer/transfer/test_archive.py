@@ -13,7 +13,14 @@ import pytest
 
 from tests.indexer.transfer.test_moving import changed, contents, left_over
 from vicinal.indexer import Gallery
-from vicinal.indexer.errors import GalleryError, GalleryExistsError, GalleryNameError, StorageError
+from vicinal.indexer.errors import (
+    GalleryError,
+    GalleryExistsError,
+    GalleryNameError,
+    ItemRefusedError,
+    StorageError,
+)
+from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of
 from vicinal.indexer.storage.gallery_names import set_alias
@@ -127,7 +134,7 @@ def test_a_gallery_that_is_there_is_never_replaced(live_gallery: Gallery, archiv
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.99])
 def test_a_cut_archive_leaves_nothing(archive: bytes, tmp_path: Path, share: float) -> None:
-    end = len(packed(members(archive)[:-1])) * share
+    end = archive.index(b"checksums.json") * share
     with pytest.raises(GalleryError, match=r"is no exported gallery|was cut") as refused:
         imported(tmp_path / "other", archive[: int(end)])
     assert "\n" not in str(refused.value)
@@ -247,3 +254,16 @@ def test_a_damaged_gallery_is_not_exported(live_gallery: Gallery) -> None:
     with pytest.raises(GalleryError):
         exported(live_gallery)
     assert left_over(live_gallery) == []
+
+
+def test_an_item_that_no_answer_could_carry_is_not_imported(
+    live_gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = GalleryReader(live_gallery)
+    item_id = reader.view().page(None, 1)[0][1]["id"]
+    with monkeypatch.context() as without:
+        without.setattr("vicinal.indexer.jobs.changes.checked_metadata", lambda value, _: json.dumps(value))
+        patch_items(reader, {item_id: Patch(keeps_label=True, metadata={"text": "x" * 100_000})})
+    with pytest.raises(ItemRefusedError, match="at most 65,536"):
+        imported(tmp_path / "other", exported(live_gallery))
+    assert not [*(tmp_path / "other").glob("*/active.json")]

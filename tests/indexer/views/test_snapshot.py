@@ -75,7 +75,7 @@ def _truncate(file: Path) -> None:
 
 
 def test_snapshot_is_a_folder_of_the_documented_files(snapshot: Snapshot) -> None:
-    assert sorted(file.name for file in snapshot.path.iterdir()) == ["checked", *FILES]
+    assert sorted(file.name for file in snapshot.path.iterdir()) == FILES
 
 
 def test_opened_snapshot_holds_what_was_written(snapshot: Snapshot) -> None:

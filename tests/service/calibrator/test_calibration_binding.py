@@ -13,6 +13,7 @@ from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
+from vicinal.indexer.storage.files import write_sealed
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.thresholds.store import CalibrationStore
@@ -63,7 +64,7 @@ def test_the_threshold_of_another_gallery_is_not_used(
 ) -> None:
     calibrate(gallery)
     shutil.copytree(gallery.path, gallery.path.parent / "boots")
-    (gallery.path.parent / "boots" / "identity").write_text("another", encoding="utf-8")
+    write_sealed(gallery.path.parent / "boots" / "identity.json", '{"identity": "another"}')
     other = threshold_of(client, "boots")
     assert (other["value"], other["state"]) == (None, "none")
     assert "made for another gallery, 'shoes'" in other["reason"]

@@ -18,7 +18,7 @@ from vicinal.service import demo as demonstration
 from vicinal.service.calibrator.options import PipelineChoice
 from vicinal.service.cli import app
 from vicinal.service.demo import CheckResult, PreparedDemo, check_demo, prepare_demo
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 from vicinal.service.scoring.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow

@@ -166,16 +166,6 @@ def test_paths_without_a_list_are_refused(album: dict[str, str], fail: Fail) -> 
     assert "--delete-list" in fail("duplicates", "-g", "album", "--paths")
 
 
-def test_an_id_that_cannot_stand_on_a_line_is_refused(run: Run, fail: Fail, tmp_path: Path) -> None:
-    (tmp_path / "album").mkdir()
-    for name in ("a", "b\nc"):
-        draw_photo(0).save(tmp_path / "album" / f"{name}.png")
-    run("index", tmp_path / "album", "-g", "album")
-    if "\n" not in found(run)["groups"][0]["copies"][0]["id"]:
-        pytest.skip("ids of files never hold line breaks")
-    assert "line of its own" in fail("duplicates", "-g", "album", "--delete-list", tmp_path / "list.txt")
-
-
 @pytest.mark.parametrize("arguments", [("remove", "album"), ("remove", "album", "a", "--from", "{list}")])
 def test_remove_takes_ids_or_a_list(
     album: dict[str, str], fail: Fail, tmp_path: Path, arguments: tuple[str, ...]

@@ -95,9 +95,7 @@ def test_a_shop_with_a_table_of_its_own(
     assert items() == {"000": "dairy", "001": "dairy", "002": "bread", "003": "bread"}
     search = ("search", tmp_path / "pictures" / "1.png", "-g", "shop", "--candidates", "--json")
     assert json.loads(run(*search).stdout)["candidates"][0]["id"] == "001"
-    dearer = json.loads(run(*search, "--filter", "json_get_float(metadata, 'price') > 3").stdout)[
-        "candidates"
-    ]
+    dearer = json.loads(run(*search, "--filter", "metadata.price > 3").stdout)["candidates"]
     assert {one["id"] for one in dearer} == {"002", "003"}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.storage.files import identity_of, write_sealed
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparisons.comparison import ComparisonPlan, compare
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest, PipelineGrid
@@ -48,7 +49,7 @@ def made(settings: Settings, embedder: Embedder) -> Comparison:
 def gallery(gallery: Gallery, settings: Settings) -> Gallery:
     """The same gallery as the one that the comparison was made in, by its identity."""
     identity = identity_of(settings.galleries_path / "shoes")
-    (gallery.path / "identity").write_text(identity, encoding="utf-8")
+    write_sealed(gallery.path / "identity.json", json.dumps({"identity": identity}))
     return gallery
 
 

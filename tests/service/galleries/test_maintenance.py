@@ -5,24 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from datetime import timedelta
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.service.types import Calibrate, MakeSettings
+from tests.service.types import Calibrate
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import retention
 from vicinal.indexer.jobs.changes import Change, remove_items
-from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
+from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage import seals
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import maintenance as maintenance_module
-from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.maintenance import Maintenance
-from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.matcher.matcher import Matcher
 
@@ -139,46 +134,3 @@ def test_versions_of_a_damaged_calibration_are_left_alone(
     maintenance.wait()
     assert len(reader.gallery.versions()) == 2
     assert "could not be compacted" in caplog.text
-
-
-@pytest.fixture
-def sampled(reader: GalleryReader, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of a version whose files count as large ones, as on a machine that has just started."""
-    # The table was sealed with samples of another size.
-    (reader.gallery.path / "items.seals").unlink()
-    monkeypatch.setattr(seals, "_SMALL_BYTES", 1000)
-    monkeypatch.setattr(seals, "_BLOCK_BYTES", 16)
-    monkeypatch.setattr(seals, "_N_BLOCKS", 2)
-    remove(reader, 0)
-    compact(reader)
-    folder = reader.view().snapshot.path
-    (folder / "checked").unlink()
-    return folder
-
-
-def test_files_are_read_in_full_once_after_the_start_of_the_machine(
-    sampled: Path, data_dir: Path, make_settings: MakeSettings
-) -> None:
-    galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
-    matcher = galleries.matcher("shoes")
-    galleries.maintenance.wait()
-    assert matcher.snapshot.is_checked
-    assert not galleries.maintenance.check(galleries.reader("shoes"), matcher.snapshot)
-
-
-def test_damage_that_samples_miss_is_found_in_the_background_and_made_good(
-    sampled: Path,
-    data_dir: Path,
-    make_settings: MakeSettings,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    whole = np.load(sampled / "embeddings.npy")
-    content = bytearray((sampled / "embeddings.npy").read_bytes())
-    content[len(content) // 2] ^= 0x40
-    (sampled / "embeddings.npy").write_bytes(content)
-    galleries = OpenGalleries(ServedBundles(make_settings(data_dir)))
-    with caplog.at_level(logging.WARNING):
-        assert not np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)
-        galleries.maintenance.wait()
-    assert "embeddings.npy' is missing or damaged: it is made again" in caplog.text
-    assert np.array_equal(galleries.matcher("shoes").snapshot.embeddings, whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,14 @@ from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
+from vicinal.indexer.storage.files import write_atomically
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
 
 
 def index_half(gallery: Gallery, catalog: Path, embedder: Embedder) -> None:
@@ -40,26 +43,28 @@ def test_a_matcher_is_opened_once(galleries: OpenGalleries) -> None:
 
 
 @pytest.mark.parametrize("n_searches", [1, 3])
-def test_a_search_reads_each_small_file_once(
+def test_a_search_reads_no_small_file_that_was_not_replaced(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, n_searches: int
 ) -> None:
-    """The pointer, the pipeline and the calibration in force: nothing is looked up again within a search."""
+    """The pointer, the pipeline and the calibration in force are read again when they are other files."""
     client = TestClient(create_app(make_settings(calibrated_dir)))
     query = {"item_id": "plain/view 0.png"}
+    gallery = calibrated_dir / "galleries" / "shoes"
+    (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
+    small = ("active.json", "calibrations/active.json", f"calibrations/{record}")
+    for name in small:
+        # As if it had been written a while ago.
+        os.utime(gallery / name, (1e9, 1e9))
     assert client.post("/v1/galleries/shoes/search", json=query).status_code == 200
+    state_of(client.app).galleries.wait()  # type: ignore[arg-type]
     read = read_files(monkeypatch)
     for _ in range(n_searches):
         client.post("/v1/galleries/shoes/search", json=query)
-    gallery = calibrated_dir / "galleries" / "shoes"
-    counts = {path.relative_to(gallery).as_posix(): n for path, n in read.items() if gallery in path.parents}
-    (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
-    small = (
-        "active.json",
-        "calibrations/active.json",
-        "calibrations/pipeline.json",
-        f"calibrations/{record}",
-    )
-    assert counts == dict.fromkeys(small, n_searches)
+    assert not [path for path in read if gallery in path.parents]
+    for name in small:
+        write_atomically(gallery / name, (gallery / name).read_bytes())
+    client.post("/v1/galleries/shoes/search", json=query)
+    assert {path.relative_to(gallery).as_posix() for path in read if gallery in path.parents} == {*small}
 
 
 def read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:

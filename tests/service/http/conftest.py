@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -12,11 +13,22 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def start_browser() -> Iterator[Callable[..., Browser]]:
+    """Starts a browser with further options of the command line."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
-    with sync_playwright() as playwright:
-        # A sandbox needs rights that a container does not give; the pages are our own.
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
+    with sync_playwright() as playwright, ExitStack() as running:
+
+        def start(*options: str) -> Browser:
+            # A sandbox needs rights that a container does not give; the pages are our own.
+            arguments = ["--no-sandbox", *options]
+            started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+            running.callback(started.close)
+            return started
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def browser(start_browser: Callable[..., Browser]) -> Browser:
+    return start_browser()

@@ -94,4 +94,4 @@ def test_a_damaged_live_change_is_a_problem_and_no_answer(client: TestClient, di
     blank(max(data.iterdir(), key=lambda path: path.stat().st_mtime_ns), 0.0)
     opened_again = TestClient(create_app(state_of(client.app).settings))
     answer = opened_again.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
-    assert (answer.status_code, answer.json()["type"]) == (500, "urn:vicinal:problem:gallery-damaged")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:gallery-files-damaged")

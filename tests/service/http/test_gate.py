@@ -18,7 +18,7 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service.http import limits
 from vicinal.service.http.app import create_app
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 
 GOOD = "a-good-key"
 SEARCH = "/v1/galleries/shoes/search"
@@ -45,7 +45,7 @@ def address(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
 
 def answer_to(address: str, method: str, path: str, **headers: str) -> tuple[int, bytes]:
     """Status and body of what is answered to the head of a request whose body never comes."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: here", "Content-Length: 262144000"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 262144000"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port), timeout=10) as there:
         there.sendall("\r\n".join([*lines, "", ""]).encode())

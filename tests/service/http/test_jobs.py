@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
-from vicinal.service.http.server import serving_app
+from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import Job, JobProgress, JobStore, events, new_job
 

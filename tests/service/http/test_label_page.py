@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -139,6 +139,6 @@ def test_labelling_takes_the_admin_scope(data_dir: Path, make_settings: Callable
 def test_the_page_loads_nothing_from_elsewhere(web: TestClient) -> None:
     page = web.get("/label", params={"gallery": "shoes"})
     assert page.status_code == 200
-    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "http://" not in page.text
     assert "https://" not in page.text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings
+from tests.waiting import wait_until
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.limits import Admission, RateLimit
+from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.state import state_of
 from vicinal.service.redis_link import RedisLink
 
@@ -92,26 +93,25 @@ def test_a_rate_that_is_none_is_refused_at_the_start(tmp_path: Path, make_settin
         make_settings(tmp_path, rate_limit="a lot")
 
 
-def test_searches_beyond_the_queue_are_turned_away_until_one_is_answered() -> None:
-    admission = Admission(2)
-    with ExitStack() as under_way:
-        for _ in range(2):
-            under_way.enter_context(admission.admitted())
-        with pytest.raises(TooManyRequestsError, match="max_queue = 2") as refused, admission.admitted():
-            pass
-    assert refused.value.headers == {"Retry-After": "1"}
-    with admission.admitted():
-        pass
+def test_beyond_the_longest_wait_a_search_is_429_before_its_body_is_read(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(make_settings(calibrated_dir))
+    full = TooManyRequestsError("too many searches wait", seconds=3)
+    monkeypatch.setattr(state_of(app).searches, "check", Mock(side_effect=full))
+    client = TestClient(app)
+    for path in ("search", "search/batch"):
+        answer = client.post(f"/v1/galleries/shoes/{path}", content=b"no JSON")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "3")
+        assert answer.json()["detail"] == "too many searches wait"
+    # Other calls do not wait for a thread that searches.
+    assert client.get("/v1/galleries/shoes").status_code == 200
+    assert b'vicinal_problems_total{type="too-many-requests"} 2.0' in client.get("/metrics").content
 
 
 def test_a_search_that_fails_leaves_the_queue(calibrated_dir: Path, make_settings: MakeSettings) -> None:
-    client = TestClient(create_app(make_settings(calibrated_dir, max_queue=1)))
+    app = create_app(make_settings(calibrated_dir))
+    client = TestClient(app)
     for _ in range(3):
         assert client.post("/v1/galleries/none/search", json={"item_id": "x"}).status_code == 404
-
-
-def test_a_full_queue_is_429_over_http(calibrated_dir: Path, make_settings: MakeSettings) -> None:
-    app = create_app(make_settings(calibrated_dir, max_queue=1))
-    with state_of(app).admission.admitted():
-        answer = TestClient(app).post("/v1/galleries/shoes/search", json={"item_id": "plain/view 0.png"})
-    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+    wait_until(lambda: b"vicinal_searches_under_way 0.0" in client.get("/metrics").content)

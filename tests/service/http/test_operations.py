@@ -13,6 +13,8 @@ from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
+from vicinal.service.problem_types import PREFIX
 from vicinal.service.scoring.pipeline import Pipeline
 
 SEARCH = "/v1/galleries/shoes/search"
@@ -35,8 +37,12 @@ def test_the_process_is_alive(client: TestClient) -> None:
 
 
 def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bundle: ModelBundle) -> None:
+    client.get("/readyz")
+    state_of(client.app).galleries.wait()  # type: ignore[arg-type]
     response = client.get("/readyz")
     assert response.status_code == 200
+    files = response.json()["galleries"][0]["files"]
+    assert (files["state"], files["checked_share"]) == ("whole", 1.0)
     assert response.json() == {
         "ready": True,
         "reasons": [],
@@ -45,6 +51,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "refine": "off",
         "provider": "CPUExecutionProvider",
         "other_bundles": [],
+        "n_galleries": 1,
         "galleries": [
             {
                 "name": "shoes",
@@ -56,12 +63,13 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
                 "calibration": "current",
                 "calibration_reason": None,
                 "drift": "unknown",
+                "files": files,
             }
         ],
         "redis": None,
         "limits": {
             "max_image_bytes": 300_000,
-            "max_image_pixels": 64_000_000,
+            "max_image_pixels": 40_000_000,
             "max_request_bytes": 500_000,
             "max_batch": 4,
             "max_embeddings": 1000,
@@ -127,7 +135,7 @@ def test_a_body_that_is_too_large_is_counted_too(client: TestClient) -> None:
 
 def test_time_by_stage_size_and_device_are_exposed(client: TestClient, tiny_bundle: ModelBundle) -> None:
     client.post(SEARCH, json={"item_id": "plain/view 0.png"})
-    assert metric(client, 'vicinal_stage_seconds_count{stage="rerank"}') >= 1.0
+    assert metric(client, 'vicinal_stage_seconds_count{gallery="shoes",stage="rerank"}') >= 1.0
     assert metric(client, 'vicinal_gallery_items{gallery="shoes"}') == 60.0
     identity = f'{{bundle="{tiny_bundle.fingerprint}",provider="CPUExecutionProvider"}}'
     assert metric(client, f"vicinal_embedder_info{identity}") == 1.0
@@ -164,7 +172,7 @@ def test_every_operation_has_a_summary_and_declares_its_problems(client: TestCli
 def test_the_page_is_served_with_a_policy_that_keeps_it_to_this_server(client: TestClient) -> None:
     response = client.get("/")
     assert response.headers["content-type"] == "text/html; charset=utf-8"
-    assert response.headers["content-security-policy"].startswith("default-src 'self'")
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
@@ -207,3 +215,35 @@ def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
     (logged,) = (one for one in caplog.records if one.name.endswith("problems"))
     assert logged.getMessage() == f"calibration-damaged at {SEARCH}"
     assert record_id in str(logged.exc_info[1] if logged.exc_info else "")
+
+
+def test_damaged_files_are_told_until_they_are_whole_again(
+    fresh_client: TestClient, gallery: Gallery
+) -> None:
+    """A file of the table, which nothing can make again."""
+    assert fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
+    galleries = state_of(fresh_client.app).galleries  # type: ignore[arg-type]
+    galleries.wait()
+    assert fresh_client.get("/readyz").json()["galleries"][0]["files"]["state"] == "whole"
+    path = min((gallery.path / "items.lance" / "data").iterdir())
+    intact = path.read_bytes()
+    path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+    galleries.integrity._nanoseconds = 0
+    fresh_client.get("/readyz")
+    galleries.wait()
+    galleries.integrity._nanoseconds = 10**15
+    response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
+    assert (response.status_code, response.json()["type"]) == (503, f"{PREFIX}gallery-files-damaged")
+    assert (path.name in response.json()["detail"], "Retry-After" in response.headers) == (True, True)
+    readiness = fresh_client.get("/readyz")
+    (told,) = readiness.json()["galleries"]
+    assert (readiness.status_code, told["files"]["state"], path.name in told["problem"]) == (
+        503,
+        "damaged",
+        True,
+    )
+    path.write_bytes(intact)
+    fresh_client.get("/readyz")
+    galleries.wait()
+    assert fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"}).status_code == 200
+    assert fresh_client.get("/readyz").json()["galleries"][0]["files"]["state"] == "whole"

@@ -25,7 +25,7 @@ from tests.web_server import redirects, sends, serving
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
-from vicinal.service.http.server import serving_app
+from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 
@@ -483,3 +483,13 @@ def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
     assert (job["state"], client.get("/v1/galleries/shoes").json()["n_items"]) == ("cancelled", 60)
     staged = state_of(app).settings.galleries_path / "shoes" / "staging" / job_id
     wait_until(lambda: not staged.exists())
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", "x" * 5000, "\ud800", "/".join(["x" * 200] * 40)])
+def test_a_source_that_is_no_path_is_refused(client: TestClient, tmp_path: Path, name: str) -> None:
+    for path in ("reindex", "calibrations"):
+        field = "source" if path == "reindex" else "queries"
+        body = json.dumps({field: name})
+        headers = {"content-type": "application/json"}
+        answer = client.post(f"/v1/admin/galleries/shoes/{path}", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:invalid-request")

@@ -13,7 +13,7 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.indexer.transfer.moving import copy_gallery
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 
 pytestmark = pytest.mark.slow
 

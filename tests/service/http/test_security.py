@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
+from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
+from vicinal.service.http.serving.server import serving
 from vicinal.service.settings import Settings
 
 GOOD, WEAK = "a-good-key", "a-weak-key"
@@ -114,5 +118,49 @@ def test_a_server_without_keys_listens_on_loopback(host: str) -> None:
     check_exposure(Settings(host=host))
 
 
+@pytest.mark.parametrize(
+    ("proxies", "believed"), [((), False), (("10.0.0.0/8",), False), (("127.0.0.0/8",), True)]
+)
+def test_only_a_configured_proxy_says_who_asks(
+    calibrated_dir: Path, make_settings: MakeSettings, proxies: tuple[str, ...], believed: bool
+) -> None:
+    """Otherwise each request would choose whose rate it counts to."""
+    settings = make_settings(calibrated_dir, rate_limit="1/hour", trusted_proxies=proxies)
+    with serving(settings) as url:
+        answers = [
+            httpx.get(f"{url}/v1/galleries", headers={"X-Forwarded-For": f"192.0.2.{n}"}).status_code
+            for n in range(3)
+        ]
+    assert answers == ([200] * 3 if believed else [200, 429, 429])
+
+
 def test_a_server_with_keys_listens_anywhere() -> None:
     check_exposure(Settings(host="0.0.0.0", api_keys={GOOD: ("search",)}))
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"), [({}, False), ({"X-API-Key": "wrong"}, False), ({"X-API-Key": WEAK}, True)]
+)
+def test_galleries_are_named_to_those_with_a_key(
+    guarded: TestClient, headers: dict[str, str], named: bool
+) -> None:
+    body = guarded.get("/readyz", headers=headers).json()
+    assert (body["ready"], body["n_galleries"]) == (True, 1)
+    assert [one["name"] for one in body["galleries"]] == (["shoes"] if named else [])
+
+
+def test_a_gallery_that_is_not_ready_is_counted_without_a_key(
+    data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
+) -> None:
+    other = write_bundle(tmp_path / "other", seed=1)
+    settings = make_settings(data_dir, bundle=other.path, api_keys={GOOD: ("search",)})
+    client = TestClient(create_app(settings))
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["reasons"]) == (503, ["1 of 1 galleries cannot be searched"])
+    assert "shoes" not in answer.text
+    assert "shoes" in client.get("/readyz", headers={"X-API-Key": GOOD}).text
+
+
+def test_without_keys_galleries_are_named(client: TestClient) -> None:
+    """Negative control."""
+    assert "shoes" in client.get("/readyz").text

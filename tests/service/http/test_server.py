@@ -20,7 +20,7 @@ from tests.waiting import wait_for_job, wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.server import listen
+from vicinal.service.http.serving.server import listen
 
 pytestmark = pytest.mark.slow
 

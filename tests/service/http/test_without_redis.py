@@ -13,7 +13,7 @@ import pytest
 from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
-from vicinal.service.http.server import serving
+from vicinal.service.http.serving.server import serving
 
 pytestmark = pytest.mark.slow
 

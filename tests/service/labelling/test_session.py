@@ -152,12 +152,13 @@ def test_a_gallery_of_one_photo_is_refused(
         start(gallery_of(1))
 
 
-@pytest.mark.parametrize("name", ["session.json", "answers.json", "pairs.npz"])
+@pytest.mark.parametrize("name", ["session.json", "answers.json", "pairs.npz", "../current.json"])
 def test_damaged_files_are_named(matcher: Matcher, name: str) -> None:
     session = start(matcher)
     (session.path / name).write_bytes(b"{")
     with pytest.raises(CalibrationRecordError):
-        LabelSession(matcher.gallery, session.head.id).state(matcher)
+        LabelSession.resume(matcher, OPTIONS).state(matcher)
+    assert LabelSession.resume(matcher, OPTIONS, restart=True).answers() == []
 
 
 def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:
@@ -165,7 +166,7 @@ def test_answers_are_whole_after_every_one(matcher: Matcher) -> None:
     for number in range(5):
         session.answer(number, number % 2 == 0)
         kept = json.loads((session.path / "answers.json").read_text())
-        assert [one["same"] for one in kept] == [i % 2 == 0 for i in range(number + 1)]
+        assert [one["same"] for one in kept["answers"]] == [i % 2 == 0 for i in range(number + 1)]
 
 
 def test_what_is_promised_speaks_of_matches_and_of_slips(matcher: Matcher) -> None:

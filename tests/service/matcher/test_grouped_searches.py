@@ -178,9 +178,7 @@ def test_with_a_filter_a_group_is_what_fulfils_it(gallery: Gallery, embedder: Em
     }
     patch_items(GalleryReader(gallery), patches)
     matcher = grouped(gallery, embedder, form)
-    answer = matcher.search(
-        item_ids=["plain/view 0.png"], limit=100, filter="json_get_int(metadata, 'size') <= 3"
-    )[0]
+    answer = matcher.search(item_ids=["plain/view 0.png"], limit=100, filter="metadata.size <= 3")[0]
     assert {name: size for name, (_, size) in by_name(answer).items()} == {"plain": 3, "x_y": 4}
     expected = slow_scores(matcher, "plain/view 0.png", lambda item: item.get("size", 9) <= 3)
     assert by_name(answer) == {name: pytest.approx(one) for name, one in expected.items()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from vicinal.indexer.storage.files import read_sealed, write_sealed
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.thresholds.activations import Activations
 
@@ -73,20 +75,35 @@ def test_every_change_is_noted_with_its_time(activations: Activations) -> None:
     assert activations.active(CONTEXTUAL).at == events[-1].at
 
 
-def test_what_an_older_release_put_in_force_can_be_rolled_back_to(activations: Activations) -> None:
-    """It kept ids only, and no events."""
-    activations.path.mkdir()
-    (activations.path / "active.json").write_text(json.dumps({CONTEXTUAL: "old"}), encoding="utf-8")
-    assert activations.active(CONTEXTUAL).calibration == "old"
-    activations.activate(CONTEXTUAL, "new")
-    assert activations.roll_back(CONTEXTUAL) == "old"
+@pytest.mark.parametrize("how", [Path.unlink, lambda path: path.write_text("{}")])
+def test_what_is_in_force_is_made_again_of_its_history(
+    activations: Activations, how: Callable[[Path], object]
+) -> None:
+    for pipeline, name in ((CONTEXTUAL, "a"), ("other", "b"), (CONTEXTUAL, "c")):
+        activations.activate(pipeline, name)
+    activations.roll_back(CONTEXTUAL)
+    before = activations.all()
+    how(activations.path / "active.json")
+    with pytest.raises(CalibrationRecordError, match="put one in force by `vicinal calibration activate"):
+        activations.all()
+    activations.activate(CONTEXTUAL, "a")
+    assert activations.all() == before
+
+
+def test_a_history_that_is_damaged_begins_anew(activations: Activations) -> None:
+    for name in ("a", "b"):
+        activations.activate(CONTEXTUAL, name)
+    (activations.path / "activations.json").write_text("{", encoding="utf-8")
+    activations.activate(CONTEXTUAL, "c")
+    assert activations.roll_back(CONTEXTUAL) == "b"
+    assert [event.calibration for event in activations.events()] == ["b", "c", "b"]
 
 
 def test_an_event_that_a_crash_left_out_is_found_again(activations: Activations) -> None:
     for name in ("a", "b"):
         activations.activate(CONTEXTUAL, name)
     events = activations.path / "activations.json"
-    events.write_text(json.dumps(json.loads(events.read_text(encoding="utf-8"))[:1]), encoding="utf-8")
+    write_sealed(events, json.dumps({"events": json.loads(read_sealed(events))["events"][:1]}))
     activations.activate(CONTEXTUAL, "c")
     assert [activations.roll_back(CONTEXTUAL) for _ in range(2)] == ["b", "a"]
 

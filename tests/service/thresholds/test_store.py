@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from vicinal.calibration import Target, TrialLabels, Trials
-from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores, new_calibration_id
 from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
@@ -112,19 +113,27 @@ def test_a_damaged_record_is_an_error_that_names_it(store: CalibrationStore, tex
 def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore) -> None:
     """Records written before there was evidence name neither it nor a format."""
     store.add(make_record())
-    fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))
-    for name in ("format_version", "evidence", "gallery", "gallery_id", "scores_sha256"):
+    fields = json.loads(read_sealed(store.path / "first.json"))
+    for name in ("format_version", "evidence", "gallery", "gallery_id", "scores_sha256", "curves_sha256"):
         del fields[name]
-    (store.path / "first.json").write_text(json.dumps(fields), encoding="utf-8")
+    write_sealed(store.path / "first.json", json.dumps(fields))
     assert (store.get("first").format_version, store.get("first").evidence) == (1, None)
     assert store.get("first") == make_record()
 
 
 def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
     store.add(make_record())
-    fields = json.loads((store.path / "first.json").read_text(encoding="utf-8"))
-    (store.path / "first.json").write_text(json.dumps({**fields, "treshold": 0.1}), encoding="utf-8")
+    fields = json.loads(read_sealed(store.path / "first.json"))
+    write_sealed(store.path / "first.json", json.dumps({**fields, "treshold": 0.1}))
     with pytest.raises(CalibrationRecordError):
+        store.get("first")
+
+
+def test_the_record_of_another_id_is_refused(store: CalibrationStore) -> None:
+    for record_id in ("first", "second"):
+        store.add(make_record(record_id))
+    shutil.copy(store.path / "second.json", store.path / "first.json")
+    with pytest.raises(CalibrationRecordError, match="'first' is missing or damaged"):
         store.get("first")
 
 

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from vicinal.indexer.filters.evaluation import evaluate, lance_columns
+from vicinal.indexer.filters.expressions import Expression, Field, fields_of
+from vicinal.indexer.filters.grammar import parse
+
+__all__ = ["Filter"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter that was understood.
+
+    It can only compare what an item has, so it selects the same items whenever it is asked; filters of one
+    text are equal.
+
+    Attributes:
+        text: What was written.
+        expression: What it says.
+    """
+
+    text: str
+    expression: Expression = field(compare=False)
+
+    @classmethod
+    def of(cls, text: str) -> Filter:
+        """Understand a filter.
+
+        Raises:
+            FilterError: It is none.
+        """
+        return cls(text, parse(text))
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """What it compares, each once."""
+        return tuple(dict.fromkeys(fields_of(self.expression)))
+
+    def columns(self) -> dict[str, str]:
+        """What Lance has to read, by name of the column: of all that a filter says, only these reach it."""
+        return lance_columns(self.fields)
+
+    def selects(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """(n,) whether each row fulfils it.
+
+        Args:
+            rows: n rows with the columns of `columns`.
+        """
+        return evaluate(self.expression, self.fields, rows)

@@ -1,0 +1,131 @@
+"""Rules of items: ids that can be read again, and metadata that every answer can carry.
+
+They are looked at wherever items come in, before anything is written. What was stored before there were rules
+stays as it is; `served_metadata` makes of it what an answer can carry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from vicinal.indexer.errors import ItemRefusedError
+
+__all__ = ["LONGEST_ID", "checked_id", "checked_metadata", "served_metadata"]
+
+LONGEST_ID = 1024
+_DEEPEST = 32
+_MOST_BYTES = 64 * 1024
+_NOTE = "_truncated"
+# Control characters, line and paragraph separators, and halves of surrogate pairs.
+_UNREADABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def checked_id(item_id: str) -> str:
+    """An id that can be written on one line and in an address.
+
+    Raises:
+        ItemRefusedError: It is empty, too long, or holds line breaks or other control characters.
+    """
+    if not item_id or len(item_id) > LONGEST_ID:
+        raise ItemRefusedError(f"an id has {len(item_id):,} characters, expected 1 to {LONGEST_ID:,}")
+    if (found := _UNREADABLE.search(item_id)) is not None:
+        what = f"the character U+{ord(found[0]):04X}"
+        raise ItemRefusedError(
+            f"id {_shown(item_id)} holds {what}: ids have no line breaks and no other control characters"
+        )
+    return item_id
+
+
+def checked_metadata(metadata: Any, item_id: str) -> str:
+    """Metadata as JSON, as they are stored.
+
+    Args:
+        metadata: An object as `json.loads` gives it.
+        item_id: Whose they are, for messages.
+
+    Raises:
+        ItemRefusedError: They are nested too deep, too large, or hold what JSON or text cannot: NaN, infinite
+            numbers, halves of characters, NUL.
+    """
+    whose = f"the metadata of {_shown(item_id)}"
+    if _is_deeper(metadata, _DEEPEST):
+        raise ItemRefusedError(f"{whose} are nested more than {_DEEPEST} deep")
+    try:
+        text = json.dumps(metadata, allow_nan=False)
+        size = len(json.dumps(metadata, ensure_ascii=False).encode())
+    except UnicodeEncodeError as error:
+        raise ItemRefusedError(f"{whose} hold half of a character") from error
+    except (TypeError, ValueError) as error:
+        raise ItemRefusedError(f"{whose} are no JSON: {error}") from error
+    if size > _MOST_BYTES:
+        raise ItemRefusedError(f"{whose} are {size:,} bytes as JSON, at most {_MOST_BYTES:,} are kept")
+    if "\\u0000" in text and _holds_nul(metadata):
+        raise ItemRefusedError(f"{whose} hold the character NUL")
+    return text
+
+
+def served_metadata(text: str | None) -> dict[str, Any]:
+    """Stored metadata as an answer can carry them; what is cut off is said under `_truncated`."""
+    if not text:
+        return {}
+    # Of what is neither long nor full of brackets, nothing has to be cut.
+    if len(text) <= _MOST_BYTES // 4 and text.count("{") + text.count("[") <= _DEEPEST:
+        return dict(json.loads(text))
+    try:
+        metadata = json.loads(text)
+    except RecursionError:
+        return {_NOTE: f"these metadata are nested too deep to be read ({len(text):,} characters)"}
+    reasons = []
+    if _is_deeper(metadata, _DEEPEST):
+        metadata = _cut(metadata, _DEEPEST)
+        reasons.append(f"nested more than {_DEEPEST} deep")
+    if (size := _n_bytes(metadata)) > _MOST_BYTES:
+        metadata = _first_members(metadata, _MOST_BYTES)
+        reasons.append(f"{size:,} bytes, of which at most {_MOST_BYTES:,} are shown")
+    return {**metadata, _NOTE: f"these metadata are {' and '.join(reasons)}"} if reasons else metadata
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested in more than some levels; without recursion."""
+    nested = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        parts = (part for one in nested for part in (one.values() if isinstance(one, dict) else one))
+        nested = [part for part in parts if isinstance(part, dict | list)]
+    return bool(nested)
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any("\0" in str(key) or _holds_nul(part) for key, part in value.items())
+    if isinstance(value, list):
+        return any(map(_holds_nul, value))
+    return isinstance(value, str) and "\0" in value
+
+
+def _cut(value: Any, levels: int) -> Any:
+    """A value without what lies deeper than some levels."""
+    if isinstance(value, dict):
+        return {key: _cut(part, levels - 1) for key, part in value.items()} if levels else None
+    if isinstance(value, list):
+        return [_cut(part, levels - 1) for part in value] if levels else None
+    return value
+
+
+def _first_members(metadata: dict[str, Any], most: int) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if (size := _n_bytes({key: value})) <= most:
+            kept[key] = value
+            most -= size
+    return kept
+
+
+def _n_bytes(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _shown(item_id: str) -> str:
+    shown = item_id if len(item_id) <= 100 else f"{item_id[:100]}…"
+    return ascii(shown) if _UNREADABLE.search(shown) else f"'{shown}'"

@@ -1,0 +1,113 @@
+"""`vicinal keys`: make, list and revoke API keys; a server that runs follows with its next request."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from vicinal.service.cli.console import errors, print_json, print_table, say
+from vicinal.service.cli.options import DataDirOption, JsonOption, load_settings
+from vicinal.service.errors import RequestError
+
+if TYPE_CHECKING:
+    from vicinal.service.keys import KeyRecord, KeyStore
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@app.command()
+def create(
+    called: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called in lists and logs.")],
+    scope: Annotated[
+        list[str], typer.Option("--scope", "-s", help="search, write or admin; give it several times.")
+    ],
+    gallery: Annotated[
+        list[str] | None,
+        typer.Option("--gallery", "-g", help="Only for this gallery or alias; give it several times."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="When it ends: 12h, 30d, 8w, or a date such as 2027-01-31.")
+    ] = None,
+    data_dir: DataDirOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Make a key. It is shown once and kept nowhere."""
+    from vicinal.service.settings import SCOPES
+
+    unknown = [one for one in scope if one not in SCOPES]
+    if unknown:
+        raise RequestError(f"there is no scope '{unknown[0]}', only {', '.join(SCOPES)}")
+    chosen = tuple(one for one in SCOPES if one in scope)
+    ends = None if expires is None else _end(expires)
+    record, key = _store(data_dir).create(called, chosen, galleries=gallery or None, expires_at=ends)
+    if json_output:
+        print_json({**_shown(record), "key": key})
+        return
+    errors.print(f"Key '{record.name}' ({record.id}) may {_may(record)}. It is shown once:", soft_wrap=True)
+    say(key)
+
+
+@app.command("list")
+def list_keys(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
+    """List the keys, without what they are."""
+    records = [*_store(data_dir).all().values()]
+    if json_output:
+        print_json([_shown(one) for one in records])
+        return
+    table = Table("name", "id", "may", "made", "ends", box=None)
+    for one in records:
+        table.add_row(one.name, one.id, _may(one), f"{one.created_at:%Y-%m-%d}", _ending(one))
+    print_table(table)
+
+
+@app.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="Name or id of the key.")], data_dir: DataDirOption = None
+) -> None:
+    """Take a key away: from the next request on it is none."""
+    record = _store(data_dir).revoke(key)
+    say(f"Key '{record.name}' ({record.id}) is revoked.")
+
+
+def _store(data_dir: Any) -> KeyStore:
+    from vicinal.service.keys import KeyStore
+
+    return KeyStore(load_settings(data_dir=data_dir).keys_path)
+
+
+def _end(text: str) -> datetime:
+    now = datetime.now(UTC)
+    try:
+        if (span := re.fullmatch("([0-9]{1,5})([hdw])", text)) is not None:
+            end = now + timedelta(**{_UNITS[span[2]]: int(span[1])})
+        else:
+            end = datetime.fromisoformat(text)
+            end = end if end.tzinfo else end.replace(tzinfo=UTC)
+    except (OverflowError, ValueError) as error:
+        raise RequestError(f"'{text}' is no end: give 12h, 30d, 8w, or a date such as 2027-01-31") from error
+    if end <= now:
+        raise RequestError(f"'{text}' is over already")
+    return end
+
+
+def _may(record: KeyRecord) -> str:
+    where = "" if record.galleries is None else f" in {', '.join(record.galleries)}"
+    return f"{', '.join(record.scopes)}{where}"
+
+
+def _ending(record: KeyRecord) -> str:
+    if record.expires_at is None:
+        return "never"
+    return f"{record.expires_at:%Y-%m-%d %H:%M}{' (over)' if record.is_expired else ''}"
+
+
+def _shown(record: KeyRecord) -> dict[str, Any]:
+    return record.model_dump(mode="json", exclude={"salt", "digest"})

@@ -1,0 +1,126 @@
+"""Access: every request gets an id, a line in the log and its place in the metrics, refused ones too.
+
+What is told of a request is its method, the template of its route and who asked: neither its address, which
+holds ids of items, nor its query, headers or body, which may hold secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vicinal.service.http.metrics import Metrics
+from vicinal.service.observability.logs import request_id_of, with_request_id
+
+__all__ = ["Access", "RouteNote", "note_key", "note_route"]
+
+logger = logging.getLogger("vicinal.access")
+_SEEN = "vicinal.seen"
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+# Whoever watches the server asks for these every few seconds.
+_PROBES = frozenset({"/livez", "/readyz", "/metrics"})
+_UNKNOWN = "unmatched"
+
+
+@dataclass
+class _Seen:
+    """What becomes known of a request while it is answered."""
+
+    route: str = _UNKNOWN
+    key: str | None = None
+    gallery: str | None = None
+    status: int | None = None
+    n_bytes: int = 0
+
+
+class Access:
+    """ASGI middleware around everything else.
+
+    Args:
+        app: The application.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and tell of it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        seen, started = _Seen(), time.perf_counter()
+        request = request_id_of(Headers(scope=scope).get("x-request-id"))
+
+        async def noting_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen.status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request
+            elif message["type"] == "http.response.body":
+                seen.n_bytes += len(message.get("body", b""))
+            await send(message)
+
+        with with_request_id(request):
+            try:
+                await self.app({**scope, _SEEN: seen}, receive, noting_send)
+            finally:
+                self._tell(scope, seen, time.perf_counter() - started)
+
+    def _tell(self, scope: Scope, seen: _Seen, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.record_request(method, seen.route, seen.status, seconds)
+        level = logging.DEBUG if seen.route in _PROBES else logging.INFO
+        if not logger.isEnabledFor(level):
+            return
+        client = scope.get("client")
+        told = {
+            "method": method,
+            "route": seen.route,
+            "status": seen.status,
+            "milliseconds": round(1e3 * seconds, 2),
+            "bytes": seen.n_bytes,
+            "client": client[0] if client else None,
+            "key": seen.key,
+            "gallery": seen.gallery,
+        }
+        logger.log(level, "request", extra={name: value for name, value in told.items() if value is not None})
+
+
+class RouteNote:
+    """ASGI middleware right before the routes: notes which of them answered.
+
+    Args:
+        app: The routes.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            note_route(scope, getattr(scope.get("route"), "path", None), scope.get("path_params"))
+
+
+def note_route(scope: Scope, route: str | None, parameters: dict[str, object] | None = None) -> None:
+    """Note the template of the route that a request is for, where it is known before it gets there."""
+    seen = scope.get(_SEEN)
+    if seen is None or route is None:
+        return
+    seen.route = route
+    gallery = (parameters or {}).get("gallery")
+    seen.gallery = str(gallery) if gallery is not None else None
+
+
+def note_key(scope: Scope, name: str) -> None:
+    """Note the name of the key that a request came with; never the key."""
+    seen = scope.get(_SEEN)
+    if seen is not None:
+        seen.key = name

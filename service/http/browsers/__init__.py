@@ -1,0 +1,1 @@
+"""What keeps the pages of other sites from using a server through the browser of somebody who may."""

@@ -1,0 +1,158 @@
+"""Guard: what a request says of the page that made it, and what an answer lets a browser do.
+
+A request is looked at before a byte of its body is read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.problems import problem
+from vicinal.service.keys import Keyring
+from vicinal.service.settings import Settings
+
+__all__ = [
+    "NOTHING",
+    "AnswerHeaders",
+    "EXPOSED_HEADERS",
+    "REQUEST_HEADERS",
+    "REQUEST_METHODS",
+    "Origins",
+    "is_loopback",
+]
+
+# What the pages of configured origins may send, and what they may read beside the body.
+REQUEST_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+REQUEST_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "X-API-Key")
+EXPOSED_HEADERS = ("Location", "Retry-After")
+
+# What is no page loads nothing. No answer is shown inside of another site.
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_HEADERS = {
+    "Content-Security-Policy": NOTHING,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_ANY = "*"
+
+
+class Origins:
+    """ASGI middleware that refuses other names of the server, and changes from other sites.
+
+    A name is looked at because a page can point its own name at this machine and then reads every answer. An
+    address in digits cannot be pointed anywhere. Without API keys only loopback, the address that was
+    connected to and `allowed_hosts` pass (421). With keys a page without one learns nothing, and any name
+    passes unless some are set.
+
+    What is more than reading is refused from a page of another origin (403), searches too: a browser sends
+    a form or text there without asking, and each costs an embedding. Browsers say where a request comes from
+    in `Sec-Fetch-Site`, which no page can set, and older ones in `Origin`. Programs send neither.
+
+    Args:
+        app: The application behind.
+        settings: Names and origins that may pass.
+        metrics: Counts what is refused.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self.app = app
+        # Without keys nobody but this machine is served, whoever the name belongs to.
+        open_to_any = Keyring(settings).is_asked_for and not settings.allowed_hosts
+        self._hosts = {_ANY} if open_to_any else {settings.host, *settings.allowed_hosts}
+        self._origins = frozenset(settings.cors_origins)
+        self._metrics = metrics
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass a request on, or refuse it."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        return (self.app if refusal is None else refusal)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        # A browser always sends one.
+        for host in hosts:
+            if len(hosts) > 1 or not self._is_served(_name_of(host), scope):
+                return self._refused(
+                    421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
+                )
+        if scope["method"] in _READING or not self._is_from_elsewhere(headers):
+            return None
+        return self._refused(403, "cross-site", "a page of another origin may not do this: see cors_origins")
+
+    def _is_served(self, name: str | None, scope: Scope) -> bool:
+        if name is None:
+            return False
+        connected_to = (scope.get("server") or ("",))[0]
+        return is_loopback(name) or name == connected_to or _is_among(name, self._hosts)
+
+    def _is_from_elsewhere(self, headers: Headers) -> bool:
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if self._origins & {origin, _ANY}:
+            return False
+        if origin == "null" or site is not None:
+            return origin == "null" or site not in ("same-origin", "none")
+        # The scheme is not compared: a proxy may have taken TLS off.
+        return origin is not None and urlsplit(origin).netloc != headers.get("host", "").lower()
+
+    def _refused(self, status: int, kind: str, detail: str) -> Response:
+        self._metrics.record_problem(kind)
+        return problem(status, kind, detail)
+
+
+class AnswerHeaders:
+    """ASGI application that adds to each answer what a browser may do with it.
+
+    Args:
+        app: The application behind, with what answers its errors.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or address always means this machine, whoever asks."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _name_of(host: str) -> str | None:
+    """The name in a `Host` header, without port; None where it has none."""
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+    return name.removesuffix(".") if name and not set(host) & set("/?#@\\ ") else None
+
+
+def _is_among(name: str, hosts: Collection[str]) -> bool:
+    if _ANY in hosts or name in hosts:
+        return True
+    return any(host.startswith("*.") and name.endswith(host[1:]) for host in hosts)

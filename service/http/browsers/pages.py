@@ -1,0 +1,33 @@
+"""Pages: HTML that may run its own scripts only."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+
+from fastapi.responses import HTMLResponse
+
+from vicinal.service.http.browsers.guard import NOTHING
+
+__all__ = ["html_page"]
+
+_INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
+
+
+def html_page(html: str, **sources: str) -> HTMLResponse:
+    """A page whose own scripts and styles may run, known by their hashes, and nothing else.
+
+    Args:
+        html: The page. Its `<script>` and `<style>` without attributes are taken for its own.
+        sources: What it may load besides, by kind of source (`img="'self' data:"`).
+    """
+    hashes: dict[str, list[str]] = {}
+    for kind, text in _INLINE.findall(html):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes.setdefault(kind, []).append(f"'sha256-{digest}'")
+    allowed = [
+        " ".join([f"{kind}-src", *hashes.get(kind, ()), *sources.get(kind, "").split()])
+        for kind in sorted({*hashes, *sources})
+    ]
+    return HTMLResponse(html, headers={"Content-Security-Policy": "; ".join([NOTHING, *allowed])})

@@ -1,0 +1,1 @@
+"""Serving: an application on a port, in one process or several, with limits on connections."""

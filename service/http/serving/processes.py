@@ -1,0 +1,157 @@
+"""Processes: one server in several, which share a port and the galleries on the disk."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from vicinal.service.errors import RequestError
+from vicinal.service.http.app import create_app
+from vicinal.service.http.serving.server import serve_until_stopped
+from vicinal.service.observability.logs import configure_logs
+from vicinal.service.problem_types import ERRORS
+from vicinal.service.settings import Settings
+from vicinal.service.tasks.worker import work_until_stopped
+
+__all__ = ["serve_in_processes"]
+
+logger = logging.getLogger(__name__)
+
+_SPAWN = multiprocessing.get_context("spawn")
+# Exit status of a process that told why it cannot serve.
+_CANNOT_START = 3
+# One that ends sooner after its start than this was never good for anything.
+_SOON = 10.0
+_MOST_SOON = 3
+_KILL_SECONDS = 15.0
+
+
+def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
+    """Serve until Ctrl-C or a termination signal, with `settings.workers` processes and one for the jobs.
+
+    A process that dies is replaced. All end with this one, also when it is killed.
+
+    Args:
+        settings: The settings; the cores are shared out to the processes.
+        listener: Where to listen.
+
+    Raises:
+        RequestError: A limit needs Redis to hold for all processes, or a process cannot start.
+    """
+    if settings.rate_limit and settings.redis_url is None:
+        raise RequestError(
+            f"rate_limit would be counted in each of {settings.workers} processes alone: set redis_url"
+        )
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    shared = settings.model_copy(update={"threads": threads, "run_jobs": False})
+    children = [_Child("server", _serve, (shared, listener)) for _ in range(settings.workers)]
+    if settings.run_jobs:
+        children.append(_Child("jobs", _work, (settings,)))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for child in children:
+            child.start()
+        _keep_alive(children)
+    except KeyboardInterrupt:
+        return
+    finally:
+        # Connections that wait in it are taken by the others, and lost when it is closed by the last one.
+        listener.close()
+        _end(children, settings.shutdown_seconds + _KILL_SECONDS)
+
+
+@dataclass
+class _Child:
+    """A process, and how to start it again.
+
+    Attributes:
+        name: What it is for.
+        run: What it runs.
+        arguments: Arguments of that.
+    """
+
+    name: str
+    run: Callable[..., None]
+    arguments: tuple[object, ...]
+    process: SpawnProcess | None = None
+    n_soon: int = 0
+    _started: float = 0.0
+    _lifeline: Connection | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start the process; it ends when this one does, because the other end of its pipe is closed then."""
+        theirs, self._lifeline = _SPAWN.Pipe(duplex=False)
+        self.process = _SPAWN.Process(
+            target=_child, args=(theirs, self.run, *self.arguments), name=self.name, daemon=False
+        )
+        self.process.start()
+        self._started = time.monotonic()
+        theirs.close()
+
+    def replace(self) -> None:
+        """Start a process in place of one that has ended.
+
+        Raises:
+            RequestError: It cannot start.
+        """
+        code = None if self.process is None else self.process.exitcode
+        self.n_soon = self.n_soon + 1 if time.monotonic() - self._started < _SOON else 0
+        if code == _CANNOT_START or self.n_soon >= _MOST_SOON:
+            raise RequestError(f"a process of the {self.name} cannot start; the reason stands above")
+        logger.error("a process of the %s has ended with status %s; another one is started", self.name, code)
+        self.start()
+
+
+def _keep_alive(children: list[_Child]) -> None:
+    while True:
+        sentinels = {one.process.sentinel: one for one in children if one.process is not None}
+        for sentinel in wait(list(sentinels)):
+            sentinels[sentinel].replace()  # type: ignore[index]
+
+
+def _end(children: list[_Child], seconds: float) -> None:
+    """Ask all to end, and end those that do not."""
+    running = [one.process for one in children if one.process is not None and one.process.is_alive()]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + seconds
+    for process in running:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _child(lifeline: Connection, run: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
+    try:
+        run(*arguments)
+    except ERRORS as error:
+        sys.stderr.write(f"vicinal: {error}\n")
+        sys.exit(_CANNOT_START)
+
+
+def _end_with(lifeline: Connection) -> None:
+    """Ask this process to end when the one that started it has."""
+    lifeline.poll(None)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _serve(settings: Settings, listener: socket.socket) -> None:
+    configure_logs(settings.log_level, settings.log_format)
+    serve_until_stopped(create_app(settings), listener)
+
+
+def _work(settings: Settings) -> None:
+    configure_logs(settings.log_level, settings.log_format)
+    work_until_stopped(settings)

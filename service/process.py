@@ -1,0 +1,25 @@
+"""Process: limits that a server or a worker sets for itself when it starts."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from contextlib import suppress
+
+__all__ = ["prepare_process"]
+
+# Parameters of glibc's `mallopt`, and what they are set to: memory that a thread gave back is used by others,
+# what is large is mapped on its own, and what is free at the end of the heap goes back to the system.
+_MALLOC = {-8: 4, -3: 2**20, -1: 2**25}
+
+
+def prepare_process() -> None:
+    """Bound the memory that threads keep to themselves, and take as many open files as the system gives."""
+    with suppress(AttributeError, OSError):
+        # Other C libraries have no such function, and no such arenas.
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in _MALLOC.items():
+            mallopt(parameter, value)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

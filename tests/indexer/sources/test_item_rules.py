@@ -1,0 +1,80 @@
+"""Rules of items in sources: whatever a source is, an item that cannot be served is named before any work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from tests.indexer.sources.test_shards import picture, shard
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.errors import ItemRefusedError
+from vicinal.indexer.sources import Source
+
+DEEP = json.loads('{"a":' * 33 + "1" + "}" * 33)
+LARGE = "x" * 65_536
+
+
+def one_image(folder: Path, name: str = "1.png") -> None:
+    Image.new("RGB", (16, 16)).save(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('1.png,"a\nb",1', "line breaks"),
+        ("1.png,a\0b,1", "control characters"),
+        (f"1.png,a,{LARGE}", "65,536"),
+    ],
+    ids=["line break", "NUL", "large"],
+)
+def test_a_table_of_text(tmp_path: Path, line: str, reason: str) -> None:
+    one_image(tmp_path)
+    (tmp_path / "items.csv").write_text(f"path,id,price\n{line}\n", encoding="utf-8")
+    with pytest.raises(ItemRefusedError, match=reason):
+        Source.open(tmp_path / "items.csv")
+
+
+def test_a_parquet_table(tmp_path: Path) -> None:
+    one_image(tmp_path)
+    value: object = 1
+    for _ in range(40):
+        value = {"a": value}
+    pa.parquet.write_table(pa.table({"path": ["1.png"], "more": [value]}), tmp_path / "items.parquet")
+    with pytest.raises(ItemRefusedError, match="nested more than 32 deep"):
+        Source.open(tmp_path / "items.parquet")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"), [(DEEP, "32 deep"), ({"a": LARGE}, "65,536"), ({"a": "\0"}, "NUL")]
+)
+def test_a_shard(tmp_path: Path, metadata: dict[str, object], reason: str) -> None:
+    path = shard(tmp_path / "photos.tar", {"1.png": picture(), "1.json": metadata})
+    with pytest.raises(ItemRefusedError, match=reason):
+        Source.open(path)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    one_image(tmp_path, "a\nb.png")
+    with pytest.raises(ItemRefusedError, match="line breaks"):
+        Source.open(tmp_path)
+
+
+def test_ready_embeddings() -> None:
+    with pytest.raises(ItemRefusedError, match="line breaks"):
+        EmbeddingSource.of_arrays(np.eye(2), ["a", "b\n"])
+    source = EmbeddingSource.of_arrays(np.eye(2), ["a", "b"], metadata=[{}, {"more": LARGE}])
+    with pytest.raises(ItemRefusedError, match="of 'b' are 65,5"):
+        list(source.batches(10))
+
+
+def test_others_are_taken(tmp_path: Path) -> None:
+    """Negative control of the refusals."""
+    one_image(tmp_path)
+    (tmp_path / "items.csv").write_text("path,id,price\n1.png,a b/ç,5\n", encoding="utf-8")
+    assert [item.id for item in Source.open(tmp_path / "items.csv").items] == ["a b/ç"]

@@ -1,0 +1,100 @@
+"""Rules of items: what is refused, and what is served of what was stored before there were rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.indexer.errors import ItemRefusedError
+from vicinal.indexer.item_rules import checked_id, checked_metadata, served_metadata
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: Any = 1
+    for n in range(depth):
+        value = {"a": value} if n % 2 == 0 or n == depth - 1 else [value]
+    return dict(value)
+
+
+@pytest.mark.parametrize(
+    "item_id", ["", "a\nb", "a\rb", "\0", "a\tb", "\x7f", "\x85", "\u2028", "\ud800", "x" * 1025], ids=ascii
+)
+def test_ids_that_cannot_be_read_again_are_refused_on_one_line(item_id: str) -> None:
+    with pytest.raises(ItemRefusedError) as caught:
+        checked_id(item_id)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "item_id", ["a", "a/image", "photos/shoe 1.jpg", "鞋", "e\u0301", "x" * 1024, "..", "😀"]
+)
+def test_other_ids_stay_as_they_are(item_id: str) -> None:
+    assert checked_id(item_id) == item_id
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        (nested(33), "nested more than 32 deep"),
+        (nested(5000), "nested more than 32 deep"),
+        ({"a": "x" * 65536}, "at most 65,536 are kept"),
+        ({"a": "é" * 32768}, "at most 65,536 are kept"),
+        ({str(n): n for n in range(10_000)}, "at most 65,536 are kept"),
+        ({"a": float("nan")}, "are no JSON"),
+        ({"a": [float("-inf")]}, "are no JSON"),
+        ({"a": "\ud800"}, "half of a character"),
+        ({"\udfff": 1}, "half of a character"),
+        ({"a": ["x\0"]}, "NUL"),
+        ({"\0": {}}, "NUL"),
+        ({"a": {1, 2}}, "are no JSON"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_metadata_that_no_answer_could_carry_are_refused(metadata: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ItemRefusedError, match=reason) as caught:
+        checked_metadata(metadata, "some id")
+    assert "'some id'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, nested(32), {"a": "x" * 65_000}, {"a": "é\\u0000 is written so"}, {"a": None, "b": [1e308]}],
+)
+def test_metadata_up_to_the_limits_are_kept_and_served_whole(metadata: dict[str, Any]) -> None:
+    """Negative control of the refusals."""
+    assert served_metadata(checked_metadata(metadata, "a")) == metadata
+
+
+@given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
+def test_what_is_not_refused_is_served_as_it_was(metadata: dict[str, Any]) -> None:
+    try:
+        text = checked_metadata(metadata, "a")
+    except ItemRefusedError:
+        return
+    assert served_metadata(text) == metadata
+
+
+def test_what_was_stored_too_deep_is_cut_and_says_so() -> None:
+    served = served_metadata(json.dumps({"price": 5, **nested(256)}))
+    assert served["price"] == 5
+    assert served["_truncated"] == "these metadata are nested more than 32 deep"
+    served.pop("_truncated")
+    checked_metadata(served, "a")
+
+
+def test_what_was_stored_too_large_is_cut_and_says_so() -> None:
+    served = served_metadata(json.dumps({"price": 5, "text": "x" * 10**6, "color": "red"}))
+    assert (served["price"], served["color"], "text" in served) == (5, "red", False)
+    assert "of which at most 65,536 are shown" in served["_truncated"]
+
+
+def test_what_cannot_even_be_read_is_named() -> None:
+    assert [*served_metadata('{"a":' * 100_000 + "1" + "}" * 100_000)] == ["_truncated"]
+
+
+def test_no_metadata_are_none() -> None:
+    assert served_metadata(None) == served_metadata("") == {}

@@ -1,0 +1,55 @@
+"""`vicinal keys`: a key is shown once, listed without itself, and revoked by its name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.service.types import Fail, Run
+from vicinal.service.keys import KeyStore
+from vicinal.service.settings import Settings
+
+
+def store() -> KeyStore:
+    return KeyStore(Settings().keys_path)
+
+
+def test_a_key_is_made_shown_once_and_listed_without_itself(run: Run) -> None:
+    key = run("keys", "create", "shop", "--scope", "write", "-s", "search", "-g", "shoes").stdout.strip()
+    record = store().find(key)
+    assert record is not None
+    assert (record.name, record.scopes, record.galleries) == ("shop", ("search", "write"), ("shoes",))
+    listed = run("keys", "list").stdout
+    assert ("shop" in listed, record.id in listed, "search, write in shoes" in listed) == (True, True, True)
+    shown = run("keys", "list", "--json").stdout
+    assert key.split("_", 2)[2] not in listed + shown
+    assert not {"salt", "digest"} & json.loads(shown)[0].keys()
+
+
+def test_a_key_is_revoked(run: Run) -> None:
+    made = json.loads(run("keys", "create", "shop", "-s", "search", "--json").stdout)
+    assert store().find(made["key"]) is not None
+    assert "is revoked" in run("keys", "revoke", "shop").stdout
+    assert store().find(made["key"]) is None
+
+
+@pytest.mark.parametrize("expires", ["12h", "30d", "8w", "2999-01-31", "2999-01-31T10:00:00+02:00"])
+def test_a_key_may_end(run: Run, expires: str) -> None:
+    made = json.loads(run("keys", "create", "shop", "-s", "search", "--expires", expires, "--json").stdout)
+    assert made["expires_at"] is not None
+    assert store().find(made["key"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["a", "-s", "read"], "there is no scope 'read', only search, write, admin"),
+        (["a", "-s", "search", "--expires", "soon"], "'soon' is no end"),
+        (["a", "-s", "search", "--expires", "2001-01-01"], "is over already"),
+        (["a", "-s", "search", "--expires", "999999w"], "is no end"),
+        (["a", "-s", "search", "-g", "../x"], "is no gallery name"),
+    ],
+)
+def test_a_wrong_key_is_refused_in_one_line(fail: Fail, arguments: list[str], reason: str) -> None:
+    assert reason in fail("keys", "create", *arguments)

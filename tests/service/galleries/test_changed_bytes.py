@@ -1,0 +1,175 @@
+"""Changed bytes: one of any small file of a gallery gives the same answer as before, or a clear error."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.types import Calibrate, MakeSettings
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage import files
+from vicinal.models.embedder import Embedder
+from vicinal.service.comparisons.comparison import ComparisonPlan, compare
+from vicinal.service.comparisons.record import ComparisonRequest, PipelineGrid
+from vicinal.service.comparisons.store import put_in_force
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.records import damaged_records
+from vicinal.service.galleries.versions import activate_version, check_version
+from vicinal.service.labelling.session import LabelSession, SessionOptions
+from vicinal.service.problem_types import ERRORS
+
+_SMALL_BYTES = 64 * 2**10
+_N_PLACES = 12
+_N_PLACES_OF_RECORDS = 30
+
+
+@pytest.fixture(scope="module")
+def bundles(
+    tmp_path_factory: pytest.TempPathFactory,
+    base_dir: Path,
+    embedder: Embedder,
+    make_settings: MakeSettings,
+    calibrate: Calibrate,
+) -> ServedBundles:
+    """A gallery with two versions of its records: live changes, a calibration, a pipeline, a session."""
+    root = tmp_path_factory.mktemp("changed") / "data"
+    shutil.copytree(base_dir, root)
+    served = ServedBundles(make_settings(root), embedder=embedder)
+    gallery = Gallery(root / "galleries" / "shoes")
+    remove_items(GalleryReader(gallery), ["plain/view 1.png"])
+    calibrate(gallery)
+    LabelSession.start(served.matcher(gallery), SessionOptions())
+    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("off",)))
+    comparison = compare(ComparisonPlan(gallery, served, request), "first")
+    put_in_force(gallery, served, comparison, 1)
+    return served
+
+
+def answer(bundles: ServedBundles) -> Any:
+    """What a search of a process that has just started says; errors of the project are told by their text."""
+    galleries = OpenGalleries(bundles)
+    try:
+        matcher = galleries.matcher("shoes")
+        found = matcher.search(item_ids=["plain/view 0.png"], limit=5, include_candidates=True)[0]
+    except ERRORS as error:
+        return str(error)
+    finally:
+        galleries.wait()
+    told = galleries.states()[0]
+    if told.problem is not None:
+        # What a check has found after the search.
+        return told.problem
+    return (
+        [(one.id, one.score, one.label, one.metadata) for one in (*found.matches, *(found.candidates or ()))],
+        (found.threshold, found.pipeline, found.no_match, found.n_searched, told.calibration, told.problem),
+    )
+
+
+def changes(folder: Path, pattern: str, n_places: int) -> Iterator[tuple[Path, bytes]]:
+    """Some bytes of each small file, one changed at a time."""
+    rng = np.random.default_rng(7)
+    paths = sorted(one for one in folder.rglob(pattern) if one.is_file() and one.suffix != ".lock")
+    for path in paths:
+        content = path.read_bytes()
+        if 0 < len(content) <= _SMALL_BYTES:
+            for place in rng.choice(len(content), min(n_places, len(content)), replace=False):
+                changed = bytearray(content)
+                # As often as not another digit, which only a seal can tell.
+                changed[place] ^= int(rng.choice([1, 2, int(rng.integers(1, 256))]))
+                yield path, bytes(changed)
+
+
+def other_answers(bundles: ServedBundles, pattern: str, n_places: int) -> tuple[int, list[str]]:
+    """How many changes were tried, and after which the answer was another one, without an error."""
+    folder = bundles.settings.galleries_path / "shoes"
+    # First, because it leaves a note of its check.
+    before, others, n = answer(bundles), [], 0
+    kept = shutil.copytree(folder, folder.parent.parent / "kept", dirs_exist_ok=True)
+    assert not isinstance(before, str), before
+    for path, changed in changes(folder, pattern, n_places):
+        path.write_bytes(changed)
+        n += 1
+        told = answer(bundles)
+        if told != before and not isinstance(told, str):
+            others.append(path.relative_to(folder).as_posix())
+        # What was found damaged may have been made again under other names.
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+    shutil.rmtree(kept)
+    return n, others
+
+
+@pytest.mark.slow
+def test_a_changed_byte_of_a_record_never_gives_another_answer(bundles: ServedBundles) -> None:
+    n, others = other_answers(bundles, "*.json", _N_PLACES_OF_RECORDS)
+    assert (n > 300, others) == (True, [])
+
+
+@pytest.mark.slow
+def test_a_changed_byte_of_another_small_file_never_gives_another_answer(bundles: ServedBundles) -> None:
+    n, others = other_answers(bundles, "*", _N_PLACES)
+    assert (n > 300, others) == (True, [])
+
+
+@pytest.mark.slow
+def test_without_seals_some_would(bundles: ServedBundles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control."""
+    monkeypatch.setattr(files, "unsealed", lambda stored: stored[:-82].removesuffix(b",") + b"}")
+    _, others = other_answers(bundles, "calibrations/*.json", 100)
+    assert others
+
+
+def test_every_changed_record_is_found_by_a_check(bundles: ServedBundles) -> None:
+    """With what to do about it; files of versions are made again."""
+    gallery = Gallery(bundles.settings.galleries_path / "shoes")
+    assert damaged_records(gallery) == []
+    for path, changed in changes(gallery.path, "*.json", 1):
+        if path.name in ("latest_version_hint.json", "checked.json"):
+            # Lance's, which we never follow, and a note that no longer counts.
+            continue
+        intact = path.read_bytes()
+        path.write_bytes(changed)
+        found = damaged_records(gallery)
+        if "versions" in path.parts:
+            assert (found, check_version(gallery, gallery.versions()[-1]) is None) == ([], False)
+        else:
+            assert [line.startswith(f"'{path}' is damaged: ") for line in found] == [True]
+        path.write_bytes(intact)
+
+
+def test_a_check_also_sees_what_records_name(bundles: ServedBundles) -> None:
+    gallery = Gallery(bundles.settings.galleries_path / "shoes")
+    path = min(gallery.calibrations_path.glob("*.scores.npz"))
+    intact = path.read_bytes()
+    path.write_bytes(intact[:-1] + bytes([intact[-1] ^ 1]))
+    (line,) = damaged_records(gallery)
+    assert line.startswith(f"'{path}' is damaged: calibrate again")
+    path.write_bytes(intact)
+
+
+def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> None:
+    """The way back that the error names, live changes and calibrations included."""
+    gallery = Gallery(bundles.settings.galleries_path / "shoes")
+    before, told = answer(bundles), gallery.activation
+    assert told is not None
+    (gallery.path / "active.json").write_text("{", encoding="utf-8")
+    assert "vicinal gallery activate shoes VERSION`" in answer(bundles)
+    activate_version(gallery, told.version)
+    assert answer(bundles) == before
+
+
+def test_without_a_copy_a_version_comes_back_as_it_was_built(bundles: ServedBundles, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bundles.settings.galleries_path / "shoes", tmp_path / "shoes"))
+    gallery = Gallery(folder)
+    for name in ("active.json", "active.copy.json"):
+        (folder / name).write_text("{", encoding="utf-8")
+    activate_version(gallery, gallery.versions()[-1])
+    assert len(GalleryReader(gallery).view()) == 60

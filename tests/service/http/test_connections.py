@@ -1,0 +1,282 @@
+"""Connections: slow ones, too many of them and large heads cost others nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.service.types import MakeSettings
+from tests.waiting import wait_until
+from vicinal.service.http.app import create_app
+from vicinal.service.http.serving import connections, server
+from vicinal.service.http.serving.server import serving, serving_app
+from vicinal.service.http.state import state_of
+
+SEARCH = "/v1/galleries/shoes/search"
+SECONDS = 0.6
+ITEM = {"item_id": "plain/view 0.png"}
+
+
+@pytest.fixture(scope="module")
+def impatient(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
+    """A server that gives a request little time."""
+    with serving(make_settings(calibrated_dir, request_seconds=SECONDS)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def narrow(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
+    """A server that takes three connections."""
+    with serving(make_settings(calibrated_dir, max_connections=3)) as url:
+        yield url
+
+
+@contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=20) as there:
+        yield there
+
+
+def rest_of(there: socket.socket) -> bytes:
+    """All that comes until the server closes the connection."""
+    received = b""
+    try:
+        while part := there.recv(65_536):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def answer_of(there: socket.socket) -> bytes:
+    """One answer, head and body; a body may come on its own.
+
+    Raises:
+        ConnectionError: The connection was closed before.
+    """
+    received = b""
+    while not is_whole(received):
+        part = there.recv(65_536)
+        if not part:
+            raise ConnectionError(f"closed after {received!r}")
+        received += part
+    return received
+
+
+def is_whole(answer: bytes) -> bool:
+    head, end, body = answer.partition(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+    return bool(end) and len(body) >= int(length)
+
+
+def drip(there: socket.socket, data: bytes, every: float) -> threading.Thread:
+    """Send a byte at a time, from a thread, until the server has had enough."""
+
+    def run() -> None:
+        try:
+            for one in data:
+                there.sendall(bytes([one]))
+                time.sleep(every)
+        except OSError:
+            return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_headers_that_come_too_slowly_are_408(impatient: str) -> None:
+    with connected(impatient) as there:
+        drip(there, b"GET /livez HTTP/1.1\r\nHost: " + b"a" * 1000, every=0.02)
+        received = rest_of(there)
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b"urn:vicinal:problem:too-slow" in received
+
+
+def test_a_connection_on_which_nothing_comes_is_closed(impatient: str) -> None:
+    with connected(impatient) as there:
+        assert rest_of(there) == b""
+
+
+def test_the_second_request_of_a_connection_has_as_little_time(impatient: str) -> None:
+    with connected(impatient) as there:
+        there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert answer_of(there).startswith(b"HTTP/1.1 200 ")
+        there.sendall(b"GET /li")
+        assert rest_of(there).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b"{" * 9000),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n' + b"a" * 9000,
+        ),
+    ],
+    ids=["json", "form"],
+)
+def test_a_body_that_comes_too_slowly_is_408(impatient: str, kind: str, body: bytes) -> None:
+    head = (
+        f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 9000\r\n\r\n"
+    )
+    with connected(impatient) as there:
+        there.sendall(head.encode())
+        drip(there, body, every=0.02)
+        received = answer_of(there)
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b"too-slow" in received
+
+
+def test_a_body_that_never_begins_is_408_without_a_length_too(impatient: str) -> None:
+    with connected(impatient) as there:
+        there.sendall(
+            f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        assert answer_of(there).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_large_body_gets_the_time_that_it_needs(impatient: str) -> None:
+    """Negative control: bytes that come as fast as is asked for are taken beyond the limit."""
+    body = b'{"item_id": "plain/view 0.png"' + b" " * 200_000 + b"}"
+    head = (
+        f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with connected(impatient) as there:
+        there.sendall(head.encode())
+        for start in range(0, len(body), 20_000):
+            there.sendall(body[start : start + 20_000])
+            time.sleep(SECONDS / 6)
+        assert answer_of(there).startswith(b"HTTP/1.1 200 ")
+
+
+def test_slow_bodies_leave_searches_alone(impatient: str) -> None:
+    head = (
+        f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9000"
+    )
+    with ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(connected(impatient)).sendall(f"{head}\r\n\r\n{{".encode())
+        answers = [httpx.post(impatient + SEARCH, json=ITEM) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+
+
+def test_one_connection_too_many_is_503_and_told_why(narrow: str) -> None:
+    with ExitStack() as held:
+        for _ in range(3):
+            # Each is in the middle of a request.
+            held.enter_context(connected(narrow)).sendall(b"GET /livez HT")
+        time.sleep(0.2)
+        with connected(narrow) as there:
+            received = rest_of(there)
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"too-many-connections" in received
+    assert b"retry-after: 1" in received
+    wait_until(lambda: httpx.get(f"{narrow}/livez").status_code == 200)
+
+
+def test_an_idle_connection_makes_room(narrow: str) -> None:
+    with ExitStack() as held:
+        idle = [held.enter_context(connected(narrow)) for _ in range(3)]
+        for there in idle:
+            there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"alive" in answer_of(there)
+        assert httpx.get(f"{narrow}/livez").status_code == 200
+        # Negative control: the others still answer.
+        still = 0
+        for there in idle:
+            try:
+                there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                still += b"alive" in answer_of(there)
+            except OSError:
+                continue
+        assert still == 2
+
+
+def test_large_headers_are_431(impatient: str) -> None:
+    with connected(impatient) as there:
+        drip_in_parts(there, b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ", b"a" * 20_000, 10)
+        received = rest_of(there)
+    assert received.startswith(b"HTTP/1.1 431 ")
+
+
+def drip_in_parts(there: socket.socket, head: bytes, part: bytes, n: int) -> None:
+    try:
+        there.sendall(head)
+        for _ in range(n):
+            there.sendall(part)
+            time.sleep(0.01)
+    except OSError:
+        return
+
+
+def test_the_rest_of_a_refused_body_is_not_taken_for_ever(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_SECONDS", 0.5)
+    settings = make_settings(calibrated_dir, api_keys={"a-good-key": ("search",)})
+    with serving(settings) as url, connected(url) as there:
+        there.sendall(f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n".encode())
+        drip(there, b"x" * 100_000, every=0.01)
+        started = time.monotonic()
+        received = rest_of(there)
+        spent = time.monotonic() - started
+    assert received.startswith(b"HTTP/1.1 401 ")
+    # All of the body would have taken a thousand seconds.
+    assert spent < 20
+
+
+def test_a_client_that_takes_nothing_in_is_cut_off(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_SEND_SECONDS", 0.5)
+    app = create_app(make_settings(calibrated_dir))
+    large = b"x" * 50_000_000
+
+    async def endless(scope: object, receive: object, send: Callable[..., object]) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})  # type: ignore[misc]
+        await send({"type": "http.response.body", "body": large, "more_body": True})  # type: ignore[misc]
+        await send({"type": "http.response.body", "body": large, "more_body": False})  # type: ignore[misc]
+
+    app.mount("/large", endless)
+    with serving_app(app) as url, connected(url) as there:
+        there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        time.sleep(1.5)
+        assert 0 < len(rest_of(there)) < 2 * len(large)
+
+
+def test_a_server_that_stops_answers_what_was_on_its_way(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_DRAIN_SECONDS", 3.0)
+    app = create_app(make_settings(calibrated_dir))
+    with ExitStack() as held:
+        with serving_app(app) as url:
+            idle = [held.enter_context(connected(url)) for _ in range(2)]
+            for there in idle:
+                there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b"connection: close" not in answer_of(there)
+            stopping = threading.Thread(target=_send_when, args=(state_of(app).stopping, idle[0]))
+            stopping.start()
+        stopping.join()
+        assert b"connection: close" in rest_of(idle[0])
+        # The other one sent nothing, and is closed.
+        assert rest_of(idle[1]) == b""
+
+
+def _send_when(stopping: threading.Event, there: socket.socket) -> None:
+    assert stopping.wait(30)
+    time.sleep(0.2)
+    there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

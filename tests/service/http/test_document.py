@@ -1,0 +1,138 @@
+"""What the OpenAPI document says of every call: problems, keys, names of operations, examples."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from fastapi.testclient import TestClient
+
+from vicinal.service.http.app import _ROUTERS
+from vicinal.service.http.document import _EXAMPLES, complete_document
+from vicinal.service.http.gate import routes_by_scope
+from vicinal.service.settings import Scope
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def document(client: TestClient) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/openapi.json").json()
+    return found
+
+
+@pytest.fixture(scope="module")
+def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Operations by `METHOD /path`."""
+    paths = document["paths"].items()
+    return {f"{method.upper()} {path}": one for path, calls in paths for method, one in calls.items()}
+
+
+def test_every_problem_has_its_media_type(operations: dict[str, dict[str, Any]]) -> None:
+    for name, operation in operations.items():
+        refused = {status: one for status, one in operation["responses"].items() if status[0] in "45"}
+        kinds = {status: list(one["content"]) for status, one in refused.items()}
+        expected = ["application/json"] if name == "GET /readyz" else [PROBLEM]
+        assert kinds.pop("503", [PROBLEM]) in (expected, [PROBLEM])
+        assert set(map(tuple, kinds.values())) == {(PROBLEM,)}, name
+
+
+def test_calls_of_the_api_say_what_may_go_wrong(operations: dict[str, dict[str, Any]]) -> None:
+    usual = {"4XX", "401", "403", "421", "429", "500", "503"}
+    for name, operation in operations.items():
+        method, path = name.split()
+        if path.startswith("/v1/"):
+            assert usual <= set(operation["responses"]), name
+            assert ("507" in operation["responses"]) == (method != "GET")
+            assert ("413" in operation["responses"]) == ("requestBody" in operation)
+
+
+def test_each_call_names_the_scope_that_it_needs(operations: dict[str, dict[str, Any]]) -> None:
+    scopes = {name: scope for scope in get_args(Scope) for name in _names(scope)}
+    for name, operation in operations.items():
+        scope = scopes.get(operation["operationId"])
+        said = [{"bearer": [scope]}, {"key": [scope]}] if scope else None
+        assert operation.get("security") == said, name
+    assert operations["POST /v1/galleries/{gallery}/search"]["security"][0] == {"bearer": ["search"]}
+    assert operations["DELETE /v1/galleries/{gallery}"]["security"][0] == {"bearer": ["admin"]}
+
+
+def _names(scope: Scope) -> list[str]:
+    return [route.name for route, needed in routes_by_scope(_ROUTERS) if needed == scope]
+
+
+def test_keys_are_described(document: dict[str, Any]) -> None:
+    schemes = document["components"]["securitySchemes"]
+    assert (schemes["bearer"]["type"], schemes["bearer"]["scheme"]) == ("http", "bearer")
+    assert schemes["key"]["name"] == "X-API-Key"
+
+
+def test_operations_have_short_names_of_their_own(operations: dict[str, dict[str, Any]]) -> None:
+    names = [one["operationId"] for one in operations.values()]
+    assert len(set(names)) == len(names)
+    assert {"search", "search_batch", "add_items", "list_galleries", "readyz"} <= set(names)
+
+
+def test_examples_are_of_the_form_that_is_described(client: TestClient) -> None:
+    """Each is understood: what is refused is that there is no such gallery, item or source."""
+    paths = client.get("/openapi.json").json()["paths"]
+    tried = 0
+    for path, calls in paths.items():
+        for method, operation in calls.items():
+            example = _EXAMPLES.get(operation["operationId"])
+            if example is not None:
+                address = path.format(gallery="nothing", item_id="a", alias="shop")
+                answer = client.request(method, address, json=example)
+                refusals = ("gallery-not-found", "VICINAL_SOURCES_DIR")
+                assert any(one in answer.text for one in refusals), operation["operationId"]
+                tried += 1
+    assert tried == len(_EXAMPLES)
+
+
+def test_no_array_has_a_schema_for_each_place_where_they_are_alike(document: dict[str, Any]) -> None:
+    assert "prefixItems" not in json.dumps(document)
+
+
+def test_arrays_of_different_values_keep_theirs() -> None:
+    """Negative control."""
+    mixed = {"prefixItems": [{"type": "number"}, {"type": "string"}]}
+    made = complete_document({"paths": {}, "components": {"schemas": {"A": dict(mixed)}}}, {})
+    assert made["components"]["schemas"]["A"] == mixed
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/galleries/shoes/items/a/b", "DELETE, GET, PATCH"),
+        ("DELETE", "/v1/galleries/shoes/items", "GET, POST"),
+        ("POST", "/v1/galleries/shoes", "DELETE, GET, PUT"),
+        ("DELETE", "/v1/galleries/shoes/search", "POST"),
+        ("POST", "/livez", "GET"),
+        ("POST", "/", "GET"),
+    ],
+)
+def test_a_method_that_is_not_there_names_all_that_are(
+    client: TestClient, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("comparisons/any/activate", {"variant": False}),
+        ("labelling", {"restart": 0}),
+        ("labelling/answers", {"number": True, "same": None}),
+        ("labelling/answers", {"number": 0, "same": 1}),
+    ],
+)
+def test_what_decides_is_of_the_type_that_is_described(
+    client: TestClient, path: str, body: dict[str, object]
+) -> None:
+    """`false` is no number of a variant, although it could be taken for one."""
+    answer = client.post(f"/v1/admin/galleries/shoes/{path}", json=body)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:invalid-request")
+    by_hand = client.put("/v1/admin/galleries/shoes/threshold", json={"threshold": False})
+    assert by_hand.status_code == 422

@@ -1,0 +1,133 @@
+"""Rules of items over HTTP: what is refused was not written, and what was written before is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.service.types import Encode, MakeSettings, View
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs import changes
+from vicinal.indexer.jobs.changes import Patch, patch_items
+from vicinal.indexer.reader import GalleryReader
+from vicinal.service.http.app import create_app
+
+SHOES = "/v1/galleries/shoes"
+ITEM = f"{SHOES}/items/plain/view 0.png"
+REFUSED = "urn:vicinal:problem:item-refused"
+JSON = {"content-type": "application/json"}
+DEEP = '{"a":' * 33 + "1" + "}" * 33
+LARGE = json.dumps({"a": "x" * 65_536})
+
+
+@pytest.fixture
+def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+    with TestClient(create_app(make_settings(data_dir))) as opened:
+        yield opened
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, gallery: Gallery, item_id: str, metadata: dict[str, Any]) -> None:
+    """Store metadata as they could be stored before there were rules."""
+    with monkeypatch.context() as without:
+        without.setattr(changes, "checked_metadata", lambda value, _: json.dumps(value))
+        patch_items(GalleryReader(gallery), {item_id: Patch(keeps_label=True, metadata=metadata)})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [DEEP, LARGE, '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', '{"a": "\\u0000"}', "{" * 5000],
+)
+def test_a_patch_that_is_refused_changed_nothing(client: TestClient, metadata: str) -> None:
+    before = client.get(ITEM).json(), client.get(SHOES).json()["revision"]
+    answer = client.patch(ITEM, content=f'{{"label": "other", "metadata": {metadata}}}', headers=JSON)
+    assert answer.status_code in (400, 422)
+    assert (client.get(ITEM).json(), client.get(SHOES).json()["revision"]) == before
+
+
+def test_a_patch_counts_what_is_there_already(client: TestClient) -> None:
+    half = {"metadata": {"a": "x" * 40_000}}
+    assert client.patch(ITEM, json=half).status_code == 200
+    grown = client.patch(ITEM, json={"metadata": {"b": "x" * 40_000}})
+    assert (grown.status_code, grown.json()["type"]) == (422, REFUSED)
+    assert [*client.get(ITEM).json()["metadata"]] == ["a"]
+    assert client.patch(ITEM, json={"metadata": {"a": None, "b": "x" * 40_000}}).status_code == 200
+
+
+@pytest.mark.parametrize("metadata", [DEEP, LARGE, '{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"a": 1e999}'])
+def test_an_image_with_such_metadata_is_refused(
+    client: TestClient, view: View, encode: Encode, metadata: str
+) -> None:
+    fields = {"id": "new", "metadata": metadata}
+    answer = client.post(f"{SHOES}/items", files={"image": encode(view(50, 0))}, data=fields)
+    assert (answer.status_code, answer.json()["type"]) == (422, REFUSED)
+    assert client.get(f"{SHOES}/items/new").status_code == 404
+
+
+@pytest.mark.parametrize("item_id", ["a\nb", "a\rb", "a\tb", "\0", "\x7f", "\u2028"], ids=ascii)
+def test_an_id_with_line_breaks_is_refused_in_a_sentence(
+    client: TestClient, view: View, encode: Encode, item_id: str
+) -> None:
+    answer = client.post(f"{SHOES}/items", files={"image": encode(view(50, 0))}, data={"id": item_id})
+    assert (answer.status_code, answer.json()["type"]) == (422, REFUSED)
+    assert "no line breaks and no other control characters" in answer.json()["detail"]
+
+
+def test_of_several_images_only_those_are_refused(client: TestClient, view: View, encode: Encode) -> None:
+    files = [("image", encode(view(50, n))) for n in range(3)]
+    fields = {"id": ["a", "b\n", "c"], "metadata": ["{}", "{}", DEEP]}
+    answer = client.post(f"{SHOES}/items", files=files, data=fields).json()
+    assert [one["id"] for one in answer["added"]] == ["a"]
+    assert [(one["place"], one["type"]) for one in answer["refused"]] == [(1, REFUSED), (2, REFUSED)]
+
+
+def test_ready_embeddings_follow_the_same_rules(client: TestClient) -> None:
+    client.put("/v1/galleries/clips", params={"space": "clip", "dim": 3})
+    good = {"id": "a", "embedding": [1, 2, 3], "metadata": {"price": 5}}
+    bad = [{**good, "id": "b\n"}, {**good, "id": "c", "metadata": json.loads(DEEP)}]
+    bad.append({**good, "id": "d", "metadata": json.loads(LARGE)})
+    answer = client.post("/v1/galleries/clips/items", json={"items": [good, *bad]}).json()
+    assert [one["id"] for one in answer["added"]] == ["a"]
+    assert [one["type"] for one in answer["refused"]] == [REFUSED] * 3
+
+
+def test_what_was_stored_too_deep_or_too_large_is_served_with_a_note(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every search that returned such an item was answered by 500."""
+    poison(monkeypatch, gallery, "plain/view 0.png", json.loads('{"a":' * 256 + "1" + "}" * 256))
+    poison(monkeypatch, gallery, "plain/view 1.png", {"price": 5, "text": "x" * 2**20})
+    deep = client.get(ITEM).json()["metadata"]
+    assert deep["_truncated"] == "these metadata are nested more than 32 deep"
+    large = client.get(ITEM.replace("0", "1")).json()["metadata"]
+    assert ("text" in large, large["price"], "1,048," in large["_truncated"]) == (False, 5, True)
+    found = client.post(f"{SHOES}/search", json={"item_id": "plain/view 2.png", "limit": 100})
+    assert found.status_code == 200
+    assert sum("_truncated" in one["metadata"] for one in found.json()["candidates"]) == 2
+    assert len(found.content) < 200_000
+    assert client.get(f"{SHOES}/items").status_code == 200
+
+
+def test_such_an_item_is_mended_by_a_patch(
+    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, gallery, "plain/view 0.png", {"price": 5, "text": "x" * 2**20})
+    # Its label alone is no matter of its metadata.
+    assert client.patch(ITEM, json={"label": "other"}).status_code == 200
+    assert client.patch(ITEM, json={"metadata": {"price": 6}}).json()["type"] == REFUSED
+    mended = client.patch(ITEM, json={"metadata": {"text": None}}).json()
+    assert mended["metadata"] == {"price": 5}
+
+
+@pytest.mark.parametrize(
+    "index", ["IVF100000000,Flat", "A" * 100_000, "IVF1," * 20_000 + "Flat", "IVF16,HNSW999"]
+)
+def test_an_index_that_is_too_large_is_refused_with_the_request(client: TestClient, index: str) -> None:
+    answer = client.post("/v1/admin/galleries/shoes/reindex", json={"index": index})
+    assert answer.status_code == 422
+    assert "expected auto, Flat, " in answer.json()["detail"]
+    assert len(answer.text) < 1000

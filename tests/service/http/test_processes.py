@@ -1,0 +1,189 @@
+"""Several processes serve together, end together, and one that dies is replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.load.client import Plan, outcome, started
+from tests.ports import free_port
+from tests.waiting import wait_until
+from vicinal.models.bundle import ModelBundle
+
+pytestmark = pytest.mark.slow
+
+SEARCH = "/v1/galleries/shoes/search"
+ITEM = {"item_id": "plain/view 0.png"}
+REQUEST = (
+    f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    'Content-Length: 31\r\n\r\n{"item_id": "plain/view 0.png"}'
+).encode()
+
+
+@pytest.fixture
+def data(calibrated_dir: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(calibrated_dir, tmp_path / "data"))
+
+
+@contextmanager
+def served(data: Path, bundle: ModelBundle, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Port and process of `vicinal serve`, ended afterwards whatever happened."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "vicinal",
+        "serve",
+        "--port",
+        str(port),
+        "--data-dir",
+        str(data),
+        *options,
+    ]
+    server = subprocess.Popen(
+        [*command, "--bundle", str(bundle.path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[3],
+        env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
+    )
+    with server:
+        try:
+            wait_until(lambda: is_alive(port), every=0.1)
+            yield port, server
+        finally:
+            server.terminate()
+
+
+def is_alive(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def children_of(process: subprocess.Popen[str]) -> set[int]:
+    """Processes that a process started; helpers of the interpreter are none of ours."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return {int(pid) for pid in listed if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pids: set[int]) -> Callable[[], bool]:
+    return lambda: not any(runs(pid) for pid in pids)
+
+
+def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (port, server):
+        wait_until(lambda: len(children_of(server)) == 3)
+        before = children_of(server)
+        os.kill(min(before), signal.SIGKILL)
+        wait_until(lambda: len(children_of(server)) == 3 and min(before) not in children_of(server))
+        assert len(before & children_of(server)) == 2
+        for _ in range(20):
+            answer = httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=30)
+            assert answer.status_code == 200
+        server.send_signal(signal.SIGTERM)
+        _, written = server.communicate(timeout=60)
+    assert server.returncode == 0
+    assert "another one is started" in written
+    assert "Traceback" not in written
+
+
+def test_all_end_when_the_first_is_killed(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (_, server):
+        wait_until(lambda: len(children_of(server)) == 3)
+        children = children_of(server)
+        server.kill()
+        wait_until(ends(children))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_clients_lose_no_request_when_the_server_stops(
+    data: Path, tiny_bundle: ModelBundle, workers: str
+) -> None:
+    with served(data, tiny_bundle, "--workers", workers) as (port, server):
+        client = started(Plan("127.0.0.1", port, [REQUEST], connections=24, seconds=5.0, warm_up=0.0))
+        wait_until(lambda: n_answered(port) > 100)
+        server.send_signal(signal.SIGTERM)
+        _, written = server.communicate(timeout=60)
+        seen = outcome(client)
+    assert server.returncode == 0
+    assert "Traceback" not in written
+    assert seen["dropped"] == 0
+    assert list(seen["statuses"]) == ["200"]
+    # Negative control: the server went while the client was sending.
+    assert seen["refused"] > 0
+
+
+def n_answered(port: int) -> float:
+    lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vicinal_answers_total"))
+
+
+def test_changes_of_one_process_are_seen_by_the_other(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (port, _):
+        base = f"http://127.0.0.1:{port}/v1/galleries/shoes/items"
+        for number in range(6):
+            # Each on a connection of its own, which either process may take.
+            assert httpx.delete(f"{base}/plain/view {number}.png", timeout=30).status_code == 204
+            for _ in range(4):
+                assert httpx.get(f"{base}/plain/view {number}.png", timeout=30).status_code == 404
+
+
+def test_jobs_have_a_process_of_their_own(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (port, _):
+        base = f"http://127.0.0.1:{port}/v1"
+        job = httpx.post(f"{base}/admin/galleries/shoes/calibrations", json={"activate": False}, timeout=30)
+        assert job.status_code == 202
+        address = f"{base}/jobs/{job.json()['id']}"
+        wait_until(lambda: httpx.get(address, timeout=30).json()["state"] == "succeeded")
+
+
+def test_a_rate_without_redis_is_refused_in_one_sentence(
+    data: Path, run: Callable[..., object], fail: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VICINAL_RATE_LIMIT", "10/minute")
+    assert "set redis_url" in fail("serve", "--workers", "2", "--data-dir", data, "--port", "0")
+
+
+def test_a_bundle_that_cannot_be_opened_ends_all_with_its_reason(data: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "vicinal",
+        "serve",
+        "--workers",
+        "2",
+        "--port",
+        "0",
+        "--data-dir",
+        str(data),
+    ]
+    ended = subprocess.run(
+        [*command, "--bundle", str(tmp_path / "none")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).resolve().parents[3],
+        env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert str(tmp_path / "none") in ended.stderr

@@ -1,0 +1,278 @@
+"""Searches wait for a thread, and not long; what waits together is embedded together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.service.types import MakeSettings
+from tests.waiting import wait_until
+from vicinal.models.errors import NotAnImageError
+from vicinal.models.similarity import FloatArray
+from vicinal.service.errors import TooManyRequestsError
+from vicinal.service.http import search_queue
+from vicinal.service.http.search_queue import Search
+from vicinal.service.http.state import State
+
+OPTIONS: dict[str, Any] = {"limit": 5}
+
+
+@dataclass
+class Network:
+    """Stands before the network of an application: counts what it is given, and can be held.
+
+    Attributes:
+        runs: Images of every run, and whether the run had the processor alone.
+        go_on: Runs wait for it.
+    """
+
+    state: State
+    runs: list[tuple[int, bool]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        embedder = self.state.galleries.own.embedder
+        infer = embedder.infer
+
+        def held(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
+            self.runs.append((len(tensors), alone))
+            assert self.go_on.wait(30)
+            return infer(tensors, alone=alone)
+
+        embedder.infer = held  # type: ignore[method-assign]
+
+    @property
+    def n_images(self) -> int:
+        """Images that it was given."""
+        return sum(n for n, _ in self.runs)
+
+    def is_held(self) -> bool:
+        """Whether a run waits."""
+        return bool(self.runs) and not self.go_on.is_set()
+
+
+@pytest.fixture
+def make_state(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[Callable[..., State]]:
+    made = []
+
+    def make(**changes: object) -> State:
+        state = State.of(make_settings(calibrated_dir, query_cache_entries=0, **changes))
+        made.append(state)
+        return state
+
+    yield make
+    for state in made:
+        state.searches.stop()
+
+
+@pytest.fixture
+def pictures(view: Callable[[int, int], Image.Image], encode: Callable[..., bytes]) -> list[bytes]:
+    return [encode(view(number % 3, number)) for number in range(8)]
+
+
+def of_images(*images: bytes) -> Search:
+    return Search("shoes", "images", images, OPTIONS)
+
+
+async def first_then(state: State, network: Network, first: Search, others: list[Search]) -> list[Any]:
+    """Outcomes of searches, all but the first begun while the network is held by the first."""
+    tasks = [asyncio.create_task(state.searches.answered(first))]
+    while not network.is_held():
+        await asyncio.sleep(0.005)
+    tasks += [asyncio.create_task(state.searches.answered(one)) for one in others]
+    await asyncio.sleep(0.05)
+    network.go_on.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_what_waits_together_is_embedded_together(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1)
+    network = Network(state)
+    searches = [of_images(picture) for picture in pictures[:6]]
+    outcomes = asyncio.run(first_then(state, network, searches[0], searches[1:]))
+    # Two is what a thread of a processor takes best.
+    assert [n for n, _ in network.runs] == [1, 2, 2, 1]
+    alone = make_state(threads=1)
+    for picture, outcome in zip(pictures, outcomes, strict=False):
+        (expected,) = alone.galleries.matcher("shoes").search(images=[picture], **OPTIONS)
+        assert [one.id for one in outcome[0].matches] == [one.id for one in expected.matches]
+        assert outcome[0].top_score == pytest.approx(expected.top_score, abs=1e-6)
+        assert outcome[0].milliseconds.keys() == expected.milliseconds.keys()
+
+
+def test_a_search_that_nothing_waits_beside_has_the_processor_alone(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=2)
+    network = Network(state)
+    outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), [of_images(pictures[1])]))
+    assert network.runs == [(1, True), (1, False)]
+    assert all(isinstance(one, list) for one in outcomes)
+
+
+def test_one_bad_picture_fails_alone(make_state: Callable[..., State], pictures: list[bytes]) -> None:
+    state = make_state(threads=1)
+    network = Network(state)
+    searches = [of_images(pictures[0]), of_images(b"no picture"), of_images(pictures[1])]
+    _, bad, good = asyncio.run(first_then(state, network, of_images(pictures[2]), searches[1:]))
+    assert isinstance(bad, NotAnImageError)
+    assert good[0].matches
+
+
+def test_a_network_that_fails_fails_those_that_it_ran_for_and_no_others(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1)
+    embedder = state.galleries.own.embedder
+    infer, failures = embedder.infer, [RuntimeError("out of memory")]
+
+    def failing(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
+        if failures:
+            raise failures.pop()
+        return infer(tensors, alone=alone)
+
+    embedder.infer = failing  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        asyncio.run(state.searches.answered(of_images(pictures[0])))
+    assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
+
+
+def test_embeddings_and_items_wait_in_the_same_line(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1)
+    network = Network(state)
+    row = state.galleries.own.embedder.finish(np.ones((1, state.galleries.own.bundle.dim), np.float32))
+    others = [
+        Search("shoes", "embeddings", row.tolist(), OPTIONS),
+        Search("shoes", "item_ids", ["plain/view 0.png"], OPTIONS),
+        of_images(pictures[1]),
+    ]
+    outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), others))
+    assert all(outcome[0].gallery == "shoes" for outcome in outcomes)
+    assert [n for n, _ in network.runs] == [1, 1]
+
+
+def test_what_would_wait_too_long_is_turned_away_at_once(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1, max_wait_seconds=0.05)
+    # A search is expected to take 20 ms before any was measured: one runs, and two wait at most 40 ms.
+    network = Network(state)
+    searches = [of_images(picture) for picture in pictures]
+
+    async def run() -> list[Any]:
+        tasks = [asyncio.create_task(state.searches.answered(one)) for one in searches]
+        while sum(task.done() for task in tasks) < len(searches) - 3:
+            await asyncio.sleep(0.005)
+        for task in tasks[:3]:
+            assert not task.done()
+        outcomes = [task.exception() for task in tasks if task.done()]
+        for one in searches:
+            # Nobody waits for the three that are left, so that they are not late.
+            one.is_gone = True
+        network.go_on.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return outcomes
+
+    refused = asyncio.run(run())
+    assert all(isinstance(one, TooManyRequestsError) for one in refused)
+    assert "max_wait_seconds = 0.05" in str(refused[0])
+    assert refused[0].headers["Retry-After"] == "1"
+
+
+def test_while_searches_are_turned_away_only_as_many_wait_as_keep_the_threads_busy(
+    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_admitted(state: State) -> int:
+        network = Network(state)
+
+        async def run() -> int:
+            tasks = [asyncio.create_task(state.searches.answered(of_images(one))) for one in pictures]
+            await asyncio.sleep(0.05)
+            n = sum(not task.done() for task in tasks)
+            network.go_on.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return n
+
+        return asyncio.run(run())
+
+    # Negative control: a burst may wait as long as there is time.
+    assert n_admitted(make_state(threads=1)) == len(pictures)
+    state = make_state(threads=1)
+    state.searches._refusal()
+    # Two wait, and up to two are worked on.
+    assert n_admitted(state) in (2, 3, 4)
+    monkeypatch.setattr(search_queue, "_OVERLOAD_SECONDS", 0.0)
+    assert n_admitted(state) == len(pictures)
+
+
+@pytest.mark.parametrize("why", ["gone", "late"])
+def test_what_nobody_waits_for_any_more_costs_nothing(
+    make_state: Callable[..., State], pictures: list[bytes], why: str
+) -> None:
+    state = make_state(threads=1, max_wait_seconds=0.2)
+    network = Network(state)
+    other = of_images(pictures[1])
+
+    async def run() -> list[Any]:
+        tasks = [asyncio.create_task(state.searches.answered(of_images(pictures[0])))]
+        while not network.is_held():
+            await asyncio.sleep(0.005)
+        tasks.append(asyncio.create_task(state.searches.answered(other)))
+        await asyncio.sleep(0.05 if why == "gone" else 0.4)
+        other.is_gone = why == "gone"
+        network.go_on.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second = asyncio.run(run())
+    assert first[0].matches
+    assert isinstance(second, TooManyRequestsError)
+    assert network.n_images == 1
+    # It is counted out again.
+    wait_until(lambda: not state.searches.is_busy)
+
+
+def test_a_cancelled_request_is_not_worked_on(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1)
+    network = Network(state)
+
+    async def run() -> None:
+        first = asyncio.create_task(state.searches.answered(of_images(pictures[0])))
+        while not network.is_held():
+            await asyncio.sleep(0.005)
+        second = asyncio.create_task(state.searches.answered(of_images(pictures[1])))
+        await asyncio.sleep(0.02)
+        second.cancel()
+        await asyncio.sleep(0.02)
+        network.go_on.set()
+        await first
+
+    asyncio.run(run())
+    wait_until(lambda: not state.searches.is_busy)
+    assert network.n_images == 1
+
+
+def test_threads_end_when_the_queue_stops(make_state: Callable[..., State], pictures: list[bytes]) -> None:
+    state = make_state(threads=2)
+    asyncio.run(state.searches.answered(of_images(pictures[0])))
+    threads = state.searches._threads
+    assert len(threads) == 2
+    state.searches.stop()
+    for thread in threads:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+    # Whoever asks again is answered by others.
+    assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches

@@ -1,0 +1,142 @@
+"""Logs: one object a line with the id of its request, whoever logs, and never what a client made up."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.service.observability.logs import (
+    configure_logs,
+    request_id,
+    request_id_of,
+    with_request_id,
+)
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The logs of the other tests go where they went."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    found = io.StringIO()
+    configure_logs("info", "json", to=found)
+    return found
+
+
+def test_a_line_is_an_object_with_level_logger_and_time(stream: io.StringIO) -> None:
+    logging.getLogger("vicinal.some").warning("gallery '%s' is away", "shoes")
+    (line,) = lines(stream)
+    assert (line["message"], line["level"], line["logger"]) == (
+        "gallery 'shoes' is away",
+        "warning",
+        "vicinal.some",
+    )
+    assert line["timestamp"].endswith("Z")
+
+
+def test_a_line_names_its_request_also_in_a_thread(stream: io.StringIO) -> None:
+    with with_request_id("abc"), ThreadPoolExecutor(1) as pool:
+        pool.submit(copy_context().run, logging.getLogger("vicinal").info, "inside").result()
+        assert request_id() == "abc"
+    logging.getLogger("vicinal").info("outside")
+    assert [line.get("request_id") for line in lines(stream)] == ["abc", None]
+    assert request_id() is None
+
+
+def test_further_fields_stand_beside_the_message(stream: io.StringIO) -> None:
+    logging.getLogger("vicinal").info("request", extra={"status": 200})
+    assert lines(stream)[0]["status"] == 200
+
+
+def test_an_error_is_told_with_where_it_was_raised(stream: io.StringIO) -> None:
+    try:
+        raise ValueError("broken\nin two lines")
+    except ValueError:
+        logging.getLogger("vicinal").exception("it failed")
+    (line,) = lines(stream)
+    assert "ValueError: broken" in line["exception"]
+
+
+@pytest.mark.parametrize(("level", "n"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_the_level_decides(level: Any, n: int) -> None:
+    stream = io.StringIO()
+    configure_logs(level, "json", to=stream)
+    for method in ("debug", "info", "warning", "error"):
+        getattr(logging.getLogger("vicinal"), method)("one")
+    assert len(lines(stream)) == n
+
+
+def test_a_person_gets_no_json() -> None:
+    for stream, form in ((Terminal(), "auto"), (io.StringIO(), "console")):
+        configure_logs("info", form, to=stream)  # type: ignore[arg-type]
+        logging.getLogger("vicinal").info("request", extra={"status": 200})
+        assert ("request" in stream.getvalue(), "{" in stream.getvalue()) == (True, False)
+
+
+def test_what_is_no_terminal_gets_json_by_itself() -> None:
+    stream = io.StringIO()
+    configure_logs(to=stream)
+    logging.getLogger("vicinal").info("one")
+    assert lines(stream)[0]["message"] == "one"
+
+
+def test_other_packages_say_less(stream: io.StringIO) -> None:
+    logging.getLogger("httpx").info("GET http://somewhere/?token=secret")
+    logging.getLogger("httpx").warning("slow")
+    assert [line["message"] for line in lines(stream)] == ["slow"]
+
+
+def test_structlog_itself_is_not_needed_to_log(stream: io.StringIO) -> None:
+    structlog.contextvars.clear_contextvars()
+    logging.getLogger("vicinal").info("plain")
+    assert len(lines(stream)) == 1
+
+
+@pytest.mark.parametrize("sent", ["a", "3f2b-44", "A.b_c:d-e", "x" * 64])
+def test_an_id_that_a_client_sends_is_kept(sent: str) -> None:
+    assert request_id_of(sent) == sent
+
+
+@pytest.mark.parametrize(
+    "sent", [None, "", "-a", "a b", "a\nb", "a\r\nSet-Cookie: b", "ä", "x" * 65, "a\x00", "a\n"]
+)
+def test_another_one_is_replaced(sent: str | None) -> None:
+    made = request_id_of(sent)
+    assert (made == sent, len(made)) == (False, 16)
+
+
+@given(st.text())
+def test_no_text_makes_two_lines_or_a_header(sent: str) -> None:
+    assert request_id_of(sent).isascii()
+    assert request_id_of(sent).isprintable()
+    assert " " not in request_id_of(sent)
+
+
+def test_ids_do_not_repeat() -> None:
+    assert len({request_id_of(None) for _ in range(1000)}) == 1000

@@ -1,0 +1,188 @@
+"""Keys that operators make: kept as hashes, found by their id, bound to galleries, gone when revoked."""
+
+from __future__ import annotations
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from vicinal.indexer.errors import GalleryNameError
+from vicinal.indexer.storage.gallery_names import set_alias
+from vicinal.service import keys as module
+from vicinal.service.errors import KeyStoreError, RequestError
+from vicinal.service.keys import Grant, Keyring, KeyStore
+from vicinal.service.settings import Settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "keys" / "keys.json")
+
+
+def test_a_key_is_found_and_nothing_of_it_is_kept(store: KeyStore) -> None:
+    record, key = store.create("shop", ["search", "write"])
+    assert store.find(key) == record
+    assert (record.scopes, record.galleries, record.expires_at) == (("search", "write"), None, None)
+    secret = key.split("_", 2)[2]
+    assert secret not in store.path.read_text() + repr(record)
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+
+
+def test_what_is_nearly_a_key_is_none(store: KeyStore) -> None:
+    """Negative control of the test above."""
+    _, key = store.create("shop", ["search"])
+    other = store.create("other", ["admin"])[1]
+    swapped = "_".join([*key.split("_")[:2], other.split("_", 2)[2]])
+    wrong = [
+        key[:-1],
+        f"{key}x",
+        key[:-1] + ("A" if key[-1] != "A" else "B"),
+        key.upper(),
+        swapped,
+        "",
+        "vic_",
+        "é",
+    ]
+    assert [store.find(one) for one in wrong] == [None] * len(wrong)
+
+
+def test_equal_secrets_have_different_hashes(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.secrets, "token_urlsafe", lambda _: "s" * 43)
+    first, second = (store.create(name, ["search"])[0] for name in "ab")
+    assert first.digest != second.digest
+
+
+def test_only_the_record_of_its_id_is_hashed_for_a_key(
+    store: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [store.create(f"key {n}", ["search"])[1] for n in range(5)]
+    n_hashed = []
+    digest = module._digest
+    monkeypatch.setattr(module, "_digest", lambda *one: n_hashed.append(one) or digest(*one))
+    assert store.find(made[3]) is not None
+    assert store.find("vic_000000000000_" + "x" * 43) is None
+    assert len(n_hashed) == 2
+
+
+def test_another_process_sees_a_key_made_and_revoked_at_once(store: KeyStore) -> None:
+    other = KeyStore(store.path)
+    assert other.all() == {}
+    record, key = store.create("shop", ["search"])
+    assert other.find(key) == record
+    store.revoke("shop")
+    assert other.find(key) is None
+    assert other.is_begun
+
+
+def test_a_key_is_revoked_by_its_id_too_and_others_stay(store: KeyStore) -> None:
+    first, _ = store.create("a", ["search"])
+    second, key = store.create("b", ["search"])
+    assert store.revoke(first.id) == first
+    assert store.find(key) == second
+    with pytest.raises(RequestError, match="there is no key 'a', only b"):
+        store.revoke("a")
+
+
+def test_an_expired_key_is_none(store: KeyStore) -> None:
+    now = datetime.now(UTC)
+    _, over = store.create("over", ["search"], expires_at=now - timedelta(seconds=1))
+    _, running = store.create("running", ["search"], expires_at=now + timedelta(hours=1))
+    assert (store.find(over) is None, store.find(running) is None) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 65, "taken"])
+def test_a_name_is_there_once_and_stands_on_one_line(store: KeyStore, name: str) -> None:
+    store.create("taken", ["search"])
+    with pytest.raises(RequestError, match="a key"):
+        store.create(name, ["search"])
+
+
+def test_a_key_has_a_scope_and_names_of_galleries(store: KeyStore) -> None:
+    with pytest.raises(RequestError, match="at least one scope"):
+        store.create("a", [])
+    with pytest.raises(RequestError, match="at least one gallery"):
+        store.create("a", ["search"], galleries=[])
+    with pytest.raises(GalleryNameError):
+        store.create("a", ["search"], galleries=["../other"])
+    assert not store.is_begun
+
+
+def test_keys_made_at_once_are_all_there(store: KeyStore) -> None:
+    def make(n: int) -> str:
+        return KeyStore(store.path).create(f"key {n}", ["search"])[1]
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(make, range(16)))
+    assert len(store.all()) == 16
+    assert all(store.find(key) for key in made)
+
+
+def test_a_damaged_file_accepts_no_key_and_loses_none(store: KeyStore) -> None:
+    key = store.create("shop", ["search"])[1]
+    whole = store.path.read_text()
+    store.path.write_text(whole.replace('"search"', '"admin"'))
+    for refused in (
+        lambda: store.find(key),
+        lambda: store.create("b", ["search"]),
+        lambda: store.revoke("shop"),
+    ):
+        with pytest.raises(KeyStoreError, match="none is accepted"):
+            refused()
+    store.path.write_text(whole)
+    assert store.find(key) is not None
+
+
+def test_a_grant_covers_its_galleries_and_what_its_aliases_stand_for(tmp_path: Path) -> None:
+    for name in ("shop", "shop-2", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "active.json").write_text("{}")
+    set_alias(tmp_path, "live", "shop")
+    grant = Grant(name="a", scopes=("search",), galleries=("live",))
+    assert [grant.covers(tmp_path, one) for one in ("live", "shop", "shop-2", "none")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    set_alias(tmp_path, "live", "shop-2")
+    assert [grant.covers(tmp_path, one) for one in ("live", "shop", "shop-2")] == [True, False, True]
+    assert Grant(name="a", scopes=("search",)).covers(tmp_path, "other")
+
+
+def test_keys_of_the_settings_and_of_the_store_count_alike(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, api_keys={"from the settings": ("admin",)})
+    ring = Keyring(settings)
+    _, key = ring.store.create("shop", ["search"], galleries=["shop"])
+    assert ring.find("from the settings").scopes == ("admin",)
+    assert (ring.find(key).scopes, ring.find(key).galleries) == (("search",), ("shop",))
+    assert "from the settings" not in ring.find("from the settings").name
+    assert (ring.find(""), ring.find("other")) == (None, None)
+
+
+def test_keys_are_asked_for_from_the_first_one_on_and_after_the_last_one_too(tmp_path: Path) -> None:
+    """Revoking the last key must not open the server to everybody."""
+    ring = Keyring(Settings(data_dir=tmp_path))
+    assert not ring.is_asked_for
+    ring.store.create("shop", ["search"])
+    assert ring.is_asked_for
+    ring.store.revoke("shop")
+    assert ring.is_asked_for
+
+
+def test_stored_keys_can_be_left_out(tmp_path: Path) -> None:
+    """The page of `vicinal label` is for this machine alone."""
+    _, key = KeyStore(Settings(data_dir=tmp_path).keys_path).create("shop", ["search"])
+    ring = Keyring(Settings(data_dir=tmp_path, stored_keys=False))
+    assert (ring.is_asked_for, ring.find(key)) == (False, None)
+
+
+def test_an_empty_variable_means_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VICINAL_API_KEYS", "")
+    assert Settings().api_keys == {}
+    monkeypatch.setenv("VICINAL_API_KEYS", json.dumps({"a": ["search"]}))
+    assert Settings().api_keys == {"a": ("search",)}
