@@ -17,6 +17,7 @@ import sys
 import time
 from collections import defaultdict, deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.common.record import percentiles
@@ -56,7 +57,9 @@ def started(plan: Plan) -> subprocess.Popen[bytes]:
     """Start a client in a process of its own; `outcome` waits for what it has seen."""
     encoded = asdict(plan) | {"requests": [base64.b64encode(one).decode() for one in plan.requests]}
     command = [sys.executable, "-m", "benchmarks.load.client"]
-    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # From the repository, wherever the caller is: this package is not installed.
+    root = Path(__file__).resolve().parents[2]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
     if client.stdin is None:
         raise RuntimeError("the client takes no plan")
     client.stdin.write(json.dumps(encoded).encode())

@@ -12,6 +12,8 @@ from typing import IO, Literal
 
 import structlog
 
+from vicinal.service.observability.background_stream import BackgroundStream
+
 __all__ = ["LogFormat", "LogLevel", "configure_logs", "request_id", "request_id_of", "with_request_id"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -45,7 +47,7 @@ def configure_logs(level: LogLevel = "info", form: LogFormat = "auto", *, to: IO
         last.append(structlog.dev.ConsoleRenderer(colors=stream.isatty()))
     else:
         last += [structlog.processors.EventRenamer("message"), structlog.processors.JSONRenderer(default=str)]
-    handler = logging.StreamHandler(stream)
+    handler = BackgroundStream(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last, keep_exc_info=False)
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
@@ -23,23 +22,20 @@ from vicinal.service.observability.logs import (
 )
 
 
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """The logs of the other tests go where they went."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
+def written(stream: io.StringIO) -> str:
+    """What has been logged; a thread writes it."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    return stream.getvalue()
+
+
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [json.loads(line) for line in written(stream).splitlines()]
 
 
 @pytest.fixture
@@ -96,7 +92,7 @@ def test_a_person_gets_no_json() -> None:
     for stream, form in ((Terminal(), "auto"), (io.StringIO(), "console")):
         configure_logs("info", form, to=stream)  # type: ignore[arg-type]
         logging.getLogger("vicinal").info("request", extra={"status": 200})
-        assert ("request" in stream.getvalue(), "{" in stream.getvalue()) == (True, False)
+        assert ("request" in written(stream), "{" in written(stream)) == (True, False)
 
 
 def test_what_is_no_terminal_gets_json_by_itself() -> None:
