@@ -36,6 +36,8 @@ _FAR_OFF = 0.6
 # And none of it below this correlation of their signatures.
 _LEAST_LIKELY = 0.6
 _STEPS, _FINE_STEPS = 10, 5
+# Share of the larger picture from which on neither is taken for a part of the other.
+_NEARLY_WHOLE = 0.95
 _BLOCK = 128
 _MOST_THREADS = 8
 
@@ -168,10 +170,23 @@ def _lay(inner: Pictures, outer: Pictures, pairs: Pairs, start: _Start) -> Compa
         both[0][swapped], both[1][swapped] = both[1][swapped], both[0][swapped]
     back = warps[swapped].inverted
     warps.matrices[swapped], warps.shifts[swapped] = back.matrices, back.shifts
-    fine, _ = align(laid[0], laid[1], warps, _FINE_STEPS)
-    scores[near] = likeness(laid[0], laid[1], fine) * fine.plainness(shapes[0], shapes[1])
-    areas[near] = np.minimum(fine.areas, 1.0)
+    scores[near], areas[near] = _finely(laid, shapes, warps)
+    # Which of two that show nearly the same lies on the other is chance, and one way can end beside the best.
+    alike = np.flatnonzero(areas[near] >= _NEARLY_WHOLE)
+    exchanged, their_shapes = ([both[1][alike], both[0][alike]] for both in (laid, shapes))
+    others, their_areas = _finely(exchanged, their_shapes, warps[alike].inverted)
+    better = others > scores[near[alike]]
+    scores[near[alike[better]]], areas[near[alike[better]]] = others[better], their_areas[better]
     return ComparedPairs(pairs, scores, start.orientations, areas)
+
+
+def _finely(
+    laid: list[FloatArray], shapes: list[npt.NDArray[np.int64]], start: Warps
+) -> tuple[FloatArray, FloatArray]:
+    """Scores and areas of pictures that lie on others, from about where they do."""
+    warps, _ = align(laid[0], laid[1], start, _FINE_STEPS)
+    scores = likeness(laid[0], laid[1], warps) * warps.plainness(shapes[0], shapes[1])
+    return scores, np.minimum(warps.areas, 1.0)
 
 
 def _start(inner: Pictures, outer: Pictures, pairs: Pairs) -> _Start:
