@@ -32,6 +32,7 @@ from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import save_result
 from benchmarks.common.server_process import running_server
 from benchmarks.load.client import Plan, outcome, started
+from benchmarks.load.requests import LIVEZ, image_requests, search_request
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.service.cli.main import app
@@ -40,7 +41,6 @@ from vicinal.service.settings import Settings
 
 _DIM = 256
 _BATCHES = (8, 16, 32, 64)
-_LIVEZ = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ALIVE_PER_SECOND = 20.0
 
 
@@ -73,27 +73,14 @@ def ready_gallery(data_dir: Path, n_items: int) -> list[bytes]:
     if done.exit_code:
         raise RuntimeError(done.output)
     bodies = (json.dumps({"embedding": [round(float(x), 6) for x in row]}).encode() for row in queries)
-    return [_request("ready", body, "application/json") for body in bodies]
-
-
-def image_requests(images: list[bytes]) -> list[bytes]:
-    """A request for each image, as a form."""
-    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
-    return [
-        _request("demo", head + one + b"\r\n--x--\r\n", "multipart/form-data; boundary=x") for one in images
-    ]
-
-
-def _request(gallery: str, body: bytes, kind: str) -> bytes:
-    head = f"POST /v1/galleries/{gallery}/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    return [search_request("ready", body, "application/json") for body in bodies]
 
 
 def measured(port: int, requests: list[bytes], **how: Any) -> dict[str, Any]:
     """What one client sees, and beside it what `/livez` takes and what the clients cost."""
     seconds = float(how["seconds"])
     client = started(Plan("127.0.0.1", port, requests, **how))
-    prober = started(Plan("127.0.0.1", port, [_LIVEZ], "open", 4, seconds, _ALIVE_PER_SECOND))
+    prober = started(Plan("127.0.0.1", port, [LIVEZ], "open", 4, seconds, _ALIVE_PER_SECOND))
     seen, alive = outcome(client), outcome(prober)
     return {**seen, "livez": alive["statuses"], "client_cores": seen["cores"] + alive["cores"]}
 
@@ -140,7 +127,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True)
     prepare_demo(arguments.folder, Settings(bundle=bundle), lambda *_: None)
     images = [path.read_bytes() for path in sorted((arguments.folder / "catalog").rglob("*.jpg"))[:300]]
-    requests = {"images": image_requests(images), "ready": ready_gallery(data_dir, arguments.items)}
+    requests = {"images": image_requests("demo", images), "ready": ready_gallery(data_dir, arguments.items)}
     result: dict[str, Any] = {"embedder": in_fresh_process(embedder_rate, bundle, images, 5.0), "workers": {}}
     for workers in arguments.workers:
         with served(data_dir, bundle, workers) as port:

@@ -24,6 +24,7 @@ What a program needs stands here and is loaded when it is first named, so that i
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,10 @@ _PLACES = {
     "opis": "calibration.consistency.opis.opis",
     "rerank": "refine.reranking.rerank",
 }
+
+
+# From version 1.29 on ONNX Runtime reports to its maker what it runs, unless this is set before it is loaded.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -84,3 +86,35 @@ def test_missing_onnxruntime_says_what_to_install(
     with pytest.raises(MissingPackageError, match=r"vicinal\[cpu\]") as caught:
         open_session(*_backbone(tiny_bundle))
     assert (caught.value.package, caught.value.extra) == ("onnxruntime", "cpu")
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+OPENS = """
+import pathlib, sys
+from vicinal.models.runtime import open_session
+open_session(pathlib.Path(sys.argv[1]), sys.argv[2], device="cpu", threads=1)
+"""
+
+
+def _left_at_home(bundle: ModelBundle, home: Path, **variables: str) -> list[Path]:
+    """What a process that opens a network leaves in an empty home folder."""
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_"))}
+    subprocess.run(
+        [sys.executable, "-c", OPENS, *map(str, _backbone(bundle))],
+        env={**kept, "HOME": str(home), **variables},
+        cwd=REPOSITORY,
+        check=True,
+        timeout=120,
+    )
+    return sorted(home.rglob("*"))
+
+
+def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_path: Path) -> None:
+    """Where it does, it keeps an id of the machine and what it has yet to send in the home folder."""
+    assert _left_at_home(tiny_bundle, tmp_path / "home") == []
+    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    if version >= (1, 29) and sys.platform == "linux":
+        # Negative control: it would keep them there; nothing leaves this machine, by a proxy that is not there.
+        nowhere = {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
+        assert _left_at_home(tiny_bundle, tmp_path / "other", ORT_DISABLE_TELEMETRY="0", **nowhere) != []
