@@ -12,6 +12,7 @@ ServiceError
 ├── RedisAwayError (ConnectionError) Redis did not answer in time
 ├── TooManyRequestsError (RuntimeError)  a limit on requests was reached; says when to come again
 ├── JobNotFoundError (LookupError)   there is no job of that id
+│   └── DamagedJobError              its record is not what was written
 ├── JobConflictError (RuntimeError)  another job works on the gallery
 ├── JobsUnavailableError (ConnectionError)  the store of jobs does not answer
 └── JobStoppedError (RuntimeError)   unwinds a job that was cancelled or must leave its worker
@@ -121,6 +122,16 @@ class JobNotFoundError(ServiceError, LookupError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"there is no job '{job_id}'; finished ones are kept for a while only")
+
+
+class DamagedJobError(JobNotFoundError):
+    """The record of a job is not what was written."""
+
+    def __init__(self, job_id: str) -> None:
+        ServiceError.__init__(
+            self,
+            f"the record of job '{job_id}' is damaged; what it has done is in its gallery: start it again",
+        )
 
 
 class JobConflictError(ServiceError, RuntimeError):

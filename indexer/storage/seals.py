@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -33,13 +34,14 @@ from typing import Any, Self
 
 import lance
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.storage.files import storing, sync_path, write_atomically
 
 __all__ = ["FileSeal", "OnRead", "SealedTable", "TableSeals", "reason_of", "uncounted"]
 
+logger = logging.getLogger(__name__)
 # A file up to this size is always read in full: a few milliseconds.
 _SMALL_BYTES = 4 * 2**20
 _BLOCK_BYTES = 4096
@@ -113,7 +115,9 @@ class TableSeals:
     """Seals of the files of a Lance table, one a line in a file beside it.
 
     Every file that a commit writes gets a line before the commit is answered for. A commit that never came
-    into force may leave lines behind, and a crash half a line; neither matters.
+    into force may leave lines behind, and a crash half a line; neither matters. Each line has a checksum of
+    its own: a file whose line is damaged cannot be compared, which is no reason to refuse it; it gets another
+    line with the next commit.
 
     Args:
         folder: Folder of the table.
@@ -136,7 +140,7 @@ class TableSeals:
         with storing(f"'{self.path}'"):
             for path in [*new.values(), *{path.parent for path in new.values()}]:
                 sync_path(path)
-            lines = [json.dumps([name, FileSeal.of(path).model_dump()]) for name, path in new.items()]
+            lines = [_line(name, FileSeal.of(path)) for name, path in new.items()]
             is_new = not self.path.exists()
             with self.path.open("a", encoding="utf-8") as stream:
                 # A crash may have left half a line.
@@ -171,15 +175,14 @@ class TableSeals:
             StorageError: The disk refuses.
         """
         left = {name: seal for name, seal in self._known().items() if (self.folder / name).exists()}
-        lines = [json.dumps([name, seal.model_dump()]) + "\n" for name, seal in left.items()]
-        write_atomically(self.path, "".join(lines))
+        write_atomically(self.path, "".join(f"{_line(name, seal)}\n" for name, seal in left.items()))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
     def _known(self) -> dict[str, FileSeal]:
         try:
-            return _seals_in(self.path.read_bytes())
+            return _seals_in(self.path.read_bytes(), self.path)
         except FileNotFoundError:
             return {}
 
@@ -323,14 +326,25 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(error).partition(", /")[0].split())[:300]
 
 
+def _line(name: str, seal: FileSeal) -> str:
+    sealed = json.dumps([name, seal.model_dump()])
+    return f"{_digest_of(sealed.encode())} {sealed}"
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
 @lru_cache(maxsize=16)
-def _seals_in(lines: bytes) -> dict[str, FileSeal]:
+def _seals_in(lines: bytes, path: Path) -> dict[str, FileSeal]:
     known: dict[str, FileSeal] = {}
-    for line in lines.decode("utf-8", "replace").splitlines():
-        # Half a line, or an empty one.
-        with suppress(ValueError, TypeError, ValidationError):
-            name, seal = json.loads(line)
-            known[name] = FileSeal.model_validate(seal)
+    for line in filter(None, lines.split(b"\n")):
+        digest, _, sealed = line.partition(b" ")
+        if digest != _digest_of(sealed).encode():
+            logger.warning("a line of '%s' cannot be read: the file that it was for is not compared", path)
+            continue
+        name, seal = json.loads(sealed)
+        known[name] = FileSeal.model_validate(seal)
     return known
 
 

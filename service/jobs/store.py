@@ -1,6 +1,6 @@
 """Store of job records, and the few steps that must happen once only, whoever tries.
 
-job:<id>              the record; written by whoever creates the job, then by its worker
+job:<id>              the record, sealed; written by whoever creates the job, then by its worker
 cancel:<id>           somebody wants it cancelled
 claim:<id>:<attempt>  the one worker that may make this attempt
 beat:<id>             changes as long as the worker lives
@@ -9,15 +9,18 @@ gallery:<name>        the one job that works on the gallery
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from vicinal.service.errors import JobConflictError, JobNotFoundError
+from vicinal.models.configs.sealed_json import sealed, unsealed
+from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job
 
 __all__ = ["JobStore"]
 
+logger = logging.getLogger(__name__)
 # Finished jobs beyond these are forgotten when another is created.
 _KEPT = 200
 
@@ -51,7 +54,7 @@ class JobStore:
         """One job.
 
         Raises:
-            JobNotFoundError: There is none of this id.
+            JobNotFoundError: There is none of this id, or its record is damaged.
         """
         found = self.queue.get(f"job:{job_id}", f"cancel:{job_id}")
         if f"job:{job_id}" not in found:
@@ -59,9 +62,15 @@ class JobStore:
         return _read(found, job_id)
 
     def all(self) -> list[Job]:
-        """Every job, newest first."""
+        """Every job, newest first; a record that is damaged is given up."""
         stored = self.queue.all()
-        jobs = [_read(stored, key.removeprefix("job:")) for key in stored if key.startswith("job:")]
+        jobs = []
+        for job_id in [key.removeprefix("job:") for key in stored if key.startswith("job:")]:
+            try:
+                jobs.append(_read(stored, job_id))
+            except DamagedJobError as error:
+                logger.warning("%s", error)
+                self.queue.remove(f"beat:{job_id}", f"cancel:{job_id}", f"job:{job_id}")
         return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
 
     def save(self, job: Job) -> Job:
@@ -71,7 +80,7 @@ class JobStore:
             The record with its new revision.
         """
         saved = job.model_copy(update={"revision": job.revision + 1, "updated_at": datetime.now(UTC)})
-        self.queue.put(f"job:{job.id}", saved.model_dump_json().encode())
+        self.queue.put(f"job:{job.id}", sealed(saved.model_dump_json()))
         return saved
 
     def finish(self, job: Job) -> Job:
@@ -163,5 +172,8 @@ class JobStore:
 
 
 def _read(stored: Mapping[str, bytes], job_id: str) -> Job:
-    job = Job.model_validate_json(stored[f"job:{job_id}"])
+    try:
+        job = Job.model_validate_json(unsealed(stored[f"job:{job_id}"]))
+    except ValueError as error:
+        raise DamagedJobError(job_id) from error
     return job.model_copy(update={"cancel_requested": f"cancel:{job_id}" in stored})

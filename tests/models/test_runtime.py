@@ -115,6 +115,6 @@ def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_p
     assert _left_at_home(tiny_bundle, tmp_path / "home") == []
     version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
     if version >= (1, 29) and sys.platform == "linux":
-        # Negative control: it would keep them there. By a proxy that is not there nothing leaves this machine.
+        # Negative control: it would. By a proxy that is not there nothing leaves this machine.
         nowhere = {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
         assert _left_at_home(tiny_bundle, tmp_path / "other", ORT_DISABLE_TELEMETRY="0", **nowhere) != []

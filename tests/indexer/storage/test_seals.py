@@ -146,6 +146,26 @@ def test_half_a_line_of_a_crash_hides_no_other(sealed: TableSeals, folder: Path,
     assert sealed.damaged([*files, folder / "data" / "d"], whole=True) == folder / "data" / "d"
 
 
+@pytest.mark.parametrize("value", [0, 10, 32, ord("7"), 0xFF])
+def test_a_damaged_line_stops_no_healthy_file_and_hides_no_other(
+    sealed: TableSeals, files: list[Path], value: int
+) -> None:
+    """Whichever byte of a line it is, and whatever the disk made of it."""
+    whole = sealed.path.read_bytes()
+    second = whole.rindex(b"\n", 0, -1) + 1
+    for place in range(second, len(whole), 7):
+        sealed.path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        assert sealed.damaged(files, whole=True) is None
+    # The first line still holds, and the second file gets another one.
+    files[0].write_bytes(b"c")
+    assert sealed.damaged(files, whole=True) == files[0]
+    sealed.path.write_bytes(whole[: second + 30] + b"?" + whole[second + 31 :])
+    sealed.add(files)
+    files[0].write_bytes(b"a" * 100)
+    files[1].write_bytes(b"c")
+    assert sealed.damaged(files, whole=True) == files[1]
+
+
 def test_seals_go_with_their_files(sealed: TableSeals, files: list[Path]) -> None:
     files[0].unlink()
     sealed.forget_removed()

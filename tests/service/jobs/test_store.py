@@ -35,6 +35,19 @@ def test_an_unknown_job_is_named(store: JobStore) -> None:
         store.get("nothing-here")
 
 
+def test_a_damaged_record_is_said_to_be_and_holds_up_nothing(store: JobStore, job: Job) -> None:
+    key = f"job:{job.id}"
+    written = store.queue.get(key)[key]
+    for place in range(0, len(written), 11):
+        store.queue.put(key, written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+        with pytest.raises(JobNotFoundError, match="is damaged"):
+            store.get(job.id)
+    other = store.create(new_job("steps", job.gallery, {}))
+    assert store.all() == [other]
+    # What cannot be read is not kept.
+    assert not store.queue.get(key)
+
+
 def test_the_newest_job_comes_first(store: JobStore) -> None:
     jobs = [store.create(new_job("steps", f"gallery-{i}", {})) for i in range(3)]
     assert [one.id for one in store.all()] == [one.id for one in reversed(jobs)]
