@@ -338,13 +338,16 @@ def _digest_of(content: bytes) -> str:
 @lru_cache(maxsize=16)
 def _seals_in(lines: bytes, path: Path) -> dict[str, FileSeal]:
     known: dict[str, FileSeal] = {}
+    n_damaged = 0
     for line in filter(None, lines.split(b"\n")):
         digest, _, sealed = line.partition(b" ")
-        if digest != _digest_of(sealed).encode():
-            logger.warning("a line of '%s' cannot be read: the file that it was for is not compared", path)
-            continue
-        name, seal = json.loads(sealed)
-        known[name] = FileSeal.model_validate(seal)
+        if digest == _digest_of(sealed).encode():
+            name, seal = json.loads(sealed)
+            known[name] = FileSeal.model_validate(seal)
+        else:
+            n_damaged += 1
+    if n_damaged:
+        logger.warning("%s lines of '%s' are damaged: what they were for is not compared", n_damaged, path)
     return known
 
 

@@ -25,7 +25,7 @@ from vicinal.indexer.views.view import GalleryView, SegmentBuilder
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 
-__all__ = ["RefinedSpace", "RefinedView"]
+__all__ = ["BuiltItems", "RefinedSpace", "RefinedView"]
 
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
@@ -37,7 +37,7 @@ class RefinedView:
 
     Attributes:
         view: The state.
-        space: What its version's items became.
+        built: The items of its version, refined.
         changed: (c,) ascending positions of live items whose vector is not the stored one.
         changed_vectors: (c, d) float32, theirs.
         added_contexts: (a, k) contexts of the added items.
@@ -45,7 +45,7 @@ class RefinedView:
     """
 
     view: GalleryView
-    space: RefinedSpace
+    built: BuiltItems
     changed: Positions
     changed_vectors: FloatArray
     added_contexts: Positions
@@ -64,8 +64,8 @@ class RefinedView:
         if not len(positions):
             return self
         users = self._users_of(positions)
-        contexts = item_contexts(self.view, users, self.space.k, positions)
-        vectors = self.space.refined(self.view, users, contexts)
+        contexts = item_contexts(self.view, users, self.built.k, positions)
+        vectors = self.built.refined(self.view, users, contexts)
         kept = ~np.isin(self.changed, np.union1d(users, positions))
         changed = np.concatenate([self.changed[kept], users])
         order = np.argsort(changed)
@@ -80,18 +80,18 @@ class RefinedView:
         """Ascending live positions of the items that were refined with one of some items."""
         n_built = len(self.view.snapshot)
         added = np.flatnonzero(np.isin(self.added_contexts, positions).any(axis=1)) + n_built
-        users = np.concatenate([self.space.stored.users_of(positions), added])
+        users = np.concatenate([self.built.stored.users_of(positions), added])
         return users[~self.view.is_dead(users) & ~np.isin(users, positions)]
 
     def vectors(self, positions: Positions) -> FloatArray:
         """(..., d) refined embeddings at (...) positions; any values at -1."""
         n_built = len(self.view.snapshot)
         if n_built and not len(self.changed) and not len(self.view.segment):
-            return np.asarray(self.space.stored.embeddings[positions])
+            return np.asarray(self.built.stored.embeddings[positions])
         vectors = np.zeros((*positions.shape, self.view.snapshot.manifest.dim), np.float32)
         places = places_of(self.changed, positions)
         stored = (places < 0) & (positions >= 0) & (positions < n_built)
-        vectors[stored] = self.space.stored.embeddings[positions[stored]]
+        vectors[stored] = self.built.stored.embeddings[positions[stored]]
         vectors[places >= 0] = self.changed_vectors[places[places >= 0]]
         return vectors
 
@@ -126,7 +126,7 @@ class RefinedView:
         gone = np.union1d(np.union1d(self.view.dead, self.changed), self.excluded)
         return replace(
             self.view,
-            snapshot=self.space.as_snapshot(self.view.snapshot),
+            snapshot=self.built.as_snapshot(self.view.snapshot),
             segment=SegmentBuilder(self.view.snapshot.manifest.dim).segment(),
             dead=gone[gone < len(self.view.snapshot)],
         )
@@ -150,7 +150,7 @@ class RefinedView:
         return {}
 
     def _made(self, positions: Positions) -> tuple[Positions, FloatArray]:
-        graph = self.space.stored.graph
+        graph = self.built.stored.graph
         ids = np.full((*positions.shape, N_NEIGHBORS), -1, np.int64)
         similarities = np.full((*positions.shape, N_NEIGHBORS), -np.inf, np.float32)
         is_changed = places_of(self.changed, positions) >= 0
@@ -188,8 +188,8 @@ class RefinedView:
         return _first(np.where(others, found, -1), np.where(others, exact, np.float32(-np.inf)))
 
 
-class RefinedSpace:
-    """The refined items of one built version, and of what is added to it.
+class BuiltItems:
+    """The items of one built version, refined, and what refines others.
 
     Args:
         stored: The version's items.
@@ -199,27 +199,12 @@ class RefinedSpace:
     def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
         self.stored = stored
         self.refiner = refiner
-        self._lock = threading.Lock()
-        self._contexts: Positions = np.empty((0, self.k), np.int64)
-        self._vectors: FloatArray = np.empty((0, refiner.architecture.dim), np.float32)
         self._snapshot: Snapshot | None = None
-        self._last: RefinedView | None = None
 
     @property
     def k(self) -> int:
         """Neighbors of a context."""
         return self.refiner.n_neighbors
-
-    def view(self, view: GalleryView) -> RefinedView:
-        """A state of the version in this space; only what was added since the last call is refined."""
-        last = self._last
-        if last is not None and last.view is view:
-            return last
-        added = len(view.snapshot) + np.arange(len(view.segment))
-        contexts, vectors = self._added(view, added)
-        live = ~view.is_dead(added)
-        self._last = RefinedView(view, self, added[live], vectors[live], contexts, _NOBODY)
-        return self._last
 
     def refined(self, view: GalleryView, positions: Positions, contexts: Positions) -> FloatArray:
         """(m, d) items refined with (m, k) contexts."""
@@ -243,17 +228,46 @@ class RefinedSpace:
             self._snapshot = refined
         return self._snapshot
 
+
+class RefinedSpace:
+    """The refined items of one built version, and of what is added to it.
+
+    Args:
+        stored: The version's items.
+        refiner: What they were refined with.
+    """
+
+    def __init__(self, stored: RefinedSnapshot, refiner: ContextRefiner) -> None:
+        # Not this object itself: views know it, and with the last of them here none would ever be let go,
+        # nor the files of its version.
+        self.built = BuiltItems(stored, refiner)
+        self._lock = threading.Lock()
+        self._contexts: Positions = np.empty((0, self.built.k), np.int64)
+        self._vectors: FloatArray = np.empty((0, refiner.architecture.dim), np.float32)
+        self._last: RefinedView | None = None
+
+    def view(self, view: GalleryView) -> RefinedView:
+        """A state of the version in this space; only what was added since the last call is refined."""
+        last = self._last
+        if last is not None and last.view is view:
+            return last
+        added = len(view.snapshot) + np.arange(len(view.segment))
+        contexts, vectors = self._added(view, added)
+        live = ~view.is_dead(added)
+        self._last = RefinedView(view, self.built, added[live], vectors[live], contexts, _NOBODY)
+        return self._last
+
     def _added(self, view: GalleryView, added: Positions) -> tuple[Positions, FloatArray]:
         """Contexts and refined vectors of the added items; those with the context of last time are kept."""
-        contexts = item_contexts(view, added, self.k)
+        contexts = item_contexts(view, added, self.built.k)
         contexts[view.is_dead(added)] = -1
         with self._lock:
             known, n_known = self._contexts, min(len(self._contexts), len(contexts))
             changed = np.ones(len(contexts), dtype=bool)
             changed[:n_known] = (contexts[:n_known] != known[:n_known]).any(axis=1)
-            vectors = np.empty((len(contexts), self.refiner.architecture.dim), np.float32)
+            vectors = np.empty((len(contexts), self.built.refiner.architecture.dim), np.float32)
             vectors[:n_known] = self._vectors[:n_known]
-            vectors[changed] = self.refined(view, added[changed], contexts[changed])
+            vectors[changed] = self.built.refined(view, added[changed], contexts[changed])
             self._contexts, self._vectors = contexts, vectors
         return contexts, vectors
 

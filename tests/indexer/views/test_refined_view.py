@@ -196,7 +196,7 @@ def test_a_compaction_makes_what_an_index_job_would_make(
     names = [*map(str, kept), *(f"a{i}" for i in range(6))]
     scratch = Gallery(tmp_path / "galleries" / "scratch", refinement=plan)
     index_items(scratch, rows(names, np.concatenate([old[kept], added])), plan)
-    compacted, built = (space_of(GalleryReader(one).view(), plan).stored for one in (gallery, scratch))
+    compacted, built = (space_of(GalleryReader(one).view(), plan).built.stored for one in (gallery, scratch))
     np.testing.assert_array_equal(compacted.embeddings, built.embeddings)
     np.testing.assert_array_equal(compacted.graph.ids, built.graph.ids)
     np.testing.assert_array_equal(compacted.graph.similarities, built.graph.similarities)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,15 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.indexer.views.refined_snapshot import refinements
-from vicinal.indexer.views.refined_view import RefinedSpace
+from vicinal.indexer.views.refined_view import BuiltItems
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
+from vicinal.service.galleries.bundles import ServedBundles
+from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.versions import check_version
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.matcher import Matcher
@@ -102,6 +106,27 @@ def test_an_answer_has_the_refined_and_the_initial_cosine(matcher: Matcher, view
     assert best.initial_similarity == pytest.approx(float(exact_similarities(query, item[:, None])[0, 0]))
     assert best.similarity != best.initial_similarity
     assert best.score == pytest.approx(np.exp(2.0 * best.similarity - 2.0))
+
+
+def test_a_version_that_is_no_longer_searched_is_let_go_at_once(settings: Settings, catalog: Path) -> None:
+    """Its files are open as long, and the collector of cycles comes seldom to a server."""
+    galleries = OpenGalleries(ServedBundles(settings))
+    galleries.matcher(GALLERY).search(item_ids=[ITEM])
+    galleries.wait()
+    before = weakref.ref(galleries.matcher(GALLERY).view.snapshot)
+    held = galleries.matcher(GALLERY)
+    gc.disable()
+    try:
+        # The same pictures once more, under other ids: a new version.
+        index_items(open_of(settings), read_source(catalog / "plain"), embedder_of(settings), workers=1)
+        galleries.matcher(GALLERY).search(item_ids=[ITEM])
+        galleries.wait()
+        # Negative control: whoever searches keeps it.
+        assert before() is held.view.snapshot
+        del held
+        assert before() is None
+    finally:
+        gc.enable()
 
 
 def test_an_answer_says_how_long_refining_took(matcher: Matcher) -> None:
@@ -255,7 +280,7 @@ def test_an_uploaded_item_is_refined_before_it_is_answered_for(
     client = TestClient(create_app(settings))
     upload = {"files": {"image": ("new.png", encode(view(3, 9)), "image/png")}, "data": {"id": "new.png"}}
     assert client.post(f"/v1/galleries/{GALLERY}/items", **upload).status_code in (200, 201)
-    monkeypatch.setattr(RefinedSpace, "refined", lambda *_: pytest.fail("a search refines an item"))
+    monkeypatch.setattr(BuiltItems, "refined", lambda *_: pytest.fail("a search refines an item"))
     query = {"files": {"image": encode(view(3, 8))}}
     found = client.post(f"/v1/galleries/{GALLERY}/search", **query).json()["candidates"]
     assert "new.png" in [one["id"] for one in found]
