@@ -54,6 +54,7 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
 from vicinal.models.bundle import (
@@ -354,6 +355,7 @@ class Gallery:
         snapshot = self._derive(version, index=index, graph=graph)
         if activate:
             self.pointer.activate(version)
+        Reserve(self.path.parent).keep()
         return snapshot
 
     def forget(self, versions: set[int]) -> None:

@@ -30,6 +30,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
 from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import FloatArray, exact_similarities
@@ -165,13 +166,17 @@ def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
     Raises:
         ItemNotFoundError: There is no item of one of the ids.
         GalleryBusyError: Another job keeps writing.
+        StorageError: The disk refuses, and no room was kept for this.
     """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
-        revision = _commit(reader, activation, None, sequences, activation.next_number)
+        # Where the disk is full, to remove something is what helps.
+        revision = Reserve(reader.gallery.path.parent).used_if_full(
+            lambda: _commit(reader, activation, None, sequences, activation.next_number)
+        )
         return Change(revision, n_removed=len(sequences))
 
 

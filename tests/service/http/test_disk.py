@@ -37,12 +37,14 @@ def searched(client: TestClient) -> object:
     return [(match["id"], match["score"]) for match in answer.json()["matches"]]
 
 
-def refused(client: TestClient, picture: bytes) -> None:
-    for answer in (
+def refused(client: TestClient, picture: bytes, *, removals: bool = True) -> None:
+    answers = [
         client.post(f"{SHOES}/items", files={"image": ("new.png", picture, "image/png")}),
-        client.delete(f"{SHOES}/items/plain/view 1.png"),
         client.post(f"{SHOES}/versions/1/activate"),
-    ):
+    ]
+    if removals:
+        answers.append(client.delete(f"{SHOES}/items/plain/view 5.png"))
+    for answer in answers:
         assert (answer.status_code, answer.json()["type"]) == (507, "urn:vicinal:problem:storage-failed")
         assert "\n" not in answer.json()["detail"]
 
@@ -57,10 +59,29 @@ def test_a_full_disk_refuses_changes_and_answers_searches(
 ) -> None:
     before = searched(client)
     with full(disk, 0):
-        refused(client, picture)
+        refused(client, picture, removals=False)
         assert searched(client) == before
         assert client.post("/v1/admin/galleries/shoes/reindex", json={}).status_code == 503
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
+
+
+def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: Path, picture: bytes) -> None:
+    reserve = disk / "data" / "galleries" / ".reserve"
+    assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
+    assert reserve.stat().st_blocks * 512 >= 4 * 2**20
+    with full(disk, 0):
+        refused(client, picture, removals=False)
+        for view in (2, 3):
+            assert client.delete(f"{SHOES}/items/plain/view {view}.png").status_code == 204
+            assert client.get(f"{SHOES}/items/plain/view {view}.png").status_code == 404
+        assert not reserve.exists()
+    # The room is taken back by the next change that finds some.
+    assert client.delete(f"{SHOES}/items/plain/view 4.png").status_code == 204
+    assert reserve.stat().st_blocks * 512 >= 4 * 2**20
+    # Negative control: without it the disk refuses.
+    reserve.unlink()
+    with full(disk, 0):
+        refused(client, picture)
 
 
 def test_a_read_only_disk_refuses_changes_and_answers_searches(
