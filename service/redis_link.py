@@ -71,6 +71,7 @@ class RedisLink:
         self._lock = threading.Lock()
         self._problem: str | None = None
         self._retry_at = 0.0
+        self._up: Gauge | None = None
         self._n_failures: Counter | None = None
 
     @property
@@ -99,8 +100,14 @@ class RedisLink:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Show the state of the link in a registry of metrics."""
-        up = Gauge("vicinal_redis_up", "Whether Redis answers", registry=registry)
-        up.set_function(lambda: float(self.state.available))
+        self._up = Gauge(
+            "vicinal_redis_up",
+            "Whether Redis answers",
+            registry=registry,
+            # Of several processes each has a link of its own, and one that is down is enough to be told.
+            multiprocess_mode="livemin",
+        )
+        self._up.set(self.state.available)
         self._n_failures = Counter(
             "vicinal_redis_failures", "Questions that Redis did not answer", registry=registry
         )
@@ -122,6 +129,8 @@ class RedisLink:
             is_new = self._problem is None
             self._problem = problem
             self._retry_at = self._clock() + self._retry_seconds
+            if self._up is not None:
+                self._up.set(0)
         if self._n_failures is not None:
             self._n_failures.inc()
         if is_new:
@@ -133,6 +142,8 @@ class RedisLink:
             return
         with self._lock:
             was_away, self._problem = self._problem is not None, None
+            if self._up is not None:
+                self._up.set(1)
         if was_away:
             logger.warning("Redis answers again")
 

@@ -69,6 +69,8 @@ class Settings(BaseSettings):
         api_keys: Scopes by key: `search`, `write` (items) and `admin` (galleries, versions, calibrations,
             jobs), besides the keys that `vicinal keys` makes. Without any key none is asked for.
         stored_keys: Whether the keys that `vicinal keys` makes count.
+        open_metrics: Whether `/metrics`, which names galleries, is for everybody where calls need a key;
+            otherwise it needs one with the scope `admin` for all galleries.
         allowed_hosts: Names that the server is asked for by, such as `search.example.com` or
             `*.example.com`, besides this machine's and the address that was connected to; others get 421.
             Without a value no other without API keys, and any with.
@@ -142,6 +144,7 @@ class Settings(BaseSettings):
         default_factory=dict, repr=False
     )
     stored_keys: bool = True
+    open_metrics: bool = False
     allowed_hosts: tuple[Annotated[str, Field(pattern=_HOST)], ...] = ()
     cors_origins: tuple[Annotated[str, Field(pattern=_ORIGIN)], ...] = ()
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()

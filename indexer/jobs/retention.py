@@ -13,7 +13,15 @@ from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.views.snapshot import SnapshotManifest, snapshot_manifest
 
-__all__ = ["Pruning", "READER_GRACE", "RetentionPolicy", "VersionSummary", "describe_versions", "prune"]
+__all__ = [
+    "Pruning",
+    "READER_GRACE",
+    "RetentionPolicy",
+    "VersionSummary",
+    "created_at",
+    "describe_versions",
+    "prune",
+]
 
 # Another process may be reading a revision that has just been succeeded.
 READER_GRACE = timedelta(minutes=10)
@@ -130,7 +138,7 @@ def _not_kept(gallery: Gallery, policy: RetentionPolicy) -> set[int]:
     oldest = datetime.now(UTC) - timedelta(days=policy.days)
     newest = {*versions[-policy.versions :], gallery.active_version}
     return {
-        version for version in versions if version not in newest and _created_at(gallery, version) < oldest
+        version for version in versions if version not in newest and created_at(gallery, version) < oldest
     }
 
 
@@ -141,7 +149,7 @@ def _describe(
     others = set().union(*(files[other] for other in files if other != version))
     return VersionSummary(
         version=version,
-        created_at=_created_at(gallery, version),
+        created_at=created_at(gallery, version),
         kind=str(gallery.reports.of(version).get("kind", "unknown")),
         is_active=version == gallery.active_version,
         revision=revision,
@@ -162,7 +170,13 @@ def _manifest(gallery: Gallery, version: int) -> SnapshotManifest | None:
         return None
 
 
-def _created_at(gallery: Gallery, version: int) -> datetime:
+def created_at(gallery: Gallery, version: int) -> datetime:
+    """When a version was made.
+
+    Raises:
+        GalleryError: Its report is damaged.
+        FileNotFoundError: It has no report, and its files are gone.
+    """
     noted = gallery.reports.of(version).get("created_at")
     if noted is not None:
         return datetime.fromisoformat(noted)

@@ -150,6 +150,10 @@ class OpenGalleries:
             self._matchers[name] = matcher
         return matcher
 
+    def opened(self, name: str) -> Matcher | None:
+        """Matcher of a gallery as this process last looked at it; None where it has not. Opens nothing."""
+        return self._matchers.get(name)
+
     def changed(self, name: str) -> None:
         """To be called after a live change: starts a compaction when enough has changed."""
         # Searches tell those who ask; the change itself was made.

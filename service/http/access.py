@@ -1,4 +1,4 @@
-"""Access: every request gets an id, a line in the log and its place in the metrics, refused ones too.
+"""Access: every request gets an id, a line in the log, its place in the metrics and a span, refused ones too.
 
 What is told of a request is its method, the template of its route and who asked: neither its address, which
 holds ids of items, nor its query, headers or body, which may hold secrets.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,8 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.observability.logs import request_id_of, with_request_id
+from vicinal.service.observability.traces import RequestSpan, Traces
 
-__all__ = ["Access", "RouteNote", "note_key", "note_route"]
+__all__ = ["Access", "RouteNote", "note_key", "note_route", "note_stages"]
 
 logger = logging.getLogger("vicinal.access")
 _SEEN = "vicinal.seen"
@@ -35,6 +37,7 @@ class _Seen:
     gallery: str | None = None
     status: int | None = None
     n_bytes: int = 0
+    span: RequestSpan | None = None
 
 
 class Access:
@@ -43,11 +46,13 @@ class Access:
     Args:
         app: The application.
         metrics: Where requests are counted.
+        traces: What makes their spans; None for none.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces | None = None) -> None:
         self.app = app
         self._metrics = metrics
+        self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and tell of it."""
@@ -55,7 +60,11 @@ class Access:
             await self.app(scope, receive, send)
             return
         seen, started = _Seen(), time.perf_counter()
-        request = request_id_of(Headers(scope=scope).get("x-request-id"))
+        headers = Headers(scope=scope)
+        request, trace = request_id_of(headers.get("x-request-id")), None
+        if self._traces is not None:
+            seen.span = self._traces.begin(_method_of(scope), headers, request)
+            trace = seen.span.trace_id
 
         async def noting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -65,14 +74,17 @@ class Access:
                 seen.n_bytes += len(message.get("body", b""))
             await send(message)
 
-        with with_request_id(request):
+        with with_request_id(request, trace):
             try:
                 await self.app({**scope, _SEEN: seen}, receive, noting_send)
             finally:
                 self._tell(scope, seen, time.perf_counter() - started)
 
     def _tell(self, scope: Scope, seen: _Seen, seconds: float) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+        method = _method_of(scope)
+        # One that is never ended is never sent.
+        if seen.span is not None and seen.route not in _PROBES:
+            seen.span.end(seen.route, seen.status, gallery=seen.gallery)
         self._metrics.record_request(method, seen.route, seen.status, seconds)
         level = logging.DEBUG if seen.route in _PROBES else logging.INFO
         if not logger.isEnabledFor(level):
@@ -124,3 +136,14 @@ def note_key(scope: Scope, name: str) -> None:
     seen = scope.get(_SEEN)
     if seen is not None:
         seen.key = name
+
+
+def note_stages(scope: Scope, milliseconds: Mapping[str, float]) -> None:
+    """Note the stages of a search that is over, where its request is traced."""
+    seen = scope.get(_SEEN)
+    if seen is not None and seen.span is not None:
+        seen.span.add_stages(milliseconds)
+
+
+def _method_of(scope: Scope) -> str:
+    return str(scope["method"]) if scope["method"] in _METHODS else "other"

@@ -137,12 +137,14 @@ class _Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            scopes = {route.name: scope for route, scope in routes_by_scope(_ROUTERS)}
+            scopes: dict[str, Scope] = {route.name: scope for route, scope in routes_by_scope(_ROUTERS)}
+            scopes[operations.metrics.__name__] = "admin"
             self.openapi_schema = complete_document(super().openapi(), scopes)
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Access(AnswerHeaders(super().build_middleware_stack()), state_of(self).metrics)
+        state = state_of(self)
+        return Access(AnswerHeaders(super().build_middleware_stack()), state.metrics, state.traces)
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ from vicinal.service.settings import Scope
 __all__ = ["Gate", "routes_by_scope"]
 
 _API = "/v1/"
+_METRICS = "/metrics"
 _ROUTE = "vicinal.route"
 _SEARCHES = "vicinal.searches"
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -38,7 +39,7 @@ _KINDS = {401: "unauthorized", 403: "forbidden", 404: "gallery-not-found"}
 
 
 class Gate:
-    """ASGI middleware in front of the API; pages and probes pass it.
+    """ASGI middleware in front of the API; pages and probes pass it. The metrics name galleries, and do not.
 
     An address of the API that no route answers needs a key too: a stranger does not learn what there is.
 
@@ -66,15 +67,27 @@ class Gate:
 
     def __call__(self, connection: Connection, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
-        if connection["type"] != "http" or not own_path(connection).startswith(_API):
+        path = own_path(connection) if connection["type"] == "http" else ""
+        if path == _METRICS and self._hides_metrics():
+            note_route(connection, _METRICS)
+            return self._enter("admin", connection, receive, send)
+        if not path.startswith(_API):
             return self.app(connection, receive, send)
         route, scope = self._route_of(connection)
         note_route(connection, None if route is None else route.path)
         passed = {**connection, LARGE_BODY: route is not None and route.endpoint in self._large}
         passed[_ROUTE] = None if route is None else route.path
         passed[_SEARCHES] = route is not None and route.endpoint in self._searching
+        return self._enter(scope, passed, receive, send)
+
+    def _hides_metrics(self) -> bool:
+        return self._state.keyring.is_asked_for and not self._state.settings.open_metrics
+
+    def _enter(
+        self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
+    ) -> Awaitable[None]:
         enter = self._with_key if self._state.rate_limit is None else self._within_rate
-        return enter(scope, passed, receive, send)
+        return enter(scope, connection, receive, send)
 
     def _route_of(self, connection: Connection) -> tuple[APIRoute | None, Scope | None]:
         matching = (one for one in self._routes if one[0].matches(connection)[0] == Match.FULL)

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 
-from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.answers import Answer
+from vicinal.service.observability.shared_counts import counts_folder
 
 __all__ = ["BoundedNames", "Metrics"]
 
 _BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-
-
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _MOST_GALLERIES = 200
 _OTHERS = "others"
 
 
 class Metrics:
-    """Counters and histograms, in a registry of their own.
+    """Counters and histograms, and what is looked up when the metrics are asked for.
 
     Args:
         bundles: Bundles of the process; what is said of that of the settings is said once it is open.
+
+    Attributes:
+        registry: What is counted; together over all processes where a server has several.
+        states: What is looked up by the process that answers.
     """
 
     def __init__(self, bundles: ServedBundles) -> None:
-        self._bundles = bundles
         self.registry = CollectorRegistry()
+        self.states = CollectorRegistry()
+        self.states.register(_OpenBundle(bundles))
         self._names = BoundedNames()
         self._requests = Histogram(
             "vicinal_http_request_seconds",
@@ -61,27 +66,6 @@ class Metrics:
             "vicinal_answers", "Answers by outcome", ["gallery", "outcome"], registry=self.registry
         )
         self._problems = Counter("vicinal_problems", "Refused requests", ["type"], registry=self.registry)
-        self._items = Gauge(
-            "vicinal_gallery_items", "Items in a gallery", ["gallery"], registry=self.registry
-        )
-        self._staleness = Gauge(
-            "vicinal_gallery_graph_staleness",
-            "Share of the items that changed since the neighbor lists of all items were made",
-            ["gallery"],
-            registry=self.registry,
-        )
-        self._embedder = Gauge(
-            "vicinal_embedder_info",
-            "Device and bundle in use",
-            ["provider", "bundle"],
-            registry=self.registry,
-        )
-        self._refiner = Gauge(
-            "vicinal_refiner_info",
-            "Refiner of the bundle, and what is refined where a search does not say",
-            ["refiner", "refine"],
-            registry=self.registry,
-        )
 
     def record_request(self, method: str, route: str, status: int | None, seconds: float) -> None:
         """Count a request.
@@ -104,15 +88,13 @@ class Metrics:
         for seconds in waits:
             self._waits.observe(seconds)
 
-    def record(self, answers: Sequence[Answer], view: GalleryView) -> None:
-        """Count the answers of one call and the time by stage, and note the state that was searched."""
+    def record(self, answers: Sequence[Answer]) -> None:
+        """Count the answers of one call and the time by stage."""
         if not answers:
             return
         gallery = self._names.of(answers[0].gallery)
         for answer in answers:
             self._answers.labels(gallery, _outcome(answer)).inc()
-        self._items.labels(gallery).set(len(view))
-        self._staleness.labels(gallery).set(view.graph_staleness)
         for stage, spent in answers[0].milliseconds.items():
             self._stages.labels(gallery, stage).observe(spent / 1e3)
 
@@ -122,12 +104,35 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
+        counted, folder = self.registry, counts_folder()
+        if folder is not None:
+            counted = CollectorRegistry()
+            MultiProcessCollector(counted, str(folder))
+        return generate_latest(counted) + generate_latest(self.states)
+
+
+class _OpenBundle:
+    """The bundle of the settings, looked up when the metrics are asked for."""
+
+    def __init__(self, bundles: ServedBundles) -> None:
+        self._bundles = bundles
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """What is in use."""
+        embedder = GaugeMetricFamily(
+            "vicinal_embedder_info", "Device and bundle in use", labels=["provider", "bundle"]
+        )
+        refiner = GaugeMetricFamily(
+            "vicinal_refiner_info",
+            "Refiner of the bundle, and what is refined where a search does not say",
+            labels=["refiner", "refine"],
+        )
         own = self._bundles.own_if_open
         if own is not None:
-            self._embedder.labels(own.embedder.provider, own.bundle.fingerprint).set(1)
+            embedder.add_metric([own.embedder.provider, own.bundle.fingerprint], 1.0)
         if own is not None and own.refiner is not None:
-            self._refiner.labels(own.refiner.fingerprint, own.pipeline.refine.sides).set(1)
-        return generate_latest(self.registry)
+            refiner.add_metric([own.refiner.fingerprint, own.pipeline.refine.sides], 1.0)
+        return [embedder, refiner]
 
 
 class BoundedNames:

@@ -159,6 +159,7 @@ class SearchQueue:
         self._refused_at = -math.inf
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._gauge: Gauge | None = None
 
     def check(self) -> None:
         """Turn a search away whose body was not read yet, where it would be turned away afterwards.
@@ -189,7 +190,7 @@ class SearchQueue:
             self._start()
             self._waiting.append(waiting)
             self._cost += cost
-            self._n_under_way += 1
+            self._note_under_way(1)
             self._changed.notify()
         try:
             return await waiting.future
@@ -205,8 +206,19 @@ class SearchQueue:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Show in a registry of metrics how much is under way."""
-        gauge = Gauge("vicinal_searches_under_way", "Searches answered or waiting", registry=registry)
-        gauge.set_function(lambda: float(self._n_under_way))
+        self._gauge = Gauge(
+            "vicinal_searches_under_way",
+            "Searches answered or waiting",
+            registry=registry,
+            # Over several processes; what one that died had under way is none of it.
+            multiprocess_mode="livesum",
+        )
+        self._note_under_way(0)
+
+    def _note_under_way(self, change: int) -> None:
+        self._n_under_way += change
+        if self._gauge is not None:
+            self._gauge.set(self._n_under_way)
 
     def _is_full(self) -> bool:
         if time.monotonic() - self._refused_at < _OVERLOAD_SECONDS:
@@ -245,7 +257,7 @@ class SearchQueue:
             finally:
                 with self._changed:
                     self._cost -= sum(one.cost for one in batch)
-                    self._n_under_way -= len(batch)
+                    self._note_under_way(-len(batch))
 
     def _take(self) -> list[_Waiting]:
         """The next search, with those of images that are best embedded together with it; none at the end."""

@@ -14,14 +14,17 @@ from fastapi import Depends, FastAPI, Request
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.audit import AuditLog
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.keys import Keyring
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.kinds import JobKinds
@@ -40,6 +43,7 @@ class State:
         keyring: The API keys.
         audit: Notes the changes that calls make.
         rate_limit: Holds clients to a rate; None without a limit.
+        traces: Makes spans of the requests; None where no collector is named.
         searches: Answers searches on a few threads.
         stopping: Set when the server shuts down.
     """
@@ -48,6 +52,7 @@ class State:
     link: RedisLink | None
     galleries: OpenGalleries
     metrics: Metrics
+    traces: Traces | None
     jobs: JobStore
     kinds: JobKinds
     keyring: Keyring
@@ -63,6 +68,7 @@ class State:
         Raises:
             BundleError: The bundle cannot be used.
             RefineError: Its refiner cannot, or is asked for and not there.
+            MissingPackageError: Redis or a collector of traces is named, and its package is not installed.
         """
         link = settings.open_link()
         bundles = ServedBundles(settings, link)
@@ -72,7 +78,7 @@ class State:
         def record(answers: list[Answer], matcher: Matcher) -> list[Answer]:
             # What was found damaged while it was searched decides no answer.
             galleries.integrity.require_whole(matcher.gallery.name)
-            metrics.record(answers, matcher.view)
+            metrics.record(answers)
             galleries.drift.record(answers, matcher)
             return galleries.drift.noted(answers)
 
@@ -81,6 +87,7 @@ class State:
             link=link,
             galleries=galleries,
             metrics=metrics,
+            traces=open_traces(),
             jobs=JobStore(JobQueue(settings.jobs_path, link)),
             kinds=JobKinds.of(bundles, link),
             keyring=Keyring(settings),
@@ -94,10 +101,12 @@ class State:
                 note=metrics.record_batch,
             ),
         )
-        registry = state.metrics.registry
+        registry, states = state.metrics.registry, state.metrics.states
         registry.register(bundles.lookups)
         state.searches.register(registry)
-        state.galleries.drift.register(registry)
+        states.register(GalleryStateMetrics(galleries))
+        states.register(JobStateMetrics(state.jobs, state.kinds.by_name()))
+        galleries.drift.register(states)
         if link is not None:
             link.register(registry)
         return state
@@ -107,6 +116,8 @@ class State:
         """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
         settings = self.settings
         with ExitStack() as running:
+            if self.traces is not None:
+                running.callback(self.traces.flush)
             running.callback(self.jobs.queue.close)
             running.callback(self.searches.stop)
             running.enter_context(self.galleries.drift)

@@ -61,6 +61,11 @@ class JobQueue:
                 self._huey = opened
             return self._huey
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there can be anything in it; asking makes no file."""
+        return self._link is not None or self._path.exists()
+
     def enqueue(self, job_id: str, attempt: int) -> None:
         """Let a consumer run an attempt at a job."""
         self._ask(lambda _: self._task(job_id, attempt))

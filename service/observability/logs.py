@@ -68,9 +68,15 @@ def request_id_of(sent: str | None) -> str:
 
 
 @contextmanager
-def with_request_id(request: str) -> Iterator[None]:
-    """Let all that is logged meanwhile, in threads that a request is handed to as well, name the request."""
-    with structlog.contextvars.bound_contextvars(request_id=request):
+def with_request_id(request: str, trace: str | None = None) -> Iterator[None]:
+    """Let all that is logged meanwhile, in threads that a request is handed to as well, name the request.
+
+    Args:
+        request: Its id.
+        trace: Id of its trace, which is named too.
+    """
+    named = {"request_id": request} if trace is None else {"request_id": request, "trace_id": trace}
+    with structlog.contextvars.bound_contextvars(**named):
         yield
 
 

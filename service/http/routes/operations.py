@@ -51,7 +51,10 @@ def _sees_names(request: Request, state: State) -> bool:
 
 @router.get("/metrics", response_class=Response)
 def metrics(state: StateDependency) -> Response:
-    """Prometheus metrics."""
+    """Prometheus metrics; of several processes of one server together.
+
+    Where API keys are asked for, it needs one that is for all galleries, unless `open_metrics` is set.
+    """
     return Response(state.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
 from vicinal.service.errors import RequestError
+from vicinal.service.http.access import note_stages
 from vicinal.service.http.bodies.search import (
     BatchAnswerBody,
     BatchRequest,
@@ -50,6 +51,7 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         options = parsed = await json_body(request, SearchRequest)
         kind, queries = _as_query([parsed])
     answers = await _answered(state, request, gallery, kind, queries, options)
+    note_stages(request.scope, answers[0].milliseconds)
     return _json(_ANSWER.dump_json(answers[0]))
 
 
@@ -62,6 +64,7 @@ async def search_batch(
     if len(body.queries) > most:
         raise RequestError(f"{len(body.queries)} queries, at most max_batch = {most} are accepted")
     answers = await _answered(state, request, gallery, *_as_query(body.queries), body)
+    note_stages(request.scope, answers[0].milliseconds)
     return _json(_BATCH.dump_json(BatchAnswerBody(answers=answers)))
 
 

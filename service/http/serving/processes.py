@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serve_until_stopped
 from vicinal.service.observability.logs import configure_logs
+from vicinal.service.observability.shared_counts import shared_counts
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.worker import work_until_stopped
@@ -46,7 +49,8 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
         listener: Where to listen.
 
     Raises:
-        RequestError: A limit needs Redis to hold for all processes, or a process cannot start.
+        RequestError: A limit needs Redis to hold for all processes, a process cannot start, or there is no
+            place for their counts.
     """
     if settings.rate_limit and settings.redis_url is None:
         raise RequestError(
@@ -58,16 +62,17 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
     if settings.run_jobs:
         children.append(_Child("jobs", _work, (settings,)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        for child in children:
-            child.start()
-        _keep_alive(children)
-    except KeyboardInterrupt:
-        return
-    finally:
-        # Connections that wait in it are taken by the others, and lost when it is closed by the last one.
-        listener.close()
-        _end(children, settings.shutdown_seconds + _KILL_SECONDS)
+    with shared_counts():
+        try:
+            for child in children:
+                child.start()
+            _keep_alive(children)
+        except KeyboardInterrupt:
+            return
+        finally:
+            # Connections that wait in it are taken by the others, and lost when it is closed by the last one.
+            listener.close()
+            _end(children, settings.shutdown_seconds + _KILL_SECONDS)
 
 
 @dataclass
@@ -108,6 +113,9 @@ class _Child:
         self.n_soon = self.n_soon + 1 if time.monotonic() - self._started < _SOON else 0
         if code == _CANNOT_START or self.n_soon >= _MOST_SOON:
             raise RequestError(f"a process of the {self.name} cannot start; the reason stands above")
+        if self.process is not None:
+            # What it has counted stays; what it was at does not.
+            mark_process_dead(self.process.pid)
         logger.error("a process of the %s has ended with status %s; another one is started", self.name, code)
         self.start()
 

@@ -20,8 +20,8 @@ KEY = "a-very-secret-key"
 
 @pytest.fixture
 def client(base_dir: Path, make_settings: MakeSettings) -> TestClient:
-    keys = {KEY: ("search",)}
-    return TestClient(create_app(make_settings(base_dir, api_keys=keys)), raise_server_exceptions=False)
+    settings = make_settings(base_dir, api_keys={KEY: ("search",)}, open_metrics=True)
+    return TestClient(create_app(settings), raise_server_exceptions=False)
 
 
 @pytest.fixture

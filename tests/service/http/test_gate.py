@@ -102,7 +102,7 @@ def test_an_application_in_another_one_is_guarded_too(data_dir: Path, make_setti
     assert client.get("/pictures/livez").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/openapi.json"])
 def test_pages_and_probes_pass(address: str, path: str) -> None:
     assert httpx.get(address + path).status_code == 200
 
@@ -155,6 +155,7 @@ def test_pictures_may_hold_any_byte(calibrated_dir: Path, make_settings: MakeSet
 
 
 def test_refusals_are_counted(calibrated_dir: Path, make_settings: MakeSettings) -> None:
-    with TestClient(create_app(make_settings(calibrated_dir, api_keys={GOOD: ("search",)}))) as client:
+    settings = make_settings(calibrated_dir, api_keys={GOOD: ("search",)}, open_metrics=True)
+    with TestClient(create_app(settings)) as client:
         client.get("/v1/galleries")
         assert 'vicinal_problems_total{type="unauthorized"} 1.0' in client.get("/metrics").text

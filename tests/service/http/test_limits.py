@@ -84,8 +84,17 @@ def test_every_key_has_a_limit_of_its_own_and_strangers_share_their_address_s(li
     assert [status(key) for key in ("guess-1", "guess-2", "guess-3")] == [401, 401, 429]
 
 
-def test_health_and_metrics_are_not_limited(limited: TestClient) -> None:
-    assert {limited.get(path).status_code for path in ("/livez", "/readyz", "/metrics") * 3} == {200}
+def test_health_is_not_limited(limited: TestClient) -> None:
+    assert {limited.get(path).status_code for path in ("/livez", "/readyz") * 3} == {200}
+
+
+def test_guesses_at_the_key_of_the_metrics_are_limited(limited: TestClient) -> None:
+    assert [limited.get("/metrics").status_code for _ in range(3)] == [401, 401, 429]
+
+
+def test_open_metrics_are_not_limited(base_dir: Path, make_settings: MakeSettings) -> None:
+    client = TestClient(create_app(make_settings(base_dir, rate_limit="1/hour")))
+    assert [client.get("/metrics").status_code for _ in range(3)] == [200, 200, 200]
 
 
 def test_a_rate_that_is_none_is_refused_at_the_start(tmp_path: Path, make_settings: MakeSettings) -> None:

@@ -35,7 +35,9 @@ def data(calibrated_dir: Path, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(data: Path, bundle: ModelBundle, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def served(
+    data: Path, bundle: ModelBundle, *options: str, **variables: str
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Port and process of `vicinal serve`, ended afterwards whatever happened."""
     port = free_port()
     command = [
@@ -54,7 +56,7 @@ def served(data: Path, bundle: ModelBundle, *options: str) -> Iterator[tuple[int
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).resolve().parents[3],
-        env={key: value for key, value in os.environ.items() if not key.startswith("VICINAL_")},
+        env={k: v for k, v in os.environ.items() if not k.startswith("VICINAL_")} | variables,
     )
     with server:
         try:
@@ -79,9 +81,14 @@ def children_of(process: subprocess.Popen[str]) -> set[int]:
 
 def runs(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state_of(pid) != "Z"
     except FileNotFoundError:
         return False
+
+
+def state_of(pid: int) -> str:
+    """State of a process, one letter."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def ends(pids: set[int]) -> Callable[[], bool]:
@@ -131,9 +138,68 @@ def test_clients_lose_no_request_when_the_server_stops(
     assert seen["refused"] > 0
 
 
+def lines_of_metrics(port: int) -> list[str]:
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=300).text.splitlines()
+
+
 def n_answered(port: int) -> float:
-    lines = httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+    lines = lines_of_metrics(port)
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vicinal_answers_total"))
+
+
+@contextmanager
+def only(chosen: int, processes: set[int]) -> Iterator[None]:
+    """Let one process alone take connections."""
+    others = processes - {chosen}
+    for pid in others:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: all(state_of(pid) == "T" for pid in others))
+        yield
+    finally:
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+
+
+def counts_of(pid: int) -> Path:
+    """Folder that a process counts in."""
+    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    (folder,) = (one.partition("=")[2] for one in variables if one.startswith("PROMETHEUS_MULTIPROC_DIR="))
+    return Path(folder)
+
+
+def test_metrics_count_all_processes_whichever_answers(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2", VICINAL_RUN_JOBS="false") as (port, server):
+        wait_until(lambda: len(children_of(server)) == 2)
+        processes = children_of(server)
+        for pid in processes:
+            with only(pid, processes):
+                for _ in range(10):
+                    answer = httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=300)
+                    assert answer.status_code == 200
+        for pid in processes:
+            with only(pid, processes):
+                assert n_answered(port) == 20
+                # What galleries are is told once, and not by each process.
+                told = [line for line in lines_of_metrics(port) if line.startswith("vicinal_gallery_items{")]
+                assert told == ['vicinal_gallery_items{gallery="shoes"} 60.0']
+        folder, killed = counts_of(min(processes)), min(processes)
+        assert list(folder.glob(f"gauge_live*_{killed}.db"))
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: len(children_of(server)) == 2 and killed not in children_of(server))
+        # It has answered, and it is at nothing any more.
+        assert n_answered(port) == 20
+        assert not list(folder.glob(f"gauge_live*_{killed}.db"))
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+    assert not folder.exists()
+
+
+def test_a_process_that_serves_alone_counts_in_no_folder(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle) as (port, server):
+        assert httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=300).status_code == 200
+        assert n_answered(port) == 1
+        assert b"PROMETHEUS_MULTIPROC_DIR" not in Path(f"/proc/{server.pid}/environ").read_bytes()
 
 
 def test_changes_of_one_process_are_seen_by_the_other(data: Path, tiny_bundle: ModelBundle) -> None:

@@ -15,6 +15,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.security import check_exposure
 from vicinal.service.http.serving.server import serving
+from vicinal.service.keys import Keyring
 from vicinal.service.settings import Settings
 
 GOOD, WEAK = "a-good-key", "a-weak-key"
@@ -97,13 +98,48 @@ def test_a_batch_needs_a_key(guarded: TestClient) -> None:
     assert response.status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/", "/docs"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/docs"])
 def test_probes_and_pages_need_no_key(guarded: TestClient, path: str) -> None:
     assert guarded.get(path).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Bearer {WEAK}"}, 403),
+        ({"Authorization": f"Bearer {GOOD}"}, 200),
+        ({"X-API-Key": GOOD}, 200),
+    ],
+)
+def test_metrics_need_a_key_that_may_see_all(
+    guarded: TestClient, headers: dict[str, str], status: int
+) -> None:
+    """They name galleries."""
+    answer = guarded.get("/metrics", headers=headers)
+    assert (answer.status_code, "vicinal_gallery" in answer.text) == (status, status == 200)
+
+
+def test_a_key_for_some_galleries_sees_no_metrics(data_dir: Path, make_settings: MakeSettings) -> None:
+    settings = make_settings(data_dir)
+    _, key = Keyring(settings).store.create("shop", scopes=("search", "admin"), galleries=("shoes",))
+    client = TestClient(create_app(settings))
+    assert client.get("/metrics", headers={"X-API-Key": key}).status_code == 403
+    assert client.get("/v1/galleries/shoes/versions", headers={"X-API-Key": key}).status_code == 200
+
+
+def test_metrics_are_open_where_no_keys_are_or_the_settings_say_so(
+    calibrated_dir: Path, make_settings: MakeSettings
+) -> None:
+    for changes in ({}, {"api_keys": {GOOD: ("search",)}, "open_metrics": True}):
+        answer = TestClient(create_app(make_settings(calibrated_dir, **changes))).get("/metrics")
+        assert (answer.status_code, 'gallery="shoes"' in answer.text) == (200, True)
+
+
 def test_no_answer_shows_a_key(guarded: TestClient) -> None:
-    answers = [guarded.get(path).text for path in ("/metrics", "/readyz", "/openapi.json", "/v1/galleries")]
+    paths = ("/metrics", "/readyz", "/openapi.json", "/v1/galleries")
+    answers = [guarded.get(path, headers={"X-API-Key": GOOD}).text for path in paths]
     assert not any(key in answer for key in (GOOD, WEAK) for answer in answers)
 
 

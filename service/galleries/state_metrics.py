@@ -1,0 +1,107 @@
+"""State of the galleries as Prometheus metrics, looked up when they are asked for without opening any."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import get_args
+from weakref import WeakKeyDictionary
+
+from prometheus_client.core import GaugeMetricFamily
+
+from vicinal.indexer.errors import IndexerError
+from vicinal.indexer.jobs.retention import created_at
+from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.errors import CalibrationRecordError
+from vicinal.service.galleries.integrity import IntegrityState
+from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.thresholds.decision import CalibrationState
+
+__all__ = ["GalleryStateMetrics"]
+
+logger = logging.getLogger(__name__)
+
+
+class GalleryStateMetrics:
+    """A collector of what is known of each gallery.
+
+    Of a gallery that this process has not opened only the state of its files is told. A running server opens
+    all, and looks at them every `poll_seconds`.
+
+    Args:
+        galleries: Galleries of the process.
+    """
+
+    def __init__(self, galleries: OpenGalleries) -> None:
+        self._galleries = galleries
+        # What the report of a version says does not change.
+        self._made: WeakKeyDictionary[Snapshot, datetime] = WeakKeyDictionary()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """All series."""
+        items = GaugeMetricFamily("vicinal_gallery_items", "Items in a gallery", labels=["gallery"])
+        staleness = GaugeMetricFamily(
+            "vicinal_gallery_graph_staleness",
+            "Share of the items that changed since the neighbor lists of all items were made",
+            labels=["gallery"],
+        )
+        age = GaugeMetricFamily(
+            "vicinal_gallery_index_age_seconds", "Time since the active version was made", labels=["gallery"]
+        )
+        integrity = GaugeMetricFamily(
+            "vicinal_gallery_integrity",
+            "1 for what is known of a gallery's files",
+            labels=["gallery", "state"],
+        )
+        calibration = GaugeMetricFamily(
+            "vicinal_gallery_calibration",
+            "1 for the state of the threshold of searches without further options",
+            labels=["gallery", "state"],
+        )
+        for name in self._galleries.names():
+            _add_states(
+                integrity, name, get_args(IntegrityState), self._galleries.integrity.state(name).state
+            )
+            matcher = self._galleries.opened(name)
+            if matcher is None or not _is_readable(matcher):
+                continue
+            items.add_metric([name], len(matcher.view))
+            staleness.add_metric([name], matcher.view.graph_staleness)
+            with _told(name):
+                age.add_metric([name], (datetime.now(UTC) - self._made_at(matcher)).total_seconds())
+            with _told(name):
+                threshold = matcher.thresholds.in_force(matcher.active_pipeline.pipeline)
+                _add_states(calibration, name, get_args(CalibrationState), threshold.state)
+        return items, staleness, age, integrity, calibration
+
+    def _made_at(self, matcher: Matcher) -> datetime:
+        """When the version under a matcher was made."""
+        snapshot = matcher.snapshot
+        if snapshot not in self._made:
+            self._made[snapshot] = created_at(matcher.gallery, snapshot.manifest.version)
+        return self._made[snapshot]
+
+
+def _is_readable(matcher: Matcher) -> bool:
+    """Whether the gallery can still be searched as far as its pointer goes; what is open may be the past."""
+    try:
+        return matcher.gallery.activation is not None
+    except IndexerError:
+        return False
+
+
+@contextmanager
+def _told(gallery: str) -> Iterator[None]:
+    """Leave out what cannot be read; /readyz, or a search, says why."""
+    try:
+        yield
+    except (IndexerError, CalibrationRecordError, OSError) as error:
+        logger.debug("gallery '%s' cannot be looked at: %s", gallery, error)
+
+
+def _add_states(family: GaugeMetricFamily, gallery: str, states: Iterable[str], present: str) -> None:
+    for state in states:
+        family.add_metric([gallery, state], float(state == present))

@@ -1,0 +1,45 @@
+"""Jobs as Prometheus metrics, counted when they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import product
+from typing import get_args
+
+from prometheus_client.core import GaugeMetricFamily
+
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs.records import JobState
+from vicinal.service.jobs.store import JobStore
+
+__all__ = ["JobStateMetrics"]
+
+
+class JobStateMetrics:
+    """A collector of the jobs that the store remembers, by kind and state.
+
+    Args:
+        store: The store.
+        kinds: Kinds of which zero is told as well.
+    """
+
+    def __init__(self, store: JobStore, kinds: Iterable[str]) -> None:
+        self._store = store
+        self._kinds = tuple(kinds)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """All series; none while the store does not answer."""
+        jobs = GaugeMetricFamily(
+            "vicinal_jobs",
+            "Jobs by kind and state; finished ones are forgotten later",
+            labels=["kind", "state"],
+        )
+        try:
+            stored = self._store.all() if self._store.queue.is_begun else ()
+            found = Counter((job.kind, job.state) for job in stored)
+        except JobsUnavailableError:
+            return [jobs]
+        for kind, state in sorted({*product(self._kinds, get_args(JobState)), *found}):
+            jobs.add_metric([kind, state], found[kind, state])
+        return [jobs]

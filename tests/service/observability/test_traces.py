@@ -1,0 +1,245 @@
+"""Traces: a span a request with its stages reaches a collector; without one nothing is made."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from structlog.contextvars import get_contextvars
+
+from tests.service.types import MakeSettings
+from vicinal.models.errors import MissingPackageError
+from vicinal.service.http.app import create_app
+from vicinal.service.http.state import state_of
+from vicinal.service.observability import traces
+from vicinal.service.observability.traces import open_traces
+
+SEARCH = "/v1/galleries/shoes/search"
+ITEM = {"item_id": "plain/view 0.png"}
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SERVER, OK, ERROR = 2, 0, 2
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes spans over OTLP/HTTP, and decodes them.
+
+    Attributes:
+        spans: All that came.
+        services: Names of the services that sent them.
+        status: What it answers.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.services: set[str] = set()
+        self.status = 200
+        super().__init__(("127.0.0.1", 0), _Taker)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def named(self, name: str) -> Any:
+        (found,) = (span for span in self.spans if span.name == name)
+        return found
+
+
+class _Taker(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        assert (self.path, self.headers["Content-Type"]) == ("/v1/traces", "application/x-protobuf")
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.server.services.add(attributes_of(resource.resource)["service.name"])
+            self.server.spans += [span for scope in resource.scope_spans for span in scope.spans]
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+def attributes_of(part: Any) -> dict[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in part.attributes}
+
+
+@pytest.fixture(autouse=True)
+def no_outer_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(collector: Collector, calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
+    return TestClient(create_app(make_settings(calibrated_dir)), raise_server_exceptions=False)
+
+
+def send_all(client: TestClient) -> None:
+    """As at the end of a server."""
+    found = state_of(client.app).traces  # type: ignore[arg-type]
+    assert found is not None
+    found._provider.force_flush()
+
+
+def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Collector) -> None:
+    answer = client.post(SEARCH, json=ITEM, headers={"X-Request-ID": "my-id"})
+    send_all(client)
+    span = collector.named("POST /v1/galleries/{gallery}/search")
+    assert attributes_of(span) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/galleries/{gallery}/search",
+        "http.response.status_code": 200,
+        "vicinal.request_id": "my-id",
+        "vicinal.gallery": "shoes",
+    }
+    assert (span.kind, span.status.code, collector.services) == (SERVER, OK, {"vicinal"})
+    children = [one for one in collector.spans if one.parent_span_id == span.span_id]
+    took = {one.name: (one.end_time_unix_nano - one.start_time_unix_nano) / 1e6 for one in children}
+    assert took == pytest.approx(answer.json()["milliseconds"], abs=1e-5)
+    assert {one.trace_id for one in children} == {span.trace_id}
+
+
+def test_a_batch_has_its_stages_once(client: TestClient, collector: Collector) -> None:
+    answer = client.post(f"{SEARCH}/batch", json={"queries": [ITEM] * 3})
+    send_all(client)
+    names = [one.name for one in collector.spans]
+    assert sorted(names) == sorted(
+        [*answer.json()["answers"][0]["milliseconds"], "POST /v1/galleries/{gallery}/search/batch"]
+    )
+
+
+def test_the_trace_of_the_client_goes_on(client: TestClient, collector: Collector) -> None:
+    client.get("/v1/galleries", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    send_all(client)
+    (span,) = collector.spans
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+
+
+@pytest.mark.parametrize("sent", [None, "00-0-0-01", f"00-{'0' * 32}-{PARENT}-01", "x" * 5000])
+def test_what_is_no_trace_begins_one(client: TestClient, collector: Collector, sent: str | None) -> None:
+    carried = {} if sent is None else {"traceparent": sent, "tracestate": f"{sent},=,a=b=c"}
+    client.get("/v1/galleries", headers=carried)
+    send_all(client)
+    (span,) = collector.spans
+    assert (len(span.trace_id), span.parent_span_id, span.trace_id.hex() == TRACE) == (16, b"", False)
+
+
+def test_a_client_that_samples_not_is_not_traced(client: TestClient, collector: Collector) -> None:
+    client.post(SEARCH, json=ITEM, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    send_all(client)
+    assert collector.spans == []
+
+
+def test_lines_of_the_log_name_the_trace(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = []
+    handler = logging.Handler()
+    handler.emit = lambda _: named.append(get_contextvars().get("trace_id"))  # type: ignore[method-assign]
+    logger = logging.getLogger("vicinal.access")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    client.get("/v1/galleries", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    assert named == [TRACE]
+
+
+def test_refusals_and_failures_are_spans(
+    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("the secret path")
+
+    client.get("/v1/galleries/none")
+    monkeypatch.setattr("vicinal.service.matcher.matcher.Matcher.search", fail)
+    client.post(SEARCH, json=ITEM)
+    send_all(client)
+    told = {
+        one.name: (attributes_of(one)["http.response.status_code"], one.status.code)
+        for one in collector.spans
+    }
+    assert told == {
+        "GET /v1/galleries/{gallery}": (404, OK),
+        "POST /v1/galleries/{gallery}/search": (500, ERROR),
+    }
+    assert "secret" not in str(collector.spans)
+
+
+def test_probes_are_no_spans(client: TestClient, collector: Collector) -> None:
+    for path in ("/livez", "/readyz", "/metrics"):
+        assert client.get(path).status_code == 200
+    send_all(client)
+    assert collector.spans == []
+
+
+def test_what_is_left_is_sent_when_the_server_stops(client: TestClient, collector: Collector) -> None:
+    with client:
+        client.get("/v1/galleries")
+    assert [one.name for one in collector.spans] == ["GET /v1/galleries"]
+
+
+def test_a_collector_that_takes_nothing_is_told_of_once(
+    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
+    for collector.status in (400, 400, 200, 200):
+        client.get("/v1/galleries")
+        send_all(client)
+    away, back = told
+    assert ("they are lost" in away, "400" in away) == (True, True)
+    assert back == "the collector of traces takes spans again"
+
+
+def test_a_collector_that_is_away_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, calibrated_dir: Path, make_settings: MakeSettings
+) -> None:
+    with Collector() as gone:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", gone.url)
+    monkeypatch.setattr(traces, "_END_SECONDS", 0.0)
+    with TestClient(create_app(make_settings(calibrated_dir))) as client:
+        assert client.post(SEARCH, json=ITEM).status_code == 200
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_a_collector_nothing_is_made(
+    monkeypatch: pytest.MonkeyPatch, calibrated_dir: Path, make_settings: MakeSettings, value: str | None
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", value)
+    app = create_app(make_settings(calibrated_dir))
+    assert state_of(app).traces is None
+    assert TestClient(app).post(SEARCH, json=ITEM).status_code == 200
+
+
+def test_absent_packages_are_named_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(MissingPackageError) as raised:
+        open_traces()
+    assert str(raised.value) == (
+        "OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-exporter-otlp-proto-http: "
+        "pip install 'vicinal[otel]'"
+    )
