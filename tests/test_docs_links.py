@@ -15,12 +15,14 @@ PAGES = [
         for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
     ),
     ROOT / "client" / "README.md",
+    ROOT / "deploy" / "README.md",
     *(ROOT / "docs").glob("*.md"),
 ]
 FOLDERS = (
     "benchmarks",
     "calibration",
     "client",
+    "deploy",
     "docs",
     "indexer",
     "models",

@@ -1,0 +1,246 @@
+"""Prometheus and Grafana: every expression is one, every metric and state exists, every alert was tried."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+import yaml
+
+from tests.ports import free_port
+from tests.waiting import wait_until
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.galleries.integrity import IntegrityState
+from vicinal.service.http.serving.server import serving
+from vicinal.service.jobs.records import JobState
+from vicinal.service.keys import KeyStore
+from vicinal.service.settings import Settings
+from vicinal.service.thresholds.decision import CalibrationState
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+ALERTS, CASES = DEPLOY / "prometheus/alerts.yaml", ROOT / "tests/deploy/alerts.test.yaml"
+DASHBOARD = DEPLOY / "grafana/dashboards/vicinal.json"
+NAME = re.compile(r"\bvicinal_\w+")
+STATE = re.compile(r'(vicinal_\w+)\{[^}]*\bstate="(\w+)"')
+STATES = {
+    "vicinal_gallery_integrity": get_args(IntegrityState),
+    "vicinal_gallery_calibration": get_args(CalibrationState),
+    "vicinal_jobs": get_args(JobState),
+}
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return found
+
+
+def expressions() -> list[str]:
+    """Of the alerts and of the dashboard, where Grafana chooses the span of a rate."""
+    shown = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    return [rule["expr"] for rule in alerts()] + [one.replace("$__rate_interval", "5m") for one in shown]
+
+
+def names_in(texts: list[str]) -> set[str]:
+    return {name for text in texts for name in NAME.findall(text)}
+
+
+def names_shown(metrics: str) -> set[str]:
+    """Names of the series of an exposition, also of those that have none yet."""
+    found = set()
+    for line in metrics.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            found |= {name} | (
+                {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else set()
+            )
+    return found
+
+
+def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = shutil.which("promtool")
+    if command is None:
+        pytest.skip("promtool is not installed (apt-get install prometheus)")
+    return subprocess.run(
+        [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+def rules_of(texts: list[str]) -> str:
+    rules = [{"record": f"rule:{number}", "expr": text} for number, text in enumerate(texts)]
+    return yaml.safe_dump({"groups": [{"name": "expressions", "rules": rules}]})
+
+
+@pytest.fixture
+def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
+    """What a running server shows; nobody answers at the address of its Redis."""
+    settings = Settings(
+        data_dir=tmp_path, bundle=tiny_bundle.path, device="cpu", threads=1, redis_url="redis://127.0.0.1:1/0"
+    )
+    with serving(settings) as url:
+        return httpx.get(f"{url}/metrics").text
+
+
+def test_every_metric_is_one_that_a_server_shows(metrics: str) -> None:
+    assert names_in(expressions()) - names_shown(metrics) == set()
+
+
+def test_a_metric_that_no_server_shows_is_noticed(metrics: str) -> None:
+    """Negative control."""
+    used = names_in(["rate(vicinal_answers_total[5m]) + vicinal_answers", "vicinal_stage_seconds_bucket"])
+    assert used - names_shown(metrics) == {"vicinal_answers"}
+
+
+def test_every_state_is_one_that_there_is() -> None:
+    used = {pair for text in expressions() for pair in STATE.findall(text)}
+    assert {metric for metric, _ in used} == set(STATES)
+    assert {(metric, state) for metric, state in used if state not in STATES[metric]} == set()
+
+
+def test_searches_are_named_by_the_route_that_is_counted() -> None:
+    routes = {route for text in expressions() for route in re.findall(r'route="([^"]+)"', text)}
+    paths = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))["paths"]
+    assert routes
+    assert routes - set(paths) == set()
+
+
+def test_every_expression_can_be_parsed(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(rules_of(expressions()), encoding="utf-8")
+    done = promtool("check", "rules", tmp_path / "rules.yaml")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(expressions())} rules found" in done.stdout
+
+
+def test_what_is_no_expression_is_noticed(tmp_path: Path) -> None:
+    """Negative control."""
+    (tmp_path / "rules.yaml").write_text(rules_of(["sum by (vicinal_jobs"]), encoding="utf-8")
+    assert promtool("check", "rules", tmp_path / "rules.yaml").returncode != 0
+
+
+def test_alerts_fire_when_they_should_and_not_before() -> None:
+    done = promtool("test", "rules", CASES)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_alert_that_does_not_fire_is_noticed(tmp_path: Path) -> None:
+    """Negative control: with the thresholds moved, the cases fail."""
+    changed = ALERTS.read_text(encoding="utf-8").replace("> 0.01", "> 0.9")
+    (tmp_path / "alerts.yaml").write_text(changed, encoding="utf-8")
+    cases = CASES.read_text(encoding="utf-8").replace(
+        "../../deploy/prometheus/alerts.yaml", str(tmp_path / "alerts.yaml")
+    )
+    (tmp_path / "cases.yaml").write_text(cases, encoding="utf-8")
+    assert "VicinalServerErrors" in promtool("test", "rules", tmp_path / "cases.yaml").stderr
+
+
+def test_every_alert_has_a_case_and_says_what_to_do() -> None:
+    groups = yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
+    fired = {case["alertname"] for group in groups for case in group["alert_rule_test"] if case["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in alerts()}
+    for rule in alerts():
+        assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
+        assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
+
+
+def test_prometheus_reads_its_file() -> None:
+    done = promtool("check", "config", "--syntax-only", DEPLOY / "prometheus/prometheus.yml")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_prometheus_scrapes_a_server_and_evaluates_every_alert(
+    tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    """A real Prometheus with the real files; the address and the place of the key are those of the test."""
+    command = shutil.which("prometheus")
+    if command is None:
+        pytest.skip("prometheus is not installed (apt-get install prometheus)")
+    settings = Settings(data_dir=tmp_path / "data", bundle=tiny_bundle.path, device="cpu", threads=1)
+    _, key = KeyStore(settings.keys_path).create("prometheus", ["admin"])
+    (tmp_path / "key").write_text(f"{key}\n", encoding="utf-8")
+    shutil.copy(ALERTS, tmp_path)
+    port = free_port()
+    with serving(settings) as url:
+        config = (DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8")
+        changes = {
+            "vicinal:8321": url.removeprefix("http://"),
+            "/keys/prometheus": str(tmp_path / "key"),
+            "15s": "1s",
+        }
+        for old, new in changes.items():
+            assert old in config
+            config = config.replace(old, new)
+        (tmp_path / "prometheus.yml").write_text(config, encoding="utf-8")
+        options = {
+            "config.file": tmp_path / "prometheus.yml",
+            "storage.tsdb.path": tmp_path / "series",
+            "web.listen-address": f"127.0.0.1:{port}",
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        with (
+            subprocess.Popen([command, *words], stderr=subprocess.DEVNULL) as prometheus,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as api,
+        ):
+            try:
+                wait_until(lambda: value_of(api, 'up{job="vicinal"}') == 1 and are_evaluated(api), every=0.2)
+                assert value_of(api, "vicinal_searches_under_way") == 0
+                groups = api.get("/rules").json()["data"]["groups"]
+            finally:
+                prometheus.terminate()
+    states = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+    assert states == {rule["alert"]: "ok" for rule in alerts()}
+
+
+def value_of(api: httpx.Client, expression: str) -> float | None:
+    """The one value of an expression; None before there is one, or before Prometheus answers."""
+    try:
+        found = api.get("/query", params={"query": expression}).json()["data"]["result"]
+    except (httpx.TransportError, ValueError):
+        return None
+    return float(found[0]["value"][1]) if found else None
+
+
+def are_evaluated(api: httpx.Client) -> bool:
+    groups = api.get("/rules").json()["data"]["groups"]
+    return bool(groups) and all(rule["health"] != "unknown" for group in groups for rule in group["rules"])
+
+
+def test_files_name_each_other_as_compose_mounts_them() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    (scraped,) = config["scrape_configs"]
+    assert config["rule_files"] == ["alerts.yaml"]
+    assert scraped["static_configs"] == [{"targets": ["vicinal:8321"]}]
+    assert scraped["authorization"]["credentials_file"] == "/keys/prometheus"
+    assert "keys:/keys:ro" in services["prometheus"]["volumes"]
+    provisioning = DEPLOY / "grafana/provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards/vicinal.yaml").read_text())["providers"]
+    assert source["url"] == "http://prometheus:9090"
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in services["grafana"]["volumes"]
+    used = {target["datasource"]["uid"] for panel in panels() for target in panel.get("targets", ())}
+    assert used == {source["uid"]}
+
+
+def test_panels_have_places_of_their_own() -> None:
+    places = [panel["gridPos"] for panel in panels()]
+    taken = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) == 23
+    assert len({panel["id"] for panel in panels()}) == len(panels())
