@@ -51,6 +51,8 @@ _SEALED_BYTES = 2**20
 _DIGITS = 16
 # A file that was written so recently could be written again without another time of change.
 _SETTLED_NANOSECONDS = 2 * 10**9
+# Tables whose seals are kept as they were read, and files that are known to fit.
+_MOST_TABLES, _MOST_FITTED = 16, 4096
 # Manifests are named so that a listing begins with the newest.
 _LAST = 2**64 - 1
 
@@ -182,9 +184,15 @@ class TableSeals:
 
     def _known(self) -> dict[str, FileSeal]:
         try:
-            return _seals_in(self.path.read_bytes(), self.path)
+            lines = self.path.read_bytes()
         except FileNotFoundError:
             return {}
+        last = _last_read(self.path)
+        found = last[0] if last else None
+        if found is None or found[0] != lines:
+            found = lines, _seals_in(lines, self.path)
+            last[:] = [found]
+        return found[1]
 
 
 class SealedTable:
@@ -335,7 +343,12 @@ def _digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=_MOST_TABLES)
+def _last_read(_path: Path) -> list[tuple[bytes, dict[str, FileSeal]]]:
+    """Place for what was read last of a file. It grows with each change: nothing older is kept."""
+    return []
+
+
 def _seals_in(lines: bytes, path: Path) -> dict[str, FileSeal]:
     known: dict[str, FileSeal] = {}
     n_damaged = 0
@@ -362,7 +375,7 @@ def _fits_still(path: Path, seal: FileSeal) -> bool:
     return _fitted(path, seal, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=_MOST_FITTED)
 def _fitted(path: Path, seal: FileSeal, _identity: tuple[int, ...]) -> bool:
     return seal.fits(path, whole=False)
 
