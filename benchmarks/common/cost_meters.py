@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Peak", "Times", "in_fresh_process", "interleaved", "peak_of"]
 
@@ -91,6 +92,8 @@ def interleaved(
 def peak_of(run: Callable[[], object], device: torch.device) -> Peak:
     """Memory in use before a part and at most while it runs."""
     if device.type == "cuda":
+        import torch
+
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         run()
@@ -119,6 +122,8 @@ def _seconds(run: Callable[[], object], device: torch.device) -> tuple[float, fl
 
 def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
+        import torch
+
         torch.cuda.synchronize(device)
 
 

@@ -174,6 +174,8 @@ def soak(data_dir: Path, catalog: Path, *, minutes: float, settled: float, rate:
         "VICINAL_QUERY_CACHE_ENTRIES": "0",
         "VICINAL_LOG_LEVEL": "warning",
         "VICINAL_SOURCES_DIR": str(catalog),
+        # What a week of versions takes is no leak.
+        "VICINAL_RETENTION": '{"versions": 3, "days": 0}',
     }
     with running_server(data_dir, default_bundle_path(), environment) as (url, pid):
         port, seconds = int(url.rpartition(":")[2]), 60.0 * minutes
