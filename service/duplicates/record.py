@@ -32,7 +32,9 @@ class DuplicateOptions(_Frozen):
     precision: float = Field(
         0.99, ge=0.5, lt=1.0, description="Share of the pairs found that shall be copies."
     )
-    seed: int = Field(0, ge=0, description="Of the copies that are made to choose the threshold.")
+    seed: int = Field(
+        0, strict=True, ge=0, description="Of the copies that are made to choose the threshold."
+    )
 
 
 class DuplicateItem(_Frozen):

@@ -102,7 +102,7 @@ def test_a_reader_that_goes_away_is_one_line(run: Run, root: Path) -> None:
     _, said = export.communicate(timeout=60)
     assert export.returncode != 0
     assert b"Traceback" not in said
-    assert not [path for path in root.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in root.glob(".*")] == [".reserve"]
 
 
 @pytest.mark.slow

@@ -119,7 +119,9 @@ def test_a_damaged_record_is_passed_over(client: TestClient, record_id: str, app
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:duplicates-not-found")
 
 
-@pytest.mark.parametrize("body", [{"precision": 1.0}, {"precision": 0.2}, {"nearly": True}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "body", [{"precision": 1.0}, {"precision": 0.2}, {"nearly": True}, {"seed": -1}, {"seed": False}]
+)
 def test_what_makes_no_sense_is_refused(client: TestClient, body: dict[str, object]) -> None:
     assert client.post(DUPLICATES, json=body).status_code == 422
 
