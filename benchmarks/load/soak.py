@@ -177,13 +177,16 @@ def soak(data_dir: Path, catalog: Path, *, minutes: float, settled: float, rate:
         # What a week of versions takes is no leak.
         "VICINAL_RETENTION": '{"versions": 3, "days": 0}',
     }
-    with running_server(data_dir, default_bundle_path(), environment) as (url, pid):
+    with (
+        running_server(data_dir, default_bundle_path(), environment) as (url, pid),
+        httpx.Client(base_url=url, timeout=120.0) as client,
+    ):
         port, seconds = int(url.rpartition(":")[2]), 60.0 * minutes
         searching = started(
             Plan("127.0.0.1", port, image_requests("demo", images), "open", 16, seconds, rate=rate)
         )
         probing = started(Plan("127.0.0.1", port, [LIVEZ], "open", 4, seconds, rate=10.0))
-        changes, stop = Changes(httpx.Client(base_url=url, timeout=120.0), images, catalog), threading.Event()
+        changes, stop = Changes(client, images, catalog), threading.Event()
         changing = threading.Thread(target=changes.run, args=(stop,))
         changing.start()
         samples, begun = [], time.monotonic()

