@@ -18,7 +18,7 @@ from vicinal.service.http.metrics import Metrics
 from vicinal.service.observability.logs import request_id_of, with_request_id
 from vicinal.service.observability.traces import RequestSpan, Traces
 
-__all__ = ["Access", "RouteNote", "note_key", "note_route", "note_stages"]
+__all__ = ["Access", "RouteNote", "Seen", "note_key", "note_route", "note_stages", "tell"]
 
 logger = logging.getLogger("vicinal.access")
 _SEEN = "vicinal.seen"
@@ -29,8 +29,17 @@ _UNKNOWN = "unmatched"
 
 
 @dataclass
-class _Seen:
-    """What becomes known of a request while it is answered."""
+class Seen:
+    """What becomes known of a request while it is answered.
+
+    Attributes:
+        route: Template of its route.
+        key: Name of the key that it came with.
+        gallery: Name of the gallery that it is for.
+        status: Status of its answer; None before there is one.
+        n_bytes: Length of the answer's body.
+        span: Its span; None where it has none.
+    """
 
     route: str = _UNKNOWN
     key: str | None = None
@@ -59,11 +68,11 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        seen, started = _Seen(), time.perf_counter()
+        seen, started = Seen(), time.perf_counter()
         headers = Headers(scope=scope)
         request, trace = request_id_of(headers.get("x-request-id")), None
         if self._traces is not None:
-            seen.span = self._traces.begin(_method_of(scope), headers, request)
+            seen.span = self._traces.begin(_known(scope["method"]), headers, request)
             trace = seen.span.trace_id
 
         async def noting_send(message: Message) -> None:
@@ -78,29 +87,10 @@ class Access:
             try:
                 await self.app({**scope, _SEEN: seen}, receive, noting_send)
             finally:
-                self._tell(scope, seen, time.perf_counter() - started)
-
-    def _tell(self, scope: Scope, seen: _Seen, seconds: float) -> None:
-        method = _method_of(scope)
-        # One that is never ended is never sent.
-        if seen.span is not None and seen.route not in _PROBES:
-            seen.span.end(seen.route, seen.status, gallery=seen.gallery)
-        self._metrics.record_request(method, seen.route, seen.status, seconds)
-        level = logging.DEBUG if seen.route in _PROBES else logging.INFO
-        if not logger.isEnabledFor(level):
-            return
-        client = scope.get("client")
-        told = {
-            "method": method,
-            "route": seen.route,
-            "status": seen.status,
-            "milliseconds": round(1e3 * seconds, 2),
-            "bytes": seen.n_bytes,
-            "client": client[0] if client else None,
-            "key": seen.key,
-            "gallery": seen.gallery,
-        }
-        logger.log(level, "request", extra={name: value for name, value in told.items() if value is not None})
+                # One that is never ended is never sent.
+                if seen.span is not None and seen.route not in _PROBES:
+                    seen.span.end(seen.route, seen.status, gallery=seen.gallery)
+                tell(self._metrics, scope["method"], scope.get("client"), seen, time.perf_counter() - started)
 
 
 class RouteNote:
@@ -119,6 +109,34 @@ class RouteNote:
             await self.app(scope, receive, send)
         finally:
             note_route(scope, getattr(scope.get("route"), "path", None), scope.get("path_params"))
+
+
+def tell(metrics: Metrics, method: str, client: tuple[str, int] | None, seen: Seen, seconds: float) -> None:
+    """Count a request that is over, and write its line into the log.
+
+    Args:
+        metrics: Where it is counted.
+        method: Its method, as it was sent.
+        client: Address and port that it came from, where they are known.
+        seen: What is known of it.
+        seconds: What it took.
+    """
+    method = _known(method)
+    metrics.record_request(method, seen.route, seen.status, seconds)
+    level = logging.DEBUG if seen.route in _PROBES else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    told = {
+        "method": method,
+        "route": seen.route,
+        "status": seen.status,
+        "milliseconds": round(1e3 * seconds, 2),
+        "bytes": seen.n_bytes,
+        "client": client[0] if client else None,
+        "key": seen.key,
+        "gallery": seen.gallery,
+    }
+    logger.log(level, "request", extra={name: value for name, value in told.items() if value is not None})
 
 
 def note_route(scope: Scope, route: str | None, parameters: dict[str, object] | None = None) -> None:
@@ -145,5 +163,5 @@ def note_stages(scope: Scope, milliseconds: Mapping[str, float]) -> None:
         seen.span.add_stages(milliseconds)
 
 
-def _method_of(scope: Scope) -> str:
-    return str(scope["method"]) if scope["method"] in _METHODS else "other"
+def _known(method: str) -> str:
+    return method if method in _METHODS else "other"

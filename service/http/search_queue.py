@@ -1,4 +1,4 @@
-"""Search queue: searches wait for a thread, and not long; those that wait together are embedded together."""
+"""Search queue: searches wait for a thread, and not long; those that wait together are answered together."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Gauge
 
-from vicinal.models.embedder import Embedder, PreparedQueries
+from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.galleries.open_galleries import OpenGalleries
+from vicinal.service.http.search_calls import Outcome, Search, outcomes_of
 from vicinal.service.matcher.answers import Answer
-from vicinal.service.matcher.matcher import EmbeddedImages, Matcher
+from vicinal.service.matcher.matcher import Matcher
 
-__all__ = ["Search", "SearchQueue"]
+__all__ = ["SearchQueue"]
 
 # What a query is expected to cost before any was measured, in seconds.
 _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
@@ -31,71 +31,10 @@ _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
 _LEARNING_RATE = 0.1
 # Searches are turned away for as long after the last one that was, so that a queue that was full is emptied.
 _OVERLOAD_SECONDS = 1.0
-
-
-@dataclass
-class Search:
-    """One call of a client: queries of one kind, with what all of them are searched with.
-
-    Attributes:
-        gallery: Name of the gallery.
-        kind: `images`, `embeddings` or `item_ids`.
-        queries: Encoded images, embeddings of (d,) numbers, or ids.
-        options: Further arguments of `Matcher.search`.
-        is_gone: Whether nobody waits for the answer any more.
-    """
-
-    gallery: str
-    kind: str
-    queries: Sequence[Any]
-    options: dict[str, Any]
-    is_gone: bool = False
-    _matcher: Matcher | None = field(default=None, init=False)
-    _prepared: PreparedQueries | None = field(default=None, init=False)
-    _milliseconds: dict[str, float] = field(default_factory=dict, init=False)
-
-    @property
-    def matcher(self) -> Matcher:
-        """The state that is searched, once it is prepared."""
-        if self._matcher is None:
-            raise RuntimeError("a search is prepared before it is finished")
-        return self._matcher
-
-    def prepare(self, galleries: OpenGalleries) -> tuple[Embedder, list[FloatArray]]:
-        """Choose the state of the gallery, and decode images.
-
-        Returns:
-            What embeds them, and arrays (3, S, S) that it has to embed; none of other queries.
-
-        Raises:
-            ImageError: An image cannot be used.
-            GalleryNotFoundError: There is no such gallery.
-            GalleryError: It is damaged.
-        """
-        self._matcher = galleries.matcher(self.gallery)
-        embedder = self._matcher.embedder
-        if self.kind != "images":
-            return embedder, []
-        self._prepared = embedder.prepare_queries(self.queries, self._milliseconds)
-        return embedder, self._prepared.tensors
-
-    def finish(self, raw: FloatArray, seconds: float) -> list[Answer]:
-        """Answer each query.
-
-        Args:
-            raw: What the network made of the tensors.
-            seconds: Time that it took.
-
-        Raises:
-            VicinalError: As `Matcher.search`.
-        """
-        if self._prepared is None:
-            query: dict[str, Any] = {self.kind: self.queries}
-            return self.matcher.search(**query, **self.options)
-        self._milliseconds["embed"] = 1e3 * seconds
-        rows = self.matcher.embedder.finish_queries(self._prepared, raw)
-        embedded = EmbeddedImages(rows, self._milliseconds)
-        return self.matcher.search(embedded=embedded, **self.options)
+# What may wait meanwhile, in seconds: enough that no thread is ever without work.
+_BUSY_SECONDS = 0.01
+# Queries that one call of the matcher answers; more cost each of them no less.
+_MOST_TOGETHER = 8
 
 
 @dataclass(eq=False)
@@ -106,27 +45,23 @@ class _Waiting:
     loop: asyncio.AbstractEventLoop
     since: float = field(default_factory=time.monotonic)
 
-    def tell(self, answers: list[Answer] | None, error: BaseException | None = None) -> None:
-        """Hand the outcome to the event loop; there is none left where the server has stopped."""
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._told, answers, error)
-
-    def _told(self, answers: list[Answer] | None, error: BaseException | None) -> None:
+    def told(self, outcome: Outcome) -> None:
+        """Hand the outcome to who waits; to be called by the event loop."""
         if self.future.done():
             return
-        if error is not None:
-            self.future.set_exception(error)
+        if isinstance(outcome, BaseException):
+            self.future.set_exception(outcome)
         else:
-            self.future.set_result(answers or [])
+            self.future.set_result(outcome)
 
 
 class SearchQueue:
     """Answers searches on a few threads; what has to wait too long is turned away at once.
 
-    A search is embedded alone when nothing else waits. What waits together for a thread is embedded together.
-    A burst may fill the queue up to `most_seconds`. Where it was full, more arrives than can be answered, and
-    waiting helps nobody: until a second has passed without a refusal, only as many wait as keep the threads
-    busy.
+    A search is answered alone when nothing else waits. What waits together for a thread is embedded together,
+    and answered together where it asks for the same of one gallery. A burst may fill the queue up to
+    `most_seconds`. Where it was full, more arrives than can be answered, and waiting helps nobody: until a
+    second has passed without a refusal, only as many wait as keep the threads busy.
 
     Args:
         galleries: Galleries of the process.
@@ -151,23 +86,29 @@ class SearchQueue:
         self._n_threads = n_threads
         self._most_seconds = most_seconds
         self._waiting: deque[_Waiting] = deque()
-        # Waiting or being answered, in expected seconds of one thread.
-        self._cost = 0.0
+        # Waiting or being answered, and waiting alone, in expected seconds of one thread.
+        self._cost = self._waiting_cost = 0.0
         self._n_under_way = 0
         self._n_idle = 0
         self._costs = dict(_FIRST_GUESS)
+        # Of a search of any kind, before it is known of which.
+        self._usual_cost = min(_FIRST_GUESS.values())
         self._refused_at = -math.inf
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._gauge: Gauge | None = None
 
-    def check(self) -> None:
+    def check(self, n_present: int = 0) -> None:
         """Turn a search away whose body was not read yet, where it would be turned away afterwards.
+
+        Args:
+            n_present: Searches that the server has and has not answered, where it knows; those of them that
+                are not in the queue yet will be.
 
         Raises:
             TooManyRequestsError: Searches wait too long.
         """
-        if self._is_full():
+        if self._is_full(max(0, n_present - self._n_under_way)):
             raise self._refusal()
 
     @property
@@ -189,6 +130,7 @@ class SearchQueue:
             self.check()
             self._start()
             self._waiting.append(waiting)
+            self._waiting_cost += cost
             self._cost += cost
             self._note_under_way(1)
             self._changed.notify()
@@ -220,21 +162,26 @@ class SearchQueue:
         if self._gauge is not None:
             self._gauge.set(self._n_under_way)
 
-    def _is_full(self) -> bool:
+    def _is_full(self, n_arriving: int) -> bool:
+        arriving = n_arriving * self._usual_cost
         if time.monotonic() - self._refused_at < _OVERLOAD_SECONDS:
-            return len(self._waiting) >= self._n_threads * self._most_together()
-        return bool(self._waiting) and self._cost / self._n_threads > self._most_seconds
+            has_work = len(self._waiting) + n_arriving >= self._n_threads * self._most_images()
+            return has_work and self._waiting_cost + arriving >= self._n_threads * _BUSY_SECONDS
+        waits = bool(self._waiting) or n_arriving > 0
+        return waits and (self._cost + arriving) / self._n_threads > self._most_seconds
 
     def _refusal(self) -> TooManyRequestsError:
         self._refused_at = time.monotonic()
-        expected = self._cost / self._n_threads
+        return self._too_many()
+
+    def _too_many(self) -> TooManyRequestsError:
         return TooManyRequestsError(
             f"{self._n_under_way} searches are under way or wait: more than can be answered within "
             f"max_wait_seconds = {self._most_seconds:g}",
-            seconds=max(1, math.ceil(expected)),
+            seconds=max(1, math.ceil(self._cost / self._n_threads)),
         )
 
-    def _most_together(self) -> int:
+    def _most_images(self) -> int:
         own = self._galleries.bundles.own_if_open
         return 1 if own is None else own.embedder.n_together
 
@@ -252,8 +199,11 @@ class SearchQueue:
         while batch := self._take():
             begun = time.monotonic()
             self._note([begun - one.since for one in batch])
+            gone = [one for one in batch if one.search.is_gone]
+            late = [one for one in batch if begun - one.since > self._most_seconds and one not in gone]
             try:
-                self._answer([one for one in batch if not self._is_late(one, begun)])
+                _tell([(one, self._too_many()) for one in gone] + [(one, self._refusal()) for one in late])
+                self._answer([one for one in batch if one not in gone and one not in late])
             finally:
                 with self._changed:
                     self._cost -= sum(one.cost for one in batch)
@@ -272,21 +222,16 @@ class SearchQueue:
             if not self._waiting:
                 return []
             batch = [self._waiting.popleft()]
-            most, n_images = self._most_together(), len(batch[0].search.queries)
-            while batch[0].search.kind == "images" and len(batch) < share and self._waiting:
+            kind, n_queries = batch[0].search.kind, len(batch[0].search.queries)
+            most = self._most_images() if kind == "images" else _MOST_TOGETHER
+            while len(batch) < share and self._waiting:
                 following = self._waiting[0].search
-                n_images += len(following.queries)
-                if following.kind != "images" or n_images > most:
+                n_queries += len(following.queries)
+                if following.kind != kind or n_queries > most:
                     break
                 batch.append(self._waiting.popleft())
+            self._waiting_cost -= sum(one.cost for one in batch)
             return batch
-
-    def _is_late(self, waiting: _Waiting, now: float) -> bool:
-        """Whether an answer would come too late for anybody; it is not worked on then."""
-        if not waiting.search.is_gone and now - waiting.since <= self._most_seconds:
-            return False
-        waiting.tell(None, self._refusal())
-        return True
 
     def _answer(self, batch: list[_Waiting]) -> None:
         begun = time.monotonic()
@@ -296,33 +241,45 @@ class SearchQueue:
             self._finish(embedder, alike)
         n_queries = sum(len(one.search.queries) for one in batch)
         if n_queries:
-            kind, spent = batch[0].search.kind, (time.monotonic() - begun) / n_queries
-            self._costs[kind] += _LEARNING_RATE * (spent - self._costs[kind])
+            kind, spent = batch[0].search.kind, time.monotonic() - begun
+            self._costs[kind] += _LEARNING_RATE * (spent / n_queries - self._costs[kind])
+            self._usual_cost += _LEARNING_RATE * (spent / len(batch) - self._usual_cost)
 
     def _prepare(self, one: _Waiting) -> tuple[Embedder, list[FloatArray]] | None:
         try:
             return one.search.prepare(self._galleries)
         except BaseException as error:
-            one.tell(None, error)
+            _tell([(one, error)])
             return None
 
     def _finish(self, embedder: Embedder, alike: list[tuple[_Waiting, list[FloatArray]]]) -> None:
         begun = time.perf_counter()
         tensors = [tensor for _, its_tensors in alike for tensor in its_tensors]
         ends = np.cumsum([0, *(len(its_tensors) for _, its_tensors in alike)]).tolist()
+        waiting = [one for one, _ in alike]
         try:
             raw = embedder.infer(tensors, alone=self._is_alone()) if tensors else np.empty((0, 0), np.float32)
         except BaseException as error:
-            for one, _ in alike:
-                one.tell(None, error)
+            _tell([(one, error) for one in waiting])
             return
         seconds = time.perf_counter() - begun
-        for (one, _), (begin, end) in zip(alike, pairwise(ends), strict=True):
-            try:
-                answers = one.search.finish(raw[begin:end], seconds)
-                one.tell(self._record(answers, one.search.matcher))
-            except BaseException as error:
-                one.tell(None, error)
+        raws = [raw[begin:end] for begin, end in pairwise(ends)]
+        outcomes = outcomes_of([one.search for one in waiting], raws, seconds, self._record)
+        _tell(list(zip(waiting, outcomes, strict=True)))
 
     def _is_alone(self) -> bool:
         return self._n_threads == 1 or self._n_idle == self._n_threads - 1
+
+
+def _tell(outcomes: Sequence[tuple[_Waiting, Outcome]]) -> None:
+    """Hand outcomes to their event loops, each of which is woken once."""
+
+    def tell_all(own: Sequence[tuple[_Waiting, Outcome]]) -> None:
+        for waiting, outcome in own:
+            waiting.told(outcome)
+
+    for loop in {waiting.loop for waiting, _ in outcomes}:
+        own = [(waiting, outcome) for waiting, outcome in outcomes if waiting.loop is loop]
+        # There is none left where the server has stopped.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell_all, own)

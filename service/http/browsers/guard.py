@@ -22,6 +22,7 @@ __all__ = [
     "NOTHING",
     "AnswerHeaders",
     "EXPOSED_HEADERS",
+    "HEADERS",
     "REQUEST_HEADERS",
     "REQUEST_METHODS",
     "Origins",
@@ -35,7 +36,7 @@ EXPOSED_HEADERS = ("Location", "Retry-After")
 
 # What is no page loads nothing. No answer is shown inside of another site.
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": NOTHING,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
@@ -126,7 +127,7 @@ class AnswerHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 

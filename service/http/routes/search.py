@@ -26,7 +26,7 @@ from vicinal.service.http.request_bodies import (
     json_body,
     validated,
 )
-from vicinal.service.http.search_queue import Search
+from vicinal.service.http.search_calls import Search
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.answers import Answer
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from vicinal.service.http.serving.overload import Overload, Route
 from vicinal.service.problem_types import PREFIX
 
 __all__ = ["Connections"]
@@ -28,11 +29,13 @@ class Connections:
         most: Most connections at once; one beyond takes the place of an idle one, or is answered 503.
         head_seconds: Longest time from the first byte of a request, or from the connection, to the end of its
             headers.
+        overload: Turns searches away that would wait too long.
         is_draining: Whether the server stops: every answer is then the last of its connection.
     """
 
     most: int
     head_seconds: float
+    overload: Overload
     is_draining: bool = False
 
     def end(self, connection: object) -> None:
@@ -48,7 +51,8 @@ class Connections:
 class _Connection(HttpToolsProtocol):
     """One connection of HTTP/1.1.
 
-    What it adds to uvicorn's: a limit on their number, and on the time and the size of a request's head.
+    What it adds to uvicorn's: a limit on their number, and on the time and the size of a request's head; and
+    an early answer to searches that would wait too long.
     """
 
     def __init__(self, limits: Connections, **arguments: Any) -> None:
@@ -59,6 +63,10 @@ class _Connection(HttpToolsProtocol):
         self._n_head_bytes = 0
         self._is_reading_head = True
         self._is_message_whole = True
+        # Answered as soon as its head was there; of its body nothing is kept.
+        self._is_turned_away = False
+        self._route: Route | None = None
+        self._n_present = 0
 
     @property
     def is_idle(self) -> bool:
@@ -75,6 +83,7 @@ class _Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._resumed()
+        self._note_present(-self._n_present)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -88,23 +97,36 @@ class _Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_reading_head, self._is_message_whole = True, False
+        self._is_reading_head, self._is_message_whole, self._is_turned_away = True, False, False
         self._n_head_bytes = 1
         self._arm(self._limits.head_seconds)
 
     def on_headers_complete(self) -> None:
         self._is_reading_head = False
         self._disarm()
+        self._route = self._limits.overload.route_of(self.parser.get_method(), self.url)
+        if self._is_refused_early():
+            return
         super().on_headers_complete()
         if self._limits.is_draining:
             self.last_answer()
 
+    def on_body(self, body: bytes) -> None:
+        if not self._is_turned_away:
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._is_message_whole = True
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        if self._is_turned_away or is_answered:
+            self._wait_for_next()
+            return
         super().on_message_complete()
+        self._note_present(self._route is not None)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._note_present(-(self._n_present > 0))
         if not self._is_message_whole:
             self._arm(_LINGER_SECONDS)
 
@@ -121,6 +143,34 @@ class _Connection(HttpToolsProtocol):
         """Let the answer under way be the last one."""
         if self.cycle is not None and not self.cycle.response_started:
             self.cycle.keep_alive = False
+
+    def _is_refused_early(self) -> bool:
+        """Answer a search that would wait too long, where nothing is to be said but that."""
+        is_plain = self.parser.should_keep_alive() and not self.parser.should_upgrade()
+        is_next = self.cycle is None or self.cycle.response_complete
+        if self._route is None or self._limits.is_draining or self.expect_100_continue:
+            return False
+        if not is_plain or not is_next:
+            return False
+        answer = self._limits.overload.refusal(self._route, self.headers, self.client)
+        if answer is None:
+            return False
+        self._is_turned_away = True
+        self.transport.write(answer)
+        self.on_response_complete()
+        return True
+
+    def _note_present(self, change: int) -> None:
+        self._n_present += change
+        self._limits.overload.n_present += change
+
+    def _wait_for_next(self) -> None:
+        """Wait for the next request, once the rest of one came whose answer had left."""
+        self._disarm()
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def _close_an_idle_one(self) -> bool:
         for other in self.connections:

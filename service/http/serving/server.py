@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.connections import Connections
+from vicinal.service.http.serving.overload import Overload
 from vicinal.service.http.state import state_of
 from vicinal.service.process import prepare_process
 from vicinal.service.settings import Settings
@@ -113,7 +114,11 @@ class _Server(uvicorn.Server):
         settings = self._state.settings
         self._ends_process = ends_process
         proxies = [str(one) for one in settings.trusted_proxies]
-        self._limits = Connections(most=settings.max_connections, head_seconds=settings.request_seconds)
+        self._limits = Connections(
+            most=settings.max_connections,
+            head_seconds=settings.request_seconds,
+            overload=Overload(self._state.searches, self._state.metrics),
+        )
         config = uvicorn.Config(
             app,
             http=self._limits.protocol,  # type: ignore[arg-type]

@@ -19,8 +19,9 @@ from vicinal.models.errors import NotAnImageError
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
-from vicinal.service.http.search_queue import Search
+from vicinal.service.http.search_calls import Search
 from vicinal.service.http.state import State
+from vicinal.service.matcher.matcher import Matcher
 
 OPTIONS: dict[str, Any] = {"limit": 5}
 
@@ -161,6 +162,70 @@ def test_embeddings_and_items_wait_in_the_same_line(
     outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), others))
     assert all(outcome[0].gallery == "shoes" for outcome in outcomes)
     assert [n for n, _ in network.runs] == [1, 1]
+
+
+def calls_of(state: State, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Notes the queries of each call of the matcher."""
+    calls: list[int] = []
+    search = Matcher.search
+
+    def noted(self: Matcher, **arguments: Any) -> Any:
+        answers = search(self, **arguments)
+        calls.append(len(answers))
+        return answers
+
+    monkeypatch.setattr(Matcher, "search", noted)
+    return calls
+
+
+def test_what_asks_for_the_same_is_answered_by_one_call(
+    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state(threads=1)
+    network = Network(state)
+    ids = [f"plain/view {number}.png" for number in range(3)]
+    searches = [Search("shoes", "item_ids", [one], OPTIONS) for one in ids]
+    others = [
+        Search("shoes", "item_ids", ids[:2], OPTIONS),
+        Search("shoes", "item_ids", ids[:1], {"limit": 1}),
+        Search("shoes", "item_ids", ids[:1], {"limit": 1, "filter": "label = 'plain'"}),
+    ]
+    matcher = state.galleries.matcher("shoes")
+    expected = [matcher.search(item_ids=one.queries, **one.options) for one in searches + others]
+    calls = calls_of(state, monkeypatch)
+    outcomes = asyncio.run(first_then(state, network, of_images(pictures[0]), searches + others))[1:]
+    assert sorted(calls) == [1, 1, 1, 5]
+    found = [[answer.matches for answer in outcome] for outcome in outcomes]
+    assert found == [[answer.matches for answer in answers] for answers in expected]
+
+
+def test_one_that_cannot_be_answered_fails_alone(
+    make_state: Callable[..., State], pictures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state(threads=1)
+    dim = state.galleries.own.bundle.dim
+    rows = [[1.0] * dim, [1.0] * (dim + 1), [float("nan")] * dim, [0.5] * dim]
+    searches = [Search("shoes", "embeddings", [row], OPTIONS) for row in rows]
+    searches.append(Search("shoes", "item_ids", ["no such item"], OPTIONS))
+    searches.append(Search("shoes", "item_ids", ["plain/view 0.png"], OPTIONS))
+    calls = calls_of(state, monkeypatch)
+    outcomes = asyncio.run(first_then(state, Network(state), of_images(pictures[0]), searches))[1:]
+    kinds = [type(one).__name__ for one in outcomes]
+    assert kinds == ["list", "EmbeddingError", "NoDirectionError", "list", "ItemNotFoundError", "list"]
+    assert calls == [1] * 4
+    assert outcomes[0][0].matches == outcomes[3][0].matches
+
+
+def test_what_is_on_its_way_to_the_queue_counts_as_waiting(make_state: Callable[..., State]) -> None:
+    state = make_state(threads=1, max_wait_seconds=0.05)
+    # Each is expected to take 2 ms before any was measured.
+    state.searches.check(n_present=25)
+    with pytest.raises(TooManyRequestsError):
+        state.searches.check(n_present=26)
+    # Where searches are turned away, ten milliseconds of work may wait.
+    state.searches.check(n_present=4)
+    with pytest.raises(TooManyRequestsError):
+        state.searches.check(n_present=5)
 
 
 def test_what_would_wait_too_long_is_turned_away_at_once(

@@ -1,0 +1,93 @@
+"""Overload: a search that would wait too long is answered 429 once its head is there, at little cost."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+
+from fastapi.routing import APIRoute
+
+from vicinal.service.errors import TooManyRequestsError
+from vicinal.service.http.access import Seen, tell
+from vicinal.service.http.browsers.guard import HEADERS
+from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.problems import problem_of
+from vicinal.service.http.routes import search
+from vicinal.service.http.search_queue import SearchQueue
+from vicinal.service.observability.logs import request_id_of, with_request_id
+from vicinal.service.problem_types import status_and_kind
+
+__all__ = ["Overload", "Route"]
+
+# Pattern of a path, and the template of its route.
+Route = tuple[re.Pattern[str], str]
+_ROUTES = [(route.path_regex, route.path) for route in search.router.routes if isinstance(route, APIRoute)]
+_REQUEST_ID = b"x-request-id"
+# What a browser needs to read an answer of another site is for the application to say.
+_ORIGIN = b"origin"
+
+
+class Overload:
+    """Turns searches away for the connections of one server.
+
+    A refusal by the application costs a third of an answer, so that a server which is asked three times what
+    it can answer would be busy with refusals.
+
+    Args:
+        searches: The queue that they would wait in.
+        metrics: Where they are counted.
+
+    Attributes:
+        n_present: Searches that are wholly here and unanswered. The connections count them: those that came
+            at once are here long before the application has put the first of them into the queue.
+    """
+
+    def __init__(self, searches: SearchQueue, metrics: Metrics) -> None:
+        self._searches = searches
+        self._metrics = metrics
+        self.n_present = 0
+
+    @staticmethod
+    def route_of(method: bytes, url: bytes) -> Route | None:
+        """The route of a search; None of every other request."""
+        if method != b"POST":
+            return None
+        path = url.partition(b"?")[0].decode("latin-1")
+        return next((route for route in _ROUTES if route[0].match(path)), None)
+
+    def refusal(
+        self, route: Route, headers: Iterable[tuple[bytes, bytes]], client: tuple[str, int] | None
+    ) -> bytes | None:
+        """The whole answer to a search that would wait too long; None where the application answers it."""
+        started, named = time.perf_counter(), dict(headers)
+        if _ORIGIN in named:
+            return None
+        try:
+            self._searches.check(self.n_present)
+        except TooManyRequestsError as error:
+            request = request_id_of(named.get(_REQUEST_ID, b"").decode("latin-1"))
+            with with_request_id(request):
+                return self._told(error, route[1], request, client, started)
+        return None
+
+    def _told(
+        self,
+        error: TooManyRequestsError,
+        route: str,
+        request: str,
+        client: tuple[str, int] | None,
+        started: float,
+    ) -> bytes:
+        status, kind = status_and_kind(error)
+        answer = problem_of(error)
+        self._metrics.record_problem(kind)
+        seen = Seen(route, status=status, n_bytes=len(answer.body))
+        tell(self._metrics, "POST", client, seen, time.perf_counter() - started)
+        further = {**HEADERS, "X-Request-ID": request}
+        lines = [
+            b"HTTP/1.1 %d Too Many Requests" % status,
+            *(b"%b: %b" % one for one in answer.raw_headers),
+            *(f"{name}: {value}".encode("latin-1") for name, value in further.items()),
+        ]
+        return b"\r\n".join([*lines, b"", bytes(answer.body)])
