@@ -231,7 +231,7 @@ class GalleryView:
         """(..., d) embeddings at (...) positions; any values at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
-            return np.asarray(self.snapshot.embeddings[positions])
+            return np.asarray(self.snapshot.embeddings).take(positions, axis=0)
         vectors = np.zeros((*positions.shape, self.snapshot.manifest.dim), np.float32)
         built, added = (positions >= 0) & (positions < n_built), positions >= n_built
         vectors[built] = self.snapshot.embeddings[positions[built]]

@@ -12,7 +12,6 @@ import numpy as np
 
 from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.models.similarity import FloatArray
-from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import EmbeddedImages, Matcher
 
@@ -54,8 +53,11 @@ class Search:
         """Equal for searches that one call of the matcher can answer, once they are prepared."""
         return id(self.matcher), self.kind, *self.options.items()
 
-    def prepare(self, galleries: OpenGalleries) -> tuple[Embedder, list[FloatArray]]:
+    def prepare(self, matcher_of: Callable[[str], Matcher]) -> tuple[Embedder, list[FloatArray]]:
         """Choose the state of the gallery, and decode images.
+
+        Args:
+            matcher_of: The state of a gallery by its name.
 
         Returns:
             What embeds them, and arrays (3, S, S) that it has to embed; none of other queries.
@@ -65,7 +67,7 @@ class Search:
             GalleryNotFoundError: There is no such gallery.
             GalleryError: It is damaged.
         """
-        self._matcher = galleries.matcher(self.gallery)
+        self._matcher = matcher_of(self.gallery)
         embedder = self._matcher.embedder
         if self.kind != "images":
             return embedder, []

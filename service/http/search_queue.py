@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -29,11 +30,14 @@ __all__ = ["SearchQueue"]
 _FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
 # Weight of the last measurement in the expected cost.
 _LEARNING_RATE = 0.1
+# A wait that is longer than the first for as long as the second is no burst: more arrives than is answered.
+_STANDING_WAIT = 0.6
+_STANDING_SECONDS = 1.0
 # Searches are turned away for as long after the last one that was, so that a queue that was full is emptied.
 _OVERLOAD_SECONDS = 1.0
 # What may wait meanwhile, in seconds: enough that no thread is ever without work.
 _BUSY_SECONDS = 0.01
-# Queries that one call of the matcher answers; more cost each of them no less.
+# Queries that a thread takes together; more would cost each of them no less.
 _MOST_TOGETHER = 8
 
 
@@ -60,8 +64,9 @@ class SearchQueue:
 
     A search is answered alone when nothing else waits. What waits together for a thread is embedded together,
     and answered together where it asks for the same of one gallery. A burst may fill the queue up to
-    `most_seconds`. Where it was full, more arrives than can be answered, and waiting helps nobody: until a
-    second has passed without a refusal, only as many wait as keep the threads busy.
+    `most_seconds`. Where it is full, or stays long, more arrives than can be answered, and waiting helps
+    nobody: until a second has passed without a refusal, only as many wait as keep the threads busy. (The same
+    thought for packets is RFC 8289, Controlled Delay.)
 
     Args:
         galleries: Galleries of the process.
@@ -94,6 +99,8 @@ class SearchQueue:
         # Of a search of any kind, before it is known of which.
         self._usual_cost = min(_FIRST_GUESS.values())
         self._refused_at = -math.inf
+        # When a search last had little to wait.
+        self._short_at = time.monotonic()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._gauge: Gauge | None = None
@@ -163,12 +170,16 @@ class SearchQueue:
             self._gauge.set(self._n_under_way)
 
     def _is_full(self, n_arriving: int) -> bool:
-        arriving = n_arriving * self._usual_cost
-        if time.monotonic() - self._refused_at < _OVERLOAD_SECONDS:
-            has_work = len(self._waiting) + n_arriving >= self._n_threads * self._most_images()
+        now, arriving = time.monotonic(), n_arriving * self._usual_cost
+        wait = (self._cost + arriving) / self._n_threads
+        if wait <= _STANDING_WAIT:
+            self._short_at = now
+        if now - self._refused_at < _OVERLOAD_SECONDS:
+            has_work = len(self._waiting) + n_arriving >= self._n_threads * self._n_embedded_together()
             return has_work and self._waiting_cost + arriving >= self._n_threads * _BUSY_SECONDS
+        # What runs alone is waited for, however long it takes.
         waits = bool(self._waiting) or n_arriving > 0
-        return waits and (self._cost + arriving) / self._n_threads > self._most_seconds
+        return waits and (wait > self._most_seconds or now - self._short_at > _STANDING_SECONDS)
 
     def _refusal(self) -> TooManyRequestsError:
         self._refused_at = time.monotonic()
@@ -181,7 +192,7 @@ class SearchQueue:
             seconds=max(1, math.ceil(self._cost / self._n_threads)),
         )
 
-    def _most_images(self) -> int:
+    def _n_embedded_together(self) -> int:
         own = self._galleries.bundles.own_if_open
         return 1 if own is None else own.embedder.n_together
 
@@ -210,7 +221,7 @@ class SearchQueue:
                     self._note_under_way(-len(batch))
 
     def _take(self) -> list[_Waiting]:
-        """The next search, with those of images that are best embedded together with it; none at the end."""
+        """The next search, with those that are best answered together with it; none at the end."""
         own = threading.current_thread()
         with self._changed:
             self._n_idle += 1
@@ -223,7 +234,7 @@ class SearchQueue:
                 return []
             batch = [self._waiting.popleft()]
             kind, n_queries = batch[0].search.kind, len(batch[0].search.queries)
-            most = self._most_images() if kind == "images" else _MOST_TOGETHER
+            most = max(_MOST_TOGETHER, self._n_embedded_together())
             while len(batch) < share and self._waiting:
                 following = self._waiting[0].search
                 n_queries += len(following.queries)
@@ -235,7 +246,9 @@ class SearchQueue:
 
     def _answer(self, batch: list[_Waiting]) -> None:
         begun = time.monotonic()
-        prepared = [(one, *found) for one in batch if (found := self._prepare(one)) is not None]
+        # The state of a gallery is looked up once for all of them.
+        matcher_of = cache(self._galleries.matcher)
+        prepared = [(one, *found) for one in batch if (found := self._prepare(one, matcher_of)) is not None]
         for embedder in {id(embedder): embedder for _, embedder, _ in prepared}.values():
             alike = [(one, tensors) for one, its_embedder, tensors in prepared if its_embedder is embedder]
             self._finish(embedder, alike)
@@ -245,9 +258,12 @@ class SearchQueue:
             self._costs[kind] += _LEARNING_RATE * (spent / n_queries - self._costs[kind])
             self._usual_cost += _LEARNING_RATE * (spent / len(batch) - self._usual_cost)
 
-    def _prepare(self, one: _Waiting) -> tuple[Embedder, list[FloatArray]] | None:
+    @staticmethod
+    def _prepare(
+        one: _Waiting, matcher_of: Callable[[str], Matcher]
+    ) -> tuple[Embedder, list[FloatArray]] | None:
         try:
-            return one.search.prepare(self._galleries)
+            return one.search.prepare(matcher_of)
         except BaseException as error:
             _tell([(one, error)])
             return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +19,8 @@ __all__ = ["LogFormat", "LogLevel", "configure_logs", "request_id", "request_id_
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 # Nothing that could begin a line of its own, or be taken for another field.
+# Ids of requests are no secrets; to ask the system for each costs more than to make it.
+_RANDOM = random.Random()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 # What other packages say in the course of things.
 _CHATTY = ("httpcore", "httpx", "huey", "PIL", "lance", "filelock")
@@ -64,7 +66,7 @@ def request_id_of(sent: str | None) -> str:
     Args:
         sent: The header `X-Request-ID`.
     """
-    return sent if sent is not None and _REQUEST_ID.fullmatch(sent) else secrets.token_hex(8)
+    return sent if sent is not None and _REQUEST_ID.fullmatch(sent) else f"{_RANDOM.getrandbits(64):016x}"
 
 
 @contextmanager

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from vicinal.service.http.serving.overload import Overload, Route
 from vicinal.service.problem_types import PREFIX
@@ -19,6 +23,8 @@ _SEND_SECONDS = 60.0
 # For the rest of a body whose request was refused, which clients send before they read the answer.
 _LINGER_SECONDS = 5.0
 _MOST_HEAD_BYTES = 64 * 2**10
+# Searches that a turn of the event loop begins to read: some milliseconds.
+_MOST_A_TURN = 8
 
 
 @dataclass
@@ -37,11 +43,27 @@ class Connections:
     head_seconds: float
     overload: Overload
     is_draining: bool = False
+    _to_begin: deque[Callable[[], None]] = field(default_factory=deque)
 
     def end(self, connection: object) -> None:
         """Let the answer under way be the last one of a connection."""
         if isinstance(connection, _Connection):
             connection.last_answer()
+
+    def begin_soon(self, begin: Callable[[], None]) -> None:
+        """Begin to answer a search, after a turn of the event loop for every few that came before.
+
+        Where hundreds come at once, what else is asked is answered in between.
+        """
+        if not self._to_begin:
+            asyncio.get_running_loop().call_soon(self._begin_some)
+        self._to_begin.append(begin)
+
+    def _begin_some(self) -> None:
+        for _ in range(min(_MOST_A_TURN, len(self._to_begin))):
+            self._to_begin.popleft()()
+        if self._to_begin:
+            asyncio.get_running_loop().call_soon(self._begin_some)
 
     def protocol(self, **arguments: Any) -> asyncio.Protocol:
         """The protocol of a new connection; uvicorn calls it."""
@@ -110,6 +132,13 @@ class _Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self._limits.is_draining:
             self.last_answer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        start = partial(super()._start_asgi_task, cycle, app)
+        if self._route is None:
+            start()
+        else:
+            self._limits.begin_soon(start)
 
     def on_body(self, body: bytes) -> None:
         if not self._is_turned_away:

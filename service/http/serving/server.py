@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import signal
 import socket
 import threading
@@ -27,6 +28,8 @@ __all__ = ["listen", "serve_until_stopped", "serving", "serving_app"]
 
 _START_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 75
+# Connections that the system takes before a process does.
+_BACKLOG = 2048
 # In which a server that stops still takes requests on connections that are open.
 _DRAIN_SECONDS = 1.0
 # For a job under way to leave its place to another worker.
@@ -126,11 +129,15 @@ class _Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             lifespan="off",
+            loop="asyncio",
             proxy_headers=bool(proxies),
             forwarded_allow_ips=proxies,
             # Longer than clients keep theirs, so that they are who closes: a request that is sent while the
             # server closes is lost.
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            # Of asyncio this is also how many connections it takes at a time. Where processes share a port,
+            # the first to look would take all of them.
+            backlog=1 if settings.workers > 1 else _BACKLOG,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         super().__init__(config)
@@ -138,7 +145,14 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start as uvicorn does, with few threads."""
         to_thread.current_default_thread_limiter().total_tokens = _N_THREADS
+        if self._ends_process:
+            # What is there now stays: the collector of cycles would look through it again and again, and
+            # hold everything for a tenth of a second each time.
+            gc.collect()
+            gc.freeze()
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(_BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down as uvicorn does, after every client was told that its connection ends."""

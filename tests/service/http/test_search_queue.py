@@ -99,10 +99,10 @@ def test_what_waits_together_is_embedded_together(
 ) -> None:
     state = make_state(threads=1)
     network = Network(state)
-    searches = [of_images(picture) for picture in pictures[:6]]
+    searches = [of_images(picture) for picture in [*pictures, *pictures[:4]]]
     outcomes = asyncio.run(first_then(state, network, searches[0], searches[1:]))
-    # Two is what a thread of a processor takes best.
-    assert [n for n, _ in network.runs] == [1, 2, 2, 1]
+    # Eight is what a thread takes together.
+    assert [n for n, _ in network.runs] == [1, 8, 3]
     alone = make_state(threads=1)
     for picture, outcome in zip(pictures, outcomes, strict=False):
         (expected,) = alone.galleries.matcher("shoes").search(images=[picture], **OPTIONS)
