@@ -101,7 +101,7 @@ def of_kind(
     runs = {str(n): measured(port, requests, connections=n, seconds=seconds) for n in clients}
     best = max(answered(one) for one in runs.values())
     steady = measured(port, requests, kind="open", connections=64, seconds=seconds, rate=max(1.0, best / 2))
-    overload = measured(port, requests, kind="open", connections=512, seconds=60 * minutes, rate=3 * best)
+    overload = measured(port, requests, kind="open", connections=900, seconds=60 * minutes, rate=3 * best)
     return {"closed": runs, "best": best, "half": steady, "three_times": overload}
 
 

@@ -82,7 +82,7 @@ class _Connection(HttpToolsProtocol):
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._n_head_bytes = 0
+        self._n_begun = self._n_head_bytes = 0
         self._is_reading_head = True
         self._is_message_whole = True
         # Answered as soon as its head was there; of its body nothing is kept.
@@ -110,9 +110,10 @@ class _Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         # What holds the end of a body too is no longer than a read of the socket.
-        was_reading_head = self._is_reading_head and self._n_head_bytes > 0
+        begun = self._n_begun if self._is_reading_head and self._n_head_bytes > 0 else None
         super().data_received(data)
-        if was_reading_head and self._is_reading_head:
+        # Otherwise all of it may be other requests, and the beginning of one.
+        if self._is_reading_head and self._n_begun == begun:
             self._n_head_bytes += len(data)
         if self._n_head_bytes > _MOST_HEAD_BYTES and self._is_reading_head:
             self._refuse(431, "headers-too-large", f"the headers are larger than {_MOST_HEAD_BYTES:,} bytes")
@@ -120,6 +121,7 @@ class _Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_reading_head, self._is_message_whole, self._is_turned_away = True, False, False
+        self._n_begun += 1
         self._n_head_bytes = 1
         self._arm(self._limits.head_seconds)
 
@@ -176,7 +178,8 @@ class _Connection(HttpToolsProtocol):
     def _is_refused_early(self) -> bool:
         """Answer a search that would wait too long, where nothing is to be said but that."""
         is_plain = self.parser.should_keep_alive() and not self.parser.should_upgrade()
-        is_next = self.cycle is None or self.cycle.response_complete
+        # The application waits for a client that does not take in its answers.
+        is_next = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
         if self._route is None or self._limits.is_draining or self.expect_100_continue:
             return False
         if not is_plain or not is_next:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -130,6 +131,29 @@ def test_the_connection_goes_on_with_the_next_request(line: Line) -> None:
             received += there.recv(65_536)
 
 
+def test_answers_that_nobody_takes_in_are_not_heaped_up(line: Line) -> None:
+    one = head(SEARCH, len(BODY), "X-Long: " + "a" * 4000) + BODY
+    n_sent = 0
+    with socket.socket() as there:
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        there.connect(("127.0.0.1", int(line.url.rpartition(":")[2])))
+        there.settimeout(2.0)
+        # Far more than the system keeps on the way.
+        while n_sent < 50_000:
+            try:
+                there.sendall(one)
+            except TimeoutError:
+                break
+            n_sent += 1
+        assert 1000 < n_sent < 50_000
+        # Negative control: the server goes on as soon as they are taken in.
+        n_received, rest = 0, b""
+        while n_received < n_sent:
+            rest += there.recv(1_000_000)
+            n_received += rest.count(b"HTTP/1.1 429 ")
+            rest = rest[-12:]
+
+
 def test_an_answered_request_comes_before_one_that_is_turned_away(line: Line) -> None:
     line.is_full = False
     with connected(line.url) as there:
@@ -192,7 +216,8 @@ def test_searches_whose_bodies_do_not_come_are_not_counted(line: Line) -> None:
 
 def test_those_that_are_here_and_unanswered_are_counted(line: Line) -> None:
     line.is_full = False
-    begun, go_on = [], []
+    begun: list[object] = []
+    go_on: list[bool] = []
     answered = line.state.searches.answered
 
     async def waiting(search: object) -> object:

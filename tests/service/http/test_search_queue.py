@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -226,6 +227,22 @@ def test_what_is_on_its_way_to_the_queue_counts_as_waiting(make_state: Callable[
     state.searches.check(n_present=4)
     with pytest.raises(TooManyRequestsError):
         state.searches.check(n_present=5)
+
+
+def test_a_queue_that_stays_long_is_no_burst(
+    make_state: Callable[..., State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_queue, "_STANDING_SECONDS", 0.05)
+    # Each is expected to take 2 ms before any was measured: 800 ms, of two seconds that they may wait.
+    many = 400
+    stays, is_emptied = make_state(threads=1).searches, make_state(threads=1).searches
+    for queue in (stays, is_emptied):
+        queue.check(many)
+    time.sleep(0.1)
+    with pytest.raises(TooManyRequestsError):
+        stays.check(many)
+    is_emptied.check(0)
+    is_emptied.check(many)
 
 
 def test_what_would_wait_too_long_is_turned_away_at_once(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +23,7 @@ from tests.waiting import wait_for_job, wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import listen
+from vicinal.service.http.serving.server import listen, serving
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +78,29 @@ def test_an_application_that_is_served_in_another_way_works_on_jobs(
     with TestClient(create_app(make_settings(copy))) as client:
         accepted = client.post("/v1/admin/galleries/shoes/calibrations", json={"activate": False})
         assert wait_for_job(client, accepted)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(("workers", "n_at_a_time"), [(1, 2048), (2, 1)])
+def test_processes_that_share_a_port_take_one_connection_at_a_time(
+    calibrated_dir: Path,
+    make_settings: MakeSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    n_at_a_time: int,
+) -> None:
+    taken, waiting = [], []
+    create_server = asyncio.BaseEventLoop.create_server
+
+    async def noted(loop: Any, *arguments: Any, sock: socket.socket, **further: Any) -> Any:
+        taken.append(further["backlog"])
+        waiting.append(sock)
+        return await create_server(loop, *arguments, sock=sock, **further)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", noted)
+    with serving(make_settings(calibrated_dir, workers=workers)) as url:
+        assert httpx.get(f"{url}/livez").status_code == 200
+        # The system keeps as many for them as it keeps for one.
+        information = waiting[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        (n_kept,) = struct.unpack_from("I", information, 28)
+        assert n_kept == min(2048, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    assert taken == [n_at_a_time]
