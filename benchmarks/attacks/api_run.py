@@ -100,7 +100,9 @@ def main() -> int:
                 variables=variables,
                 options=options,
             )
-        print(name, result[name].pop("output"), "wrong:", result[name]["wrong"], flush=True)
+        print(name, result[name].pop("output"), flush=True)
+    for name, one in result.items():
+        print(f"{name}: wrong {one['wrong']}, errors {one['errors']}")
     if not given.no_result:
         save_result("api_run", result)
     return int(any(one["wrong"] or one["errors"] for one in result.values()))
