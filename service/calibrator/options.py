@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.sources import SourceOptions
@@ -38,7 +38,7 @@ class PipelineChoice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     refine: RefineChoice = Field("auto", description="What the pipeline refines; `auto` is the service's.")
-    steps: int | None = Field(None, ge=1, description="Steps of the refiner; the service's when null.")
+    steps: StrictInt | None = Field(None, ge=1, description="Steps of the refiner; the service's when null.")
     rerank: RerankChoice = Field("auto", description="How it re-ranks; `auto` is the service's.")
     group_by: str = Field(
         "auto",
@@ -103,7 +103,7 @@ class CalibrationOptions(PipelineChoice):
         description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
         "`utility=worst`.",
     )
-    max_queries: int = Field(2000, ge=1, le=100_000, description="Sample at most this many queries.")
+    max_queries: StrictInt = Field(2000, ge=1, le=100_000, description="Sample at most this many queries.")
     coarse_labels: dict[str, str] | None = Field(
         None, description="Coarse label of each label, to tell near from far queries without a mate."
     )
@@ -121,7 +121,9 @@ class CalibrationOptions(PipelineChoice):
         description="How the scores of a group's items become one, where groups are decided; `auto` tries "
         "all and keeps `max`, the best photo, unless another is surely better.",
     )
-    activate: bool = Field(True, description="Whether searches use the threshold as soon as it is there.")
+    activate: StrictBool = Field(
+        True, description="Whether searches use the threshold as soon as it is there."
+    )
 
     @model_validator(mode="after")
     def _one_kind_of_coarse_labels(self) -> CalibrationOptions:

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import product
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from vicinal.calibration import Target
 from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 _MOST_VARIANTS = 64
-Neighbors = Annotated[int, Field(ge=2, le=N_NEIGHBORS)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Neighbors = Annotated[StrictInt, Field(ge=2, le=N_NEIGHBORS)]
+Share = Annotated[StrictFloat, Field(ge=0.0, le=1.0)]
 Sample = Literal["queries", "pictures"]
 FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"]
 
@@ -65,7 +65,7 @@ class PipelineGrid(_Frozen):
     k: tuple[Neighbors, ...] = Field((4, 8), description="Contextual: neighborhoods.")
     beta: tuple[Share, ...] = Field((0.1, 0.3), description="Contextual: weights.")
     k1: tuple[Neighbors, ...] = Field((8, 20), description="k-reciprocal: neighbors that can be reciprocal.")
-    k2: tuple[Annotated[int, Field(ge=1, le=N_NEIGHBORS + 1)], ...] = Field(
+    k2: tuple[Annotated[StrictInt, Field(ge=1, le=N_NEIGHBORS + 1)], ...] = Field(
         (3, 6), description="k-reciprocal: items that encodings are averaged over; at most k1."
     )
     lam: tuple[Share, ...] = Field((0.3,), description="k-reciprocal: weights of the similarity.")
@@ -119,14 +119,14 @@ class ComparisonOptions(_Frozen):
         description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
         "metadata column; as the calibration in force when null.",
     )
-    max_queries: int = Field(1000, ge=1, le=100_000, description="Sample at most this many queries.")
-    seed: int = Field(0, ge=0, description="Seed of the sample and of the draws.")
+    max_queries: StrictInt = Field(1000, ge=1, le=100_000, description="Sample at most this many queries.")
+    seed: StrictInt = Field(0, ge=0, description="Seed of the sample and of the draws.")
 
 
 class ComparisonRequest(ComparisonOptions):
     """Which variants are compared with the present one, and how."""
 
-    versions: tuple[int, ...] = Field(
+    versions: tuple[StrictInt, ...] = Field(
         (), max_length=8, description="Other versions of the gallery, each with its own bundle and pipeline."
     )
     pipelines: PipelineGrid | None = Field(
@@ -145,7 +145,7 @@ class ActivationConditions(_Frozen):
     flipped_at_most: Share | None = Field(
         None, description="Share of the queries, and of the pictures, that may be decided otherwise."
     )
-    needs_calibration: bool = Field(False, description="Whether it must have a threshold of its own.")
+    needs_calibration: StrictBool = Field(False, description="Whether it must have a threshold of its own.")
 
     @model_validator(mode="after")
     def _at_least_one(self) -> ActivationConditions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 __all__ = [
     "KEPT_RULE",
@@ -26,15 +26,13 @@ class _Frozen(BaseModel):
 class DuplicateOptions(_Frozen):
     """What is looked for."""
 
-    near: bool = Field(
+    near: StrictBool = Field(
         True, description="Also copies that were changed; false: files of the same bytes only."
     )
-    precision: float = Field(
+    precision: StrictFloat = Field(
         0.99, ge=0.5, lt=1.0, description="Share of the pairs found that shall be copies."
     )
-    seed: int = Field(
-        0, strict=True, ge=0, description="Of the copies that are made to choose the threshold."
-    )
+    seed: StrictInt = Field(0, ge=0, description="Of the copies that are made to choose the threshold.")
 
 
 class DuplicateItem(_Frozen):

@@ -102,14 +102,20 @@ async def json_body(request: Request, model: type[Model], *, may_be_empty: bool 
     return validated(model, fields)
 
 
-def validated(model: type[Model], fields: Any) -> Model:
+def validated(model: type[Model], fields: Any, *, are_texts: bool = False) -> Model:
     """Fields as a model.
+
+    Args:
+        model: The model. In JSON a number is no text and no truth value, so that its fields are strict.
+        fields: What was sent.
+        are_texts: Whether all fields are text, as those of a form are; `5` is a number then.
 
     Raises:
         RequestValidationError: They are not of its form.
     """
+    validate = model.model_validate_strings if are_texts else model.model_validate
     try:
-        return model.model_validate(fields)
+        return validate(fields)
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import gallery_items
@@ -38,8 +38,8 @@ class FitRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of the new bundle.")
-    minutes: float = Field(15.0, ge=0.1, le=1440.0, description="About how long it may take.")
-    seed: int = Field(0, ge=0, description="Seed of everything that is drawn.")
+    minutes: StrictFloat = Field(15.0, ge=0.1, le=1440.0, description="About how long it may take.")
+    seed: StrictInt = Field(0, ge=0, description="Seed of everything that is drawn.")
 
 
 class FitJob:

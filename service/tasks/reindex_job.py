@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from vicinal.indexer.embedding_files import files_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
@@ -93,7 +93,7 @@ class ReindexRequest(BaseModel):
         description="What to do with an image whose id belongs to another image of another source; with "
         "`error` nothing is done when there is one.",
     )
-    delete: bool = Field(
+    delete: StrictBool = Field(
         False, description="Remove items that came from this source and that it no longer lists."
     )
     bundle: str | None = Field(
@@ -105,7 +105,7 @@ class ReindexRequest(BaseModel):
         "lists before them such as `IVF1024,SQ8`.",
         examples=["auto"],
     )
-    max_failures: int | None = Field(None, ge=0, description="Most images that may be left out.")
+    max_failures: StrictInt | None = Field(None, ge=0, description="Most images that may be left out.")
     activate: Literal["automatic", "manual"] = Field(
         "automatic",
         description="`automatic`: searches use the new version as soon as it is there, or when what is asked "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, model_validator
 
 from vicinal.calibration import Target
 from vicinal.calibration.rates.label_counts import RateName
@@ -28,7 +28,7 @@ class _Frozen(BaseModel):
 class TriedThreshold(_Frozen):
     """A threshold to try: exactly one of the three."""
 
-    threshold: float | None = Field(None, ge=0.0, le=1.0, description="A score.")
+    threshold: StrictFloat | None = Field(None, ge=0.0, le=1.0, description="A score.")
     calibration: str | None = Field(None, description="Id of another calibration of the pipeline.")
     target: str | None = Field(None, description="A target, such as `fpir=1%`.")
 

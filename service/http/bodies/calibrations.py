@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, StrictFloat
 
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
 from vicinal.service.thresholds.dry_run import TriedThreshold
@@ -18,7 +18,9 @@ class CalibrationStart(CalibrationOptions, QuerySourceOptions):
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
     )
-    embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
+    embeddings: list[list[StrictFloat]] | None = Field(
+        None, description="Queries as embeddings of the bundle."
+    )
     labels: list[str] | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
     )
@@ -31,7 +33,9 @@ class CheckStart(QuerySourceOptions):
         None,
         description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
     )
-    embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
+    embeddings: list[list[StrictFloat]] | None = Field(
+        None, description="Queries as embeddings of the bundle."
+    )
     labels: list[str] | None = Field(
         None, description="Label of each embedding; one that the gallery lacks is a thing that is not there."
     )
@@ -40,7 +44,7 @@ class CheckStart(QuerySourceOptions):
 class ThresholdByHand(PipelineChoice):
     """A threshold that somebody chose; no rate is claimed for it."""
 
-    threshold: float = Field(strict=True, ge=0.0, le=1.0, description="Lowest accepted score.")
+    threshold: StrictFloat = Field(ge=0.0, le=1.0, description="Lowest accepted score.")
 
 
 class DryRun(PipelineChoice, TriedThreshold):

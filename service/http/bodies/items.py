@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, field_validator
 
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.models.bundle import space_manifest
@@ -70,7 +70,9 @@ class EmbeddingItem(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(min_length=1, max_length=1024)
-    embedding: list[float] = Field(description="As many numbers as the gallery's; of any length above 0.")
+    embedding: list[StrictFloat] = Field(
+        description="As many numbers as the gallery's; of any length above 0."
+    )
     label: str | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     uri: str = Field("", description="Path or address of what was embedded.")

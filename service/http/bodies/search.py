@@ -5,7 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.matcher.answers import Answer
@@ -25,15 +34,15 @@ class _Request(BaseModel):
 class SearchOptions(_Request):
     """How to search."""
 
-    limit: int = Field(10, ge=1, description="Most matches in the answer; with groups, most groups.")
-    threshold: float | None = Field(
+    limit: StrictInt = Field(10, ge=1, description="Most matches in the answer; with groups, most groups.")
+    threshold: StrictFloat | None = Field(
         None, ge=0.0, le=1.0, description="Decide by this score instead of the calibrated threshold."
     )
     refine: RefineChoice = Field(
         "auto",
         description="What is refined with its neighbors; `auto` is the service's setting.",
     )
-    steps: int | None = Field(
+    steps: StrictInt | None = Field(
         None, ge=1, description="Steps of the refiner; the service's setting when null."
     )
     rerank: RerankChoice = Field("auto", description="`auto` is the service's setting.")
@@ -53,10 +62,10 @@ class SearchOptions(_Request):
         ),
         examples=["label = 'shoe' AND metadata.price < 50"],
     )
-    include_candidates: bool = Field(
+    include_candidates: StrictBool = Field(
         False, description="Also list the best candidates below the threshold, apart from the matches."
     )
-    explain: bool = Field(
+    explain: StrictBool = Field(
         False, description="Also say what the refiner does with the query, whether the search uses it or not."
     )
 
@@ -65,7 +74,7 @@ class Query(_Request):
     """One query: exactly one of the three fields."""
 
     image_base64: str | None = Field(None, description="An encoded image, base64.")
-    embedding: list[float] | None = Field(None, description="An embedding of the service's bundle.")
+    embedding: list[StrictFloat] | None = Field(None, description="An embedding of the service's bundle.")
     item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
 
     @model_validator(mode="after")

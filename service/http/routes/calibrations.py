@@ -241,5 +241,5 @@ async def _read_start(
         labels = [str(one) for one in form.getlist("label")]
         if len(labels) == 1:
             labels *= len(images)
-        start = validated(model, {name: form[name] for name in fields if name in form})
+        start = validated(model, {name: form[name] for name in fields if name in form}, are_texts=True)
         return _Sent([await image.read() for image in images], labels), start

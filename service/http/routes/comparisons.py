@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest
 from vicinal.service.comparisons.store import ComparisonStore, put_in_force
@@ -26,7 +26,9 @@ router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"])
 class ComparisonStart(ComparisonRequest):
     """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
-    embeddings: list[list[float]] | None = Field(None, description="Queries as embeddings of the bundle.")
+    embeddings: list[list[StrictFloat]] | None = Field(
+        None, description="Queries as embeddings of the bundle."
+    )
     labels: list[str] | None = Field(None, description="Label of each embedding.")
 
 
@@ -35,9 +37,7 @@ class VariantChoice(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    variant: int | None = Field(
-        None, strict=True, ge=0, description="Its number; the recommended one when null."
-    )
+    variant: StrictInt | None = Field(None, ge=0, description="Its number; the recommended one when null.")
 
 
 class ActivePipelineBody(BaseModel):

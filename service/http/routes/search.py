@@ -113,4 +113,4 @@ async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
     async with request.form(max_files=1, max_fields=16) as form:
         (image,) = images_of(form)
         options = {name: value for name, value in form.items() if name != "image"}
-        return await image.read(), validated(SearchOptions, options)
+        return await image.read(), validated(SearchOptions, options, are_texts=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -377,3 +379,55 @@ def test_pillow_agrees_that_the_vast_picture_is_one() -> None:
     with Image.open(io.BytesIO(vast_png(1000))) as image:
         image.load()
         assert (image.size, image.getpixel((999, 999))) == ((1000, 1000), 255)
+
+
+def kinds_of(schema: dict[str, Any], schemas: dict[str, Any]) -> set[str]:
+    """Types of JSON that a field takes."""
+    while "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        return set().union(*(kinds_of(one, schemas) for one in schema["anyOf"]))
+    return {str(schema.get("type"))}
+
+
+def test_a_field_of_json_takes_its_own_type_and_no_other(remote: httpx.Client) -> None:
+    """What the document says is what is taken: a number is no text and no truth value."""
+    document = remote.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    others: dict[str, list[object]] = {
+        "boolean": [0, "true"],
+        "integer": [True, "5"],
+        "number": [True, "0.5"],
+        "string": [5, True],
+    }
+    n_tried = 0
+    taken = []
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            content = call.get("requestBody", {}).get("content", {})
+            reference = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+            fields = schemas.get(reference.rpartition("/")[2], {}).get("properties", {})
+            address = re.sub("{.*?}", "x", path.replace("{gallery}", "shoes"))
+            for name, schema in fields.items():
+                for kind in kinds_of(schema, schemas) & others.keys():
+                    for value in others[kind]:
+                        answer = remote.request(method, address, json={name: value})
+                        n_tried += 1
+                        refused = answer.json().get("errors", ()) if answer.status_code == 422 else ()
+                        if not any(name in one["field"] for one in refused):
+                            taken.append((method, path, name, value, answer.text))
+    assert taken == []
+    # Fields of a dozen calls.
+    assert n_tried > 100
+
+
+def test_texts_of_a_form_are_read_as_what_they_stand_for(remote: httpx.Client, photo: Image.Image) -> None:
+    content = io.BytesIO()
+    photo.save(content, "JPEG")
+    options = {"limit": "1", "threshold": "0.5", "include_candidates": "true", "explain": "false"}
+    answer = upload(remote, content.getvalue(), **options).json()
+    assert (answer["threshold"]["value"], answer["threshold"]["source"]) == (0.5, "request")
+    assert len(answer["matches"]) + len(answer["candidates"]) >= 1
+    for name, value in (("limit", "many"), ("threshold", "high"), ("explain", "perhaps")):
+        refused = upload(remote, content.getvalue(), **{name: value})
+        assert name in assert_refused(remote, refused, 422, "invalid-request")
