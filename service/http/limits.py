@@ -12,6 +12,7 @@ from typing import NamedTuple
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.service.errors import RedisAwayError, TooManyRequestsError
@@ -156,7 +157,8 @@ class BodyLimit:
                 started = True
                 await send(message)
 
-        with suppress(_RefusedError):
+        # Who goes before the body is whole is answered nothing.
+        with suppress(_RefusedError, ClientDisconnect):
             await self.app(scope, counting_receive, noting_send)
         if refused is not None and not started:
             await self._refuse(refused, scope, receive, send)

@@ -108,42 +108,37 @@ def outcomes_of(
     for number, search in enumerate(searches):
         alike[search.question].append(number)
     for numbers in alike.values():
-        own = [searches[number] for number in numbers]
-        embedded = [searches[number].embedded(raws[number]) for number in numbers]
-        outcomes |= zip(numbers, _answered(own, embedded, seconds, record), strict=True)
+        own = [(searches[number], raws[number]) for number in numbers]
+        outcomes |= zip(numbers, _answered(own, seconds, record), strict=True)
     return [outcomes[number] for number in range(len(searches))]
 
 
 def _answered(
-    searches: Sequence[Search],
-    embedded: Sequence[EmbeddedImages | None],
+    searches: Sequence[tuple[Search, FloatArray]],
     seconds: float,
     record: Callable[[list[Answer], Matcher], list[Answer]],
 ) -> list[Outcome]:
-    matcher = searches[0].matcher
+    matcher = searches[0][0].matcher
     try:
-        answers = iter(record(matcher.search(**_queries(searches, embedded, seconds)), matcher))
+        answers = iter(record(matcher.search(**_queries(searches, seconds)), matcher))
     except BaseException as error:
         if len(searches) == 1:
             return [error]
-        alone = (
-            _answered([one], [its], seconds, record) for one, its in zip(searches, embedded, strict=True)
-        )
-        return list(chain.from_iterable(alone))
-    return [list(islice(answers, len(search.queries))) for search in searches]
+        return [outcome for one in searches for outcome in _answered([one], seconds, record)]
+    return [list(islice(answers, len(search.queries))) for search, _ in searches]
 
 
-def _queries(
-    searches: Sequence[Search], embedded: Sequence[EmbeddedImages | None], seconds: float
-) -> dict[str, Any]:
+def _queries(searches: Sequence[tuple[Search, FloatArray]], seconds: float) -> dict[str, Any]:
     """Arguments of `Matcher.search` for the queries of all searches, in order."""
-    images = [one for one in embedded if one is not None]
-    options, kind = searches[0].options, searches[0].kind
+    first = searches[0][0]
+    images = [one for search, raw in searches if (one := search.embedded(raw)) is not None]
     if not images:
-        return {**options, kind: list(chain.from_iterable(search.queries for search in searches))}
+        queries = chain.from_iterable(search.queries for search, _ in searches)
+        return {**first.options, first.kind: list(queries)}
     # They waited for each other: what took one of them its time took it all.
     spent: Counter[str] = Counter()
     for one in images:
         spent.update(one.milliseconds)
     milliseconds = dict(spent) | {"embed": 1e3 * seconds}
-    return {**options, "embedded": EmbeddedImages(np.concatenate([one.rows for one in images]), milliseconds)}
+    rows = np.concatenate([one.rows for one in images])
+    return {**first.options, "embedded": EmbeddedImages(rows, milliseconds)}

@@ -161,6 +161,23 @@ def test_a_large_body_gets_the_time_that_it_needs(impatient: str) -> None:
         assert answer_of(there).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
+def test_who_leaves_before_the_body_is_whole_is_no_error_of_the_server(
+    calibrated_dir: Path, make_settings: MakeSettings, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    head = f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: 9000"
+    counted = 'vicinal_http_request_seconds_count{method="POST",route="/v1/galleries/{gallery}/search"'
+    with serving(make_settings(calibrated_dir)) as url:
+        with connected(url) as there:
+            there.sendall(f"{head}\r\n\r\n--x".encode())
+            time.sleep(0.2)
+        wait_until(lambda: counted in httpx.get(f"{url}/metrics").text)
+        metrics = httpx.get(f"{url}/metrics").text
+    assert f'{counted},status="none"}} 1.0' in metrics
+    assert "internal-error" not in metrics
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_slow_bodies_leave_searches_alone(impatient: str) -> None:
     head = (
         f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9000"

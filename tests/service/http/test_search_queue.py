@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
-from vicinal.models.errors import NotAnImageError
+from vicinal.models.errors import NoDirectionError, NotAnImageError
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
@@ -215,6 +215,23 @@ def test_one_that_cannot_be_answered_fails_alone(
     assert kinds == ["list", "EmbeddingError", "NoDirectionError", "list", "ItemNotFoundError", "list"]
     assert calls == [1] * 4
     assert outcomes[0][0].matches == outcomes[3][0].matches
+
+
+def test_a_network_that_gives_no_numbers_fails_its_search_and_ends_no_thread(
+    make_state: Callable[..., State], pictures: list[bytes]
+) -> None:
+    state = make_state(threads=1)
+    embedder = state.galleries.own.embedder
+    infer, spoilt = embedder.infer, [False, True]
+
+    def spoiling(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
+        raw = infer(tensors, alone=alone)
+        return raw * np.float32("nan") if spoilt.pop() else raw
+
+    embedder.infer = spoiling  # type: ignore[method-assign, assignment]
+    with pytest.raises(NoDirectionError):
+        asyncio.run(state.searches.answered(of_images(pictures[0])))
+    assert asyncio.run(state.searches.answered(of_images(pictures[0])))[0].matches
 
 
 def test_what_is_on_its_way_to_the_queue_counts_as_waiting(make_state: Callable[..., State]) -> None:
