@@ -18,9 +18,9 @@ __all__ = ["LogFormat", "LogLevel", "configure_logs", "request_id", "request_id_
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
-# Nothing that could begin a line of its own, or be taken for another field.
 # Ids of requests are no secrets; to ask the system for each costs more than to make it.
 _RANDOM = random.Random()
+# Nothing that could begin a line of its own, or be taken for another field.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 # What other packages say in the course of things.
 _CHATTY = ("httpcore", "httpx", "huey", "PIL", "lance", "filelock")

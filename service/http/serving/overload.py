@@ -31,8 +31,8 @@ _ORIGIN = b"origin"
 class Overload:
     """Turns searches away for the connections of one server.
 
-    A refusal by the application costs a third of an answer, so that a server which is asked three times what
-    it can answer would be busy with refusals.
+    A refusal by the application costs nearly as much as to answer a ready embedding, so that a server which
+    is asked three times what it can answer would be busy with refusals (docs/RESULTS.md).
 
     Args:
         searches: The queue that they would wait in.
