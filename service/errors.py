@@ -114,6 +114,7 @@ class TooManyRequestsError(ServiceError, RuntimeError):
 
     def __init__(self, reason: str, *, seconds: int) -> None:
         super().__init__(reason)
+        self.seconds = seconds
         self.headers = {"Retry-After": str(seconds)}
 
 

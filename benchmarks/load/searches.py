@@ -42,6 +42,8 @@ from vicinal.service.settings import Settings
 _DIM = 256
 _BATCHES = (8, 16, 32, 64)
 _ALIVE_PER_SECOND = 20.0
+# The first seconds of overload are a burst to the server, which lets it wait; they are not counted.
+_BURST_SECONDS = 5.0
 
 
 def embedder_rate(bundle: Path, images: list[bytes], seconds: float) -> dict[str, float]:
@@ -101,7 +103,15 @@ def of_kind(
     runs = {str(n): measured(port, requests, connections=n, seconds=seconds) for n in clients}
     best = max(answered(one) for one in runs.values())
     steady = measured(port, requests, kind="open", connections=64, seconds=seconds, rate=max(1.0, best / 2))
-    overload = measured(port, requests, kind="open", connections=900, seconds=60 * minutes, rate=3 * best)
+    overload = measured(
+        port,
+        requests,
+        kind="open",
+        connections=900,
+        seconds=60 * minutes,
+        rate=3 * best,
+        warm_up=_BURST_SECONDS,
+    )
     return {"closed": runs, "best": best, "half": steady, "three_times": overload}
 
 

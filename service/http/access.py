@@ -38,6 +38,7 @@ class Seen:
         gallery: Name of the gallery that it is for.
         status: Status of its answer; None before there is one.
         n_bytes: Length of the answer's body.
+        request: Its id, where what is logged meanwhile does not name it anyway.
         span: Its span; None where it has none.
     """
 
@@ -46,6 +47,7 @@ class Seen:
     gallery: str | None = None
     status: int | None = None
     n_bytes: int = 0
+    request: str | None = None
     span: RequestSpan | None = None
 
 
@@ -135,6 +137,7 @@ def tell(metrics: Metrics, method: str, client: tuple[str, int] | None, seen: Se
         "client": client[0] if client else None,
         "key": seen.key,
         "gallery": seen.gallery,
+        "request_id": seen.request,
     }
     logger.log(level, "request", extra={name: value for name, value in told.items() if value is not None})
 

@@ -187,8 +187,7 @@ class SearchQueue:
 
     def _too_many(self) -> TooManyRequestsError:
         return TooManyRequestsError(
-            f"{self._n_under_way} searches are under way or wait: more than can be answered within "
-            f"max_wait_seconds = {self._most_seconds:g}",
+            f"more searches wait than can be answered within max_wait_seconds = {self._most_seconds:g}",
             seconds=max(1, math.ceil(self._cost / self._n_threads)),
         )
 

@@ -115,7 +115,11 @@ class _Connection(HttpToolsProtocol):
         # Otherwise all of it may be other requests, and the beginning of one.
         if self._is_reading_head and self._n_begun == begun:
             self._n_head_bytes += len(data)
-        if self._n_head_bytes > _MOST_HEAD_BYTES and self._is_reading_head:
+        if not self._is_reading_head:
+            return
+        if self._timer is None and self._n_head_bytes > 0:
+            self._arm(self._limits.head_seconds)
+        if self._n_head_bytes > _MOST_HEAD_BYTES:
             self._refuse(431, "headers-too-large", f"the headers are larger than {_MOST_HEAD_BYTES:,} bytes")
 
     def on_message_begin(self) -> None:
@@ -123,7 +127,8 @@ class _Connection(HttpToolsProtocol):
         self._is_reading_head, self._is_message_whole, self._is_turned_away = True, False, False
         self._n_begun += 1
         self._n_head_bytes = 1
-        self._arm(self._limits.head_seconds)
+        # The time of its head is counted once it is known that the head is longer than what has come.
+        self._disarm()
 
     def on_headers_complete(self) -> None:
         self._is_reading_head = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 
 from fastapi.routing import APIRoute
 
@@ -26,6 +27,8 @@ _ROUTES = [(route.path_regex, route.path) for route in search.router.routes if i
 _REQUEST_ID = b"x-request-id"
 # What a browser needs to read an answer of another site is for the application to say.
 _ORIGIN = b"origin"
+# Stands in a text for the id of a request.
+_ID = b"0" * 16
 
 
 class Overload:
@@ -67,8 +70,7 @@ class Overload:
             self._searches.check(self.n_present)
         except TooManyRequestsError as error:
             request = request_id_of(named.get(_REQUEST_ID, b"").decode("latin-1"))
-            with with_request_id(request):
-                return self._told(error, route[1], request, client, started)
+            return self._told(error, route[1], request, client, started)
         return None
 
     def _told(
@@ -80,14 +82,23 @@ class Overload:
         started: float,
     ) -> bytes:
         status, kind = status_and_kind(error)
-        answer = problem_of(error)
+        lines, body = _text(str(error), error.seconds)
+        body = body.replace(_ID, request.encode())
         self._metrics.record_problem(kind)
-        seen = Seen(route, status=status, n_bytes=len(answer.body))
+        seen = Seen(route, status=status, n_bytes=len(body), request=request)
         tell(self._metrics, "POST", client, seen, time.perf_counter() - started)
-        further = {**HEADERS, "X-Request-ID": request}
-        lines = [
-            b"HTTP/1.1 %d Too Many Requests" % status,
-            *(b"%b: %b" % one for one in answer.raw_headers),
-            *(f"{name}: {value}".encode("latin-1") for name, value in further.items()),
-        ]
-        return b"\r\n".join([*lines, b"", bytes(answer.body)])
+        own = b"content-length: %d\r\nX-Request-ID: %b" % (len(body), request.encode())
+        return b"%b\r\n%b\r\n\r\n%b" % (lines, own, body)
+
+
+@lru_cache(maxsize=64)
+def _text(detail: str, seconds: int) -> tuple[bytes, bytes]:
+    """Status line and headers of a refusal, but for its length and id, and its body."""
+    with with_request_id(_ID.decode()):
+        answer = problem_of(TooManyRequestsError(detail, seconds=seconds))
+    lines = [
+        b"HTTP/1.1 %d Too Many Requests" % answer.status_code,
+        *(b"%b: %b" % one for one in answer.raw_headers if one[0] != b"content-length"),
+        *(f"{name}: {value}".encode("latin-1") for name, value in HEADERS.items()),
+    ]
+    return b"\r\n".join(lines), bytes(answer.body)

@@ -99,6 +99,7 @@ def test_it_says_what_the_application_would(line: Line) -> None:
     late = httpx.post(line.url + SEARCH, content=BODY, headers={"Origin": line.url})
     ids = early.json().pop("request_id"), late.json().pop("request_id")
     assert len(set(ids)) == 2
+    assert int(early.headers["content-length"]) == len(early.content)
     assert [one.headers.pop("x-request-id") for one in (early, late)] == list(ids)
     assert early.status_code == late.status_code == 429
     assert early.json() | {"request_id": ""} == late.json() | {"request_id": ""}
@@ -107,8 +108,10 @@ def test_it_says_what_the_application_would(line: Line) -> None:
 
 def test_it_is_counted_and_logged(line: Line, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "vicinal.access"):
-        assert httpx.post(line.url + SEARCH, content=BODY).status_code == 429
+        answer = httpx.post(line.url + SEARCH, content=BODY)
+    assert answer.status_code == 429
     (record,) = [one for one in caplog.records if one.name == "vicinal.access"]
+    assert record.request_id == answer.headers["X-Request-ID"] == answer.json()["request_id"]  # type: ignore[attr-defined]
     assert (record.status, record.route) == (429, "/v1/galleries/{gallery}/search")  # type: ignore[attr-defined]
     metrics = httpx.get(f"{line.url}/metrics").text
     assert 'vicinal_problems_total{type="too-many-requests"} 1.0' in metrics
