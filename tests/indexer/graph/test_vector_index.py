@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -277,6 +278,17 @@ def test_every_kind_that_is_allowed_can_be_built(factory: str, embeddings: Float
     rows = np.concatenate([embeddings] * (1 + 2000 // len(embeddings)))
     found = FaissIndex.build(rows, factory).search(rows[:1], 1)
     assert found.shape == (1, 1)
+
+
+@pytest.mark.parametrize("factory", ["PQ4", "IVF2,PQ4"])
+def test_no_order_of_codes_is_found_for_a_search_that_is_not_made(
+    factory: str, embeddings: FloatArray
+) -> None:
+    rows = np.concatenate([embeddings] * (1 + 500 // len(embeddings)))
+    built = FaissIndex.build(rows, factory)._index
+    # Faiss itself would find one.
+    plain = faiss.index_factory(embeddings.shape[1], factory)
+    assert [faiss.downcast_index(one).do_polysemous_training for one in (built, plain)] == [False, True]
 
 
 @pytest.mark.parametrize("n_items", [1, 10_001, 1_000_000, 100_000_000])
