@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vicinal.models.errors import BundleError, MissingPackageError
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["CPU", "Device", "open_session", "session_provider"]
+__all__ = ["CPU", "Device", "offers_cuda", "open_session", "session_provider"]
 
 Device = Literal["auto", "cpu", "cuda"]
 _CUDA = "CUDAExecutionProvider"
@@ -36,16 +36,13 @@ def open_session(
         BundleError: The file is missing, damaged or cannot be loaded, or `cuda` was asked for and is not to
             be had.
     """
-    try:
-        import onnxruntime as ort
-    except ImportError as error:
-        raise MissingPackageError("onnxruntime", "cpu", "embedding an image") from error
+    ort = _import_onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # Weights beside the file are looked for there, though it is given as bytes.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
-    wants_cuda = device == "cuda" or (device == "auto" and _CUDA in ort.get_available_providers())
+    wants_cuda = device == "cuda" or (device == "auto" and offers_cuda())
     try:
         session = ort.InferenceSession(
             _checked_bytes(path, sha256), options, providers=[_CUDA, CPU] if wants_cuda else [CPU]
@@ -58,9 +55,26 @@ def open_session(
     return session
 
 
+def offers_cuda() -> bool:
+    """Whether ONNX Runtime is built with CUDA; whether that works is seen when a session is opened.
+
+    Raises:
+        MissingPackageError: ONNX Runtime is not installed.
+    """
+    return _CUDA in _import_onnxruntime().get_available_providers()
+
+
 def session_provider(session: ort.InferenceSession) -> str:
     """Name of the execution provider that a session really uses, such as `CPUExecutionProvider`."""
     return str(session.get_providers()[0])
+
+
+def _import_onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError("onnxruntime", "cpu", "embedding an image") from error
+    return onnxruntime
 
 
 def _checked_bytes(path: Path, sha256: str) -> bytes:

@@ -78,6 +78,7 @@ INNER_FLOORS = {
         "reports",
         "http",
         "demo",
+        "doctor",
         "cli",
     ),
 }

@@ -13,6 +13,7 @@ from vicinal.service.cli import (
     calibration,
     compare,
     demo,
+    doctor,
     duplicates,
     index,
     keys,
@@ -60,6 +61,7 @@ app.command("compare")(compare.compare)
 app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
+app.command("doctor")(doctor.doctor)
 app.command("worker")(server.worker)
 app.command("fit")(fit.fit)
 app.command("train")(train.train)

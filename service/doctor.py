@@ -1,0 +1,230 @@
+"""Doctor: whether what an installation needs is there and works, in a sentence each.
+
+What is named is tried: a provider embeds pictures, a GPU is searched. That a package lists it says little.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.demo_catalog import make_catalog, render_view
+from vicinal.models.embedder import Embedder
+from vicinal.models.runtime import offers_cuda
+from vicinal.models.similarity import FloatArray, normalize
+from vicinal.service.problem_types import ERRORS
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vicinal.models.runtime import Device
+    from vicinal.service.settings import Settings
+
+__all__ = ["Finding", "examine"]
+
+# Of each pair exactly one: they install the same modules, and take them away from each other.
+_PAIRS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
+_N_PICTURES = 8
+# Cosine between what two ways make of one picture: float16 on a GPU stays above it, another network does not.
+_LEAST_PARITY = 0.999
+_LITTLE_ROOM = 2**30
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one thing.
+
+    Attributes:
+        name: The thing.
+        state: `failed` keeps what the settings ask for from working; `warning` makes it slow or less safe;
+            `absent` is not there, and nothing asks for it.
+        says: A sentence for a person.
+    """
+
+    name: str
+    state: Literal["ok", "absent", "warning", "failed"]
+    says: str
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at everything, one after the other; takes some seconds."""
+    yield Finding("system", "ok", f"Python {platform.python_version()}, {platform.platform(terse=True)}")
+    yield from _packages()
+    yield from _gpus()
+    yield from _faiss()
+    yield from _network(settings)
+    yield _redis(settings)
+    yield _disk(settings)
+
+
+def _packages() -> Iterator[Finding]:
+    for pair in _PAIRS:
+        there = [f"{name} {found}" for name in pair if (found := _version(name)) is not None]
+        if len(there) == 1:
+            yield Finding("packages", "ok", there[0])
+        elif there:
+            both = " and ".join(there)
+            yield Finding("packages", "failed", f"{both} exclude each other: uninstall both, install one")
+        else:
+            yield Finding("packages", "failed", f"{' or '.join(pair)} is needed: pip install 'vicinal[cpu]'")
+    torch = _version("torch")
+    if torch is None:
+        yield Finding("packages", "absent", "torch, which only training needs: pip install 'vicinal[train]'")
+    else:
+        yield Finding("packages", "ok", f"torch {torch}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _gpus() -> Iterator[Finding]:
+    asked = "--query-gpu=index,name,memory.total,memory.free,driver_version"
+    try:
+        told = subprocess.run(
+            ["nvidia-smi", asked, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_SECONDS,
+        ).stdout
+    except FileNotFoundError:
+        yield Finding("GPU", "absent", "no driver of NVIDIA is installed")
+        return
+    except (OSError, subprocess.SubprocessError) as error:
+        yield Finding("GPU", "warning", f"the driver of NVIDIA does not answer: {_in_one_line(error)}")
+        return
+    for line in told.splitlines():
+        number, name, total, free, driver = (one.strip() for one in line.split(","))
+        yield Finding("GPU", "ok", f"{number}: {name}, {free} MiB of {total} MiB free, driver {driver}")
+
+
+def _faiss() -> Iterator[Finding]:
+    try:
+        faiss = import_faiss()
+        vectors = normalize(np.random.default_rng(0).standard_normal((1000, 64), dtype=np.float32))
+        expected = FaissIndex.build(vectors).search(vectors[:10], 5)
+    except (*ERRORS, RuntimeError) as error:
+        yield Finding("Faiss", "failed", _in_one_line(error))
+        return
+    if not np.array_equal(expected[:, 0], np.arange(10)):
+        yield Finding("Faiss", "failed", f"{faiss.__version__} does not find what was put in")
+        return
+    built = faiss.get_compile_options().split()
+    yield Finding("Faiss", "ok", f"{faiss.__version__}, built for {', '.join(built)}")
+    for number in range(faiss.get_num_gpus() if hasattr(faiss, "get_num_gpus") else 0):
+        yield _faiss_on_gpu(faiss, number, vectors, expected)
+
+
+def _faiss_on_gpu(faiss: Any, number: int, vectors: FloatArray, expected: Any) -> Finding:
+    name = f"Faiss on GPU {number}"
+    try:
+        index = faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), vectors.shape[1], _on(faiss, number))
+        index.add(vectors)
+        found = index.search(vectors[:10], 5)[1]
+    except RuntimeError as error:
+        return Finding(name, "warning", _in_one_line(error))
+    if not np.array_equal(found, expected):
+        return Finding(name, "warning", "it finds other neighbors than the processor")
+    return Finding(name, "ok", "it finds the neighbors that the processor finds")
+
+
+def _on(faiss: Any, number: int) -> Any:
+    config = faiss.GpuIndexFlatConfig()
+    config.device = number
+    return config
+
+
+def _network(settings: Settings) -> Iterator[Finding]:
+    try:
+        bundle = ModelBundle.open(settings.bundle)
+    except ERRORS as error:
+        yield Finding("bundle", "failed", _in_one_line(error))
+        return
+    if bundle.manifest.space:
+        yield Finding("bundle", "ok", f"{bundle.name} takes ready embeddings; there is no network to run")
+        return
+    yield Finding("bundle", "ok", f"{bundle.name}, {bundle.fingerprint[:12]}")
+    products = make_catalog(seed=0, n_products=_N_PICTURES)
+    pictures = [render_view(one, 1, size=256) for one in products]
+    try:
+        embedder = Embedder(bundle, device="cpu", threads=settings.threads)
+        expected = np.concatenate([embedder.embed([one]) for one in pictures])
+    except ERRORS as error:
+        yield Finding("network on CPU", "failed", _in_one_line(error))
+        return
+    yield _compared("network on CPU", embedder, pictures, expected)
+    if offers_cuda():
+        yield _on_cuda(bundle, settings.device, pictures, expected)
+    elif settings.device == "cuda":
+        yield Finding("network on CUDA", "failed", "the settings ask for it; this ONNX Runtime has none")
+    else:
+        yield Finding("network on CUDA", "absent", "this ONNX Runtime is built without it")
+
+
+def _on_cuda(
+    bundle: ModelBundle, device: Device, pictures: list[Image.Image], expected: FloatArray
+) -> Finding:
+    name = "network on CUDA"
+    try:
+        return _compared(name, Embedder(bundle, device="cuda"), pictures, expected)
+    except ERRORS as error:
+        return Finding(name, "failed" if device == "cuda" else "warning", _in_one_line(error))
+
+
+def _compared(name: str, embedder: Embedder, pictures: list[Image.Image], expected: FloatArray) -> Finding:
+    embedder.embed(pictures)
+    begun = time.perf_counter()
+    embedded = embedder.embed(pictures)
+    spent = 1e3 * (time.perf_counter() - begun) / len(pictures)
+    parity = float((embedded * expected).sum(axis=1).min())
+    if not parity >= _LEAST_PARITY:
+        return Finding(name, "failed", f"embeddings differ from those of one picture at a time: {parity:.4f}")
+    return Finding(name, "ok", f"{spent:.1f} ms a picture, parity {parity:.6f}")
+
+
+def _redis(settings: Settings) -> Finding:
+    try:
+        link = settings.open_link()
+        if link is None:
+            return Finding("Redis", "absent", "no address is set")
+        begun = time.perf_counter()
+        found = link.ask(lambda client: client.info("server"))
+    except ERRORS as error:
+        return Finding("Redis", "failed", _in_one_line(error))
+    spent = 1e3 * (time.perf_counter() - begun)
+    return Finding("Redis", "ok", f"{found['redis_version']} answers in {spent:.1f} ms")
+
+
+def _disk(settings: Settings) -> Finding:
+    folder = settings.data_dir
+    # One that is made with the first gallery lies in one that is there.
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except OSError as error:
+        return Finding("data", "failed", f"nothing can be written to {there}: {error.strerror or error}")
+    n = len(list_galleries(settings.galleries_path))
+    says = f"{folder} holds {n} {'gallery' if n == 1 else 'galleries'}, {free / 2**30:,.1f} GiB are free"
+    return Finding("data", "warning" if free < _LITTLE_ROOM else "ok", says)
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
