@@ -4,6 +4,7 @@ IndexerError
 ├── ItemRefusedError (ValueError)        an id cannot be read again, or metadata are too deep or too large
 ├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
 ├── DownloadError (OSError)              a file behind an address cannot be read, or must not be
+├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
 ├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
 │   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
 │   │   └── VersionNotFoundError             the gallery has no such version
@@ -44,6 +45,7 @@ __all__ = [
     "GalleryNameError",
     "GalleryNotFoundError",
     "GalleryNotRefinedError",
+    "IndexDeviceError",
     "IndexerError",
     "ItemExistsError",
     "ItemNotFoundError",
@@ -86,6 +88,12 @@ class SourceError(IndexerError, ValueError):
 
 class DownloadError(IndexerError, OSError):
     """A file behind an address cannot be read, or must not be."""
+
+
+class IndexDeviceError(IndexerError, RuntimeError):
+    """A GPU cannot be used for an index, does not hold one, or failed while it searched."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
 
 
 class GalleryError(IndexerError, ValueError):

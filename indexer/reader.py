@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.item_table import Difference
@@ -30,10 +31,12 @@ class GalleryReader:
 
     Args:
         gallery: The gallery.
+        devices: Where its indexes are searched; the processor when None.
     """
 
-    def __init__(self, gallery: Gallery) -> None:
+    def __init__(self, gallery: Gallery, devices: IndexDevices | None = None) -> None:
         self.gallery = gallery
+        self._devices = devices or IndexDevices()
         self._lock = threading.Lock()
         self._opened: _Opened | None = None
 
@@ -77,8 +80,11 @@ class GalleryReader:
                 return opened.at(activation)
             except GalleryError:
                 # The revision that was open was cleaned up: the built version never is while it is active.
-                return _Opened.as_built(self.gallery, activation).at(activation)
-        return _Opened.as_built(self.gallery, activation).at(activation)
+                return self._as_built(activation).at(activation)
+        return self._as_built(activation).at(activation)
+
+    def _as_built(self, activation: Activation) -> _Opened:
+        return _Opened.as_built(self.gallery, activation, self._devices)
 
     def _activation(self) -> Activation:
         activation = self.gallery.activation
@@ -99,9 +105,10 @@ class _Opened:
         self._segment = segment
 
     @classmethod
-    def as_built(cls, gallery: Gallery, activation: Activation) -> _Opened:
-        built = GalleryView.of(gallery.snapshot(activation.version))
-        view = replace(built, calibrated_as=activation.calibrated_as)
+    def as_built(cls, gallery: Gallery, activation: Activation, devices: IndexDevices) -> _Opened:
+        snapshot = gallery.snapshot(activation.version)
+        snapshot.move_to(devices)
+        view = replace(GalleryView.of(snapshot), calibrated_as=activation.calibrated_as)
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
 
     def precedes(self, activation: Activation) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
+from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.demo_catalog import make_catalog, render_view
@@ -40,7 +41,6 @@ _N_PICTURES = 8
 # Cosine between what two ways make of one picture: float16 on a GPU stays above it, another network does not.
 _LEAST_PARITY = 0.999
 _LITTLE_ROOM = 2**30
-_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything, one after the other; takes some seconds."""
     yield Finding("system", "ok", f"Python {platform.python_version()}, {platform.platform(terse=True)}")
     yield from _packages()
-    yield from _gpus()
+    yield from _gpus_of_driver()
     yield from _faiss()
     yield from _network(settings)
     yield _redis(settings)
@@ -94,25 +94,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _gpus() -> Iterator[Finding]:
-    asked = "--query-gpu=index,name,memory.total,memory.free,driver_version"
+def _gpus_of_driver() -> Iterator[Finding]:
     try:
-        told = subprocess.run(
-            ["nvidia-smi", asked, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_SECONDS,
-        ).stdout
-    except FileNotFoundError:
-        yield Finding("GPU", "absent", "no driver of NVIDIA is installed")
+        there = gpus()
+    except IndexDeviceError as error:
+        yield Finding("GPU", "warning", str(error))
         return
-    except (OSError, subprocess.SubprocessError) as error:
-        yield Finding("GPU", "warning", f"the driver of NVIDIA does not answer: {_in_one_line(error)}")
-        return
-    for line in told.splitlines():
-        number, name, total, free, driver = (one.strip() for one in line.split(","))
-        yield Finding("GPU", "ok", f"{number}: {name}, {free} MiB of {total} MiB free, driver {driver}")
+    for gpu in there:
+        free, total = f"{gpu.free / 2**30:.1f}", f"{gpu.total / 2**30:.1f}"
+        says = f"{gpu.number}: {gpu.name}, {free} of {total} GiB free, driver {gpu.driver}"
+        yield Finding("GPU", "ok", says)
+    if not there:
+        yield Finding("GPU", "absent", "no driver of NVIDIA is installed, or CUDA_VISIBLE_DEVICES hides all")
 
 
 def _faiss() -> Iterator[Finding]:

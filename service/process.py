@@ -22,6 +22,8 @@ def prepare_process() -> None:
 
     To be called before anything is read of a gallery.
     """
+    # GPUs are counted as the driver's tool does.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     for name, number in _LANCE.items():
         os.environ.setdefault(name, number)
     with suppress(AttributeError, OSError):

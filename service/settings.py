@@ -46,6 +46,8 @@ class Settings(BaseSettings):
         data_dir: Folder that holds the galleries.
         bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs: `cpu`, `cuda` or `auto`. `/readyz` names what is really in use.
+        index_device: Where vector indexes are searched: `cpu`, `cuda` or `cuda:N`, `all` GPUs, or `auto`, a
+            GPU that has room for the index. `/readyz` names what is really in use.
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.
@@ -122,6 +124,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = "auto"
+    index_device: str = Field(default="auto", pattern=r"^(auto|cpu|all|cuda(:[0-9]{1,2})?)$")
     threads: int = Field(default=0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65_535)

@@ -16,7 +16,15 @@ from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.errors import MissingPackageError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["FLAT_LIMIT", "FaissIndex", "check_factory", "choose_factory", "import_faiss"]
+__all__ = [
+    "FLAT_LIMIT",
+    "Bools",
+    "FaissIndex",
+    "Positions",
+    "check_factory",
+    "choose_factory",
+    "import_faiss",
+]
 
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -70,6 +78,16 @@ class FaissIndex:
     def spec(self) -> str:
         """The factory string."""
         return self._spec
+
+    @property
+    def device(self) -> str:
+        """Where searches are made: `cpu`."""
+        return "cpu"
+
+    @property
+    def as_faiss(self) -> Any:
+        """The Faiss index."""
+        return self._index
 
     @property
     def is_exact(self) -> bool:
@@ -160,12 +178,18 @@ class FaissIndex:
         n_lists = self._n_lists
         if n_lists is None:
             return None if selector is None else self._faiss.SearchParameters(sel=selector)
-        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/speed/index_recall.py.
-        n_probed = max(32, min(256, n_lists // 8))
+        n_probed = self.n_probed
         if among is not None:
             # The fewer items may be found, the further away they lie: as many of them are compared as of all.
             n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
         return self._faiss.SearchParametersIVF(nprobe=min(n_lists, n_probed), sel=selector)
+
+    @property
+    def n_probed(self) -> int:
+        """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
+        n_lists = self._n_lists
+        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/speed/index_recall.py.
+        return 0 if n_lists is None else min(n_lists, max(32, min(256, n_lists // 8)))
 
     def _selector(self, among: Bools) -> Any:
         return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))

@@ -124,7 +124,7 @@ class RefinedSnapshot:
         self.manifest = files.manifest
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
-        self.index = files.index(_INDEX)
+        self.index = snapshot.placed(files.index(_INDEX), self.embeddings)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod

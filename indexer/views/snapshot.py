@@ -32,7 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.errors import GalleryError
+from vicinal.indexer.graph.gpu_index import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
+from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.indexer.item_rules import served_metadata
 from vicinal.indexer.storage.seals import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
@@ -135,7 +137,9 @@ class Snapshot:
         self.neighbor_ids: npt.NDArray[np.int32] = graph.ids
         self.neighbor_similarities: FloatArray = graph.similarities
         self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
-        self.index = files.index(_INDEX)
+        self._built_index = files.index(_INDEX)
+        self.index: VectorIndex = self._built_index
+        self._devices = IndexDevices()
         self.item_table = files.table(_ITEMS)
         self._files = files
         # What is mapped stays when the folder is made again.
@@ -167,6 +171,19 @@ class Snapshot:
             return self.path.stat().st_ino != self._folder
         except OSError:
             return True
+
+    def move_to(self, devices: IndexDevices) -> None:
+        """Search the index, and those of refined items that are opened from now on, on other devices.
+
+        Raises:
+            IndexDeviceError: They do not take it.
+        """
+        self._devices = devices
+        self.index = self.placed(self._built_index, self.embeddings)
+
+    def placed(self, index: FaissIndex, embeddings: FloatArray) -> VectorIndex:
+        """An index over vectors of this version, on the devices that it is searched on; see `move_to`."""
+        return self._devices.placed(index, embeddings)
 
     def check(self, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files.

@@ -273,7 +273,7 @@ class GalleryView:
             (B, w) positions, -1 for padding.
         """
         if selection is None:
-            rows = [self._nearest(query[None], n) for query in queries]
+            rows = self._nearest(queries, n)
         else:
             rows = self._nearest_selected(queries, n, selection)
         width = max((len(row) for row in rows), default=0)
@@ -282,29 +282,46 @@ class GalleryView:
             filled[: len(row)] = row
         return found
 
-    def _nearest(self, query: FloatArray, n: int) -> Positions:
+    def _nearest(self, queries: FloatArray, n: int) -> list[Positions]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
         n_wanted = n if index.is_exact else _OVERSAMPLING * n
-        built = self._live(lambda k: index.search(query, k)[0], n_wanted, n_built, first=0)
+        built = self._live(index.search, queries, n_wanted, n_built, first=0)
         if self.n_added == n_dead_added:
             return built
-        added = self._live(lambda k: _knn(query, self.segment.embeddings, k), n, self.n_added, first=n_built)
-        return np.concatenate([built, added])
+        added = self._live(self._nearest_added, queries, n, self.n_added, first=n_built)
+        return [np.concatenate(pair) for pair in zip(built, added, strict=True)]
 
-    def _live(self, search: Callable[[int], Positions], n: int, n_rows: int, *, first: int) -> Positions:
-        """The n nearest live rows of one part, whose first row stands at `first`."""
+    def _nearest_added(self, queries: FloatArray, n: int) -> Positions:
+        faiss, vectors = import_faiss(), self.segment.embeddings
+        # One by one, as an index is searched: many together are multiplied, which rounds differently.
+        rows = [faiss.knn(one[None], vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1] for one in queries]
+        return np.concatenate(rows)
+
+    def _live(
+        self,
+        search: Callable[[FloatArray, int], Positions],
+        queries: FloatArray,
+        n: int,
+        n_rows: int,
+        *,
+        first: int,
+    ) -> list[Positions]:
+        """The n nearest live rows of one part, whose first row stands at `first`, to each query."""
+        live, short = [_NOBODY] * len(queries), np.arange(len(queries))
         n_fetched = n + min(len(self.dead), _SPARE)
-        while n_rows:
+        while n_rows and len(short):
             n_fetched = min(n_fetched, n_rows)
-            found = search(n_fetched)
-            found = found[found >= 0] + first
-            live = found[~self.is_dead(found)]
-            # Fewer than asked for: the index has no more to give.
-            if len(live) >= n or n_fetched == n_rows or len(found) < n_fetched:
-                return live[:n]
+            has_more = np.zeros(len(short), dtype=bool)
+            for place, found in enumerate(search(queries[short], n_fetched)):
+                found = found[found >= 0] + first
+                alive = found[~self.is_dead(found)]
+                live[short[place]] = alive[:n]
+                # Where fewer came than were asked for, the index has no more to give.
+                has_more[place] = len(alive) < n and len(found) == n_fetched < n_rows
+            short = short[has_more]
             n_fetched *= 2
-        return _NOBODY
+        return live
 
     def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Positions]:
         index, n_built = self.snapshot.index, len(self.snapshot)
@@ -402,9 +419,3 @@ class GalleryView:
         if first < len(self.snapshot):
             return first
         return first + int(np.searchsorted(self.segment.sequences, sequence, side="right"))
-
-
-def _knn(query: FloatArray, vectors: FloatArray, n: int) -> Positions:
-    faiss = import_faiss()
-    found: Positions = faiss.knn(query, vectors, n, metric=faiss.METRIC_INNER_PRODUCT)[1][0]
-    return found

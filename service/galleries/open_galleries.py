@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
 from vicinal.indexer.gallery import Gallery, list_galleries
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.service.errors import CalibrationRecordError
@@ -67,11 +68,15 @@ class OpenGalleries:
 
     Args:
         bundles: Bundles of the process, with the settings that say where the galleries are.
+
+    Raises:
+        IndexDeviceError: The settings ask for a GPU that Faiss cannot use.
     """
 
     def __init__(self, bundles: ServedBundles) -> None:
         self.bundles = bundles
         self.path = bundles.settings.galleries_path
+        self.index_devices = IndexDevices(bundles.settings.index_device)
         self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
         self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
         self.integrity = Integrity(
@@ -113,7 +118,7 @@ class OpenGalleries:
         if reader is None:
             gallery = self.gallery(name)
             with self._lock:
-                reader = self._readers.setdefault(name, GalleryReader(gallery))
+                reader = self._readers.setdefault(name, GalleryReader(gallery, self.index_devices))
         return reader
 
     def matcher(self, name: str) -> Matcher:

@@ -120,6 +120,8 @@ class RefinedItemSpace:
     ) -> Positions:
         """See `SearchSpace`; the excluded ones are not among them."""
         n_wanted = max(1, min(len(self.view), n))
+        if not any(len(out) for out in excluded):
+            return self.view.nearest(queries, n_wanted, selection)
         rows = [
             self._without(out).nearest(query[None], n_wanted, selection)[0]
             for query, out in zip(queries, excluded, strict=True)

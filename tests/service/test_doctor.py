@@ -96,11 +96,11 @@ def test_packages_that_exclude_each_other_or_are_missing_are_named(
 def test_gpus_are_listed_as_the_driver_tells(
     tmp_path: Path, make_settings: MakeSettings, no_driver: Callable[[str], None]
 ) -> None:
-    no_driver("echo '0, NVIDIA T4, 15360, 14900, 550.54'; echo '1, NVIDIA T4, 15360, 120, 550.54'")
+    no_driver("echo '0, GPU-a, T4, 15360, 14848, 550.54'; echo '1, GPU-b, T4, 15360, 512, 550.54'")
     listed = [one.says for one in examine(make_settings(tmp_path)) if one.name == "GPU"]
     assert listed == [
-        "0: NVIDIA T4, 14900 MiB of 15360 MiB free, driver 550.54",
-        "1: NVIDIA T4, 120 MiB of 15360 MiB free, driver 550.54",
+        "0: T4, 14.5 of 15.0 GiB free, driver 550.54",
+        "1: T4, 0.5 of 15.0 GiB free, driver 550.54",
     ]
     no_driver("echo 'Failed to initialize NVML'; exit 9")
     assert seen(make_settings(tmp_path))["GPU"].state == "warning"

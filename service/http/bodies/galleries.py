@@ -110,6 +110,11 @@ class ReadinessBody(_Response):
     refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
     refine: str | None = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
     provider: str | None = Field(description="Execution provider of ONNX Runtime that is really in use.")
+    index_devices: list[str] = Field(description="Where vector indexes are searched: `cpu`, `cuda:0`.")
+    degraded: list[str] = Field(
+        description="What is slower than it could be, and why: indexes that are searched on the processor in "
+        "the place of a GPU. Empty where nothing is."
+    )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
     )

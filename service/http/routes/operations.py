@@ -108,6 +108,8 @@ def _readiness(state: State) -> ReadinessBody:
         refiner=own and own.refiner and own.refiner.fingerprint,
         refine=own and own.pipeline.refine.sides,
         provider=own and own.embedder.provider,
+        index_devices=state.galleries.index_devices.used,
+        degraded=state.galleries.index_devices.problems,
         other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
         n_galleries=len(states),
         galleries=states,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from tests.stand_in_gpus import stand_in_gpus
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import view as view_module
@@ -20,7 +22,7 @@ from vicinal.models.similarity import FloatArray
 
 BUNDLE = "0123456789abcdef"
 N, N_ADDED, DIM = 600, 60, 8
-INDEXES = ["Flat", "IVF4,Flat", "SQ8"]
+INDEXES = ["Flat", "IVF4,Flat", "SQ8", "Flat on a GPU", "IVF4,Flat on a GPU"]
 Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
 
@@ -32,15 +34,19 @@ def changed(
     publish: Callable[..., int],
     rows: Rows,
     unit: Unit,
-) -> GalleryView:
+) -> Iterator[GalleryView]:
     """600 built and 60 added items; every fifth of both is removed, and the nearest to any query too."""
     gallery = Gallery(tmp_path_factory.mktemp("galleries") / "shoes")
-    publish(gallery, rows([str(i) for i in range(N)], unit(N)), index=request.param)
+    spec, _, gpu = request.param.partition(" on ")
+    publish(gallery, rows([str(i) for i in range(N)], unit(N)), index=spec)
     reader = GalleryReader(gallery)
     add_items(reader, rows([f"new {i}" for i in range(N_ADDED)], unit(N_ADDED, seed=1)), bundle=BUNDLE)
     built, added = range(0, N, 5), range(0, N_ADDED, 5)
     remove_items(reader, [*(str(i) for i in built), *(f"new {i}" for i in added)])
-    return GalleryReader(Gallery(gallery.path)).view()
+    with stand_in_gpus([2**30]) as gpus:
+        view = GalleryReader(Gallery(gallery.path), IndexDevices("cuda" if gpu else "cpu")).view()
+        yield view
+        assert bool(gpus.batches) == bool(gpu)
 
 
 def live_positions(view: GalleryView) -> npt.NDArray[np.int64]:

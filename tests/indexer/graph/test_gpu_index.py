@@ -1,0 +1,238 @@
+"""Indexes on GPUs: which is chosen, what is sent there, and that nothing is lost where one fails."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tests.stand_in_gpus import StandInGpus, stand_in_gpus
+from tests.waiting import wait_until
+from vicinal.indexer.errors import IndexDeviceError
+from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices, gpu_bytes
+from vicinal.indexer.graph.vector_index import FaissIndex
+from vicinal.models.similarity import FloatArray, normalize
+
+GIB = 2**30
+N, DIM = 1000, 16
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> FloatArray:
+    return normalize(np.random.default_rng(0).normal(size=(N, DIM)))
+
+
+@pytest.fixture(scope="module")
+def index(embeddings: FloatArray) -> FaissIndex:
+    return FaissIndex.build(embeddings, "Flat")
+
+
+def moved(index: FaissIndex, embeddings: FloatArray, device: str = "auto") -> GpuIndex:
+    placed = IndexDevices(device).placed(index, embeddings)
+    assert isinstance(placed, GpuIndex)
+    return placed
+
+
+def test_without_a_gpu_everything_stays_on_the_processor(index: FaissIndex, embeddings: FloatArray) -> None:
+    devices = IndexDevices("auto")
+    assert devices.placed(index, embeddings) is index
+    assert (devices.used, devices.problems) == (["cpu"], [])
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "all"])
+def test_a_gpu_that_faiss_cannot_use_is_refused_in_one_sentence(device: str) -> None:
+    with pytest.raises(IndexDeviceError, match=rf"'{device}' was asked for, and this Faiss is built without"):
+        IndexDevices(device)
+
+
+def test_a_gpu_of_another_number_is_refused() -> None:
+    with (
+        stand_in_gpus([GIB]),
+        pytest.raises(IndexDeviceError, match="and this Faiss finds 1 GPUs"),
+    ):
+        IndexDevices("cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("device", "free", "where", "made"),
+    [
+        ("auto", [GIB, 4 * GIB, 2 * GIB], "cuda:1", ["Flat in float16"]),
+        ("cuda", [GIB, 4 * GIB], "cuda:0", ["Flat in float16"]),
+        ("cuda:1", [GIB, 4 * GIB], "cuda:1", ["Flat in float16"]),
+        ("all", [GIB, 4 * GIB], "cuda:0, cuda:1", ["Flat in float16"] * 2 + ["copies"]),
+        ("all", [2**27 + 20_000] * 2, "cuda:0, cuda:1", ["Flat in float16"] * 2 + ["parts"]),
+    ],
+)
+def test_the_gpu_is_the_one_that_the_device_names(
+    index: FaissIndex, embeddings: FloatArray, device: str, free: list[int], where: str, made: list[str]
+) -> None:
+    with stand_in_gpus(free) as gpus:
+        placed = moved(index, embeddings, device)
+        assert (placed.device, gpus.made) == (where, made)
+        assert np.array_equal(placed.search(embeddings[:9], 1)[:, 0], np.arange(9))
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda", "all"])
+def test_what_has_no_room_is_said_with_both_numbers_and_auto_stays_on_the_processor(
+    index: FaissIndex, embeddings: FloatArray, device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = r"the index needs 0\.0 GiB on a GPU, and (cuda:0 has|all GPUs together have) 0\.0 GiB free"
+    with stand_in_gpus([2**27 + 100]):
+        devices = IndexDevices(device)
+        if device != "auto":
+            with pytest.raises(IndexDeviceError, match=sentence):
+                devices.placed(index, embeddings)
+            return
+        with caplog.at_level(logging.WARNING):
+            assert devices.placed(index, embeddings) is index
+    assert "stays on the processor: the index needs" in caplog.text
+    assert (devices.used, len(devices.problems)) == (["cpu"], 1)
+
+
+def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
+    index: FaissIndex, embeddings: FloatArray
+) -> None:
+    with stand_in_gpus([], n=2) as gpus:
+        assert moved(index, embeddings).device == "cuda:0"
+        assert moved(index, embeddings, "all").device == "cuda:0, cuda:1"
+    assert gpus.made == ["Flat in float16"] * 3 + ["copies"]
+
+
+def test_an_index_that_faiss_does_not_take_stays_on_the_processor(
+    index: FaissIndex, embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("Error in StandardGpuResources: out of memory\nat alloc")
+
+    with stand_in_gpus([GIB]):
+        monkeypatch.setattr("faiss.GpuIndexFlatIP", full)
+        devices = IndexDevices("auto")
+        assert devices.placed(index, embeddings) is index
+    assert devices.problems == [
+        "cuda:0 does not take the index: Error in StandardGpuResources: out of memory at alloc"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("Flat", 2 * 64 * 1000),
+        ("HNSW16", 2 * 64 * 1000),
+        ("IVF4,PQ8x4fs", 2 * 64 * 1000),
+        ("IVF4,Flat", (256 + 8) * 1000 + 4 * 4 * 64),
+        ("IVF4,SQ8", (64 + 8) * 1000 + 4 * 4 * 64),
+        ("IVF4,SQfp16", (128 + 8) * 1000 + 4 * 4 * 64),
+        ("IVF4,PQ16", (16 + 8) * 1000 + 4 * 4 * 64),
+    ],
+)
+def test_memory_is_what_vectors_ids_and_lists_take(spec: str, expected: int) -> None:
+    assert gpu_bytes(spec, 1000, 64) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "device", "made"),
+    [
+        ("IVF4,Flat", "auto", ["lists on 0"]),
+        ("IVF4,SQ8", "cuda:1", ["lists on 1"]),
+        ("IVF4,PQ4", "all", ["lists on [0, 1], copies"]),
+        ("IVF4,PQ4x4fs", "auto", ["Flat in float16"]),
+        ("HNSW8", "auto", ["Flat in float16"]),
+        ("SQ8", "auto", ["Flat in float16"]),
+    ],
+)
+def test_lists_are_moved_as_they_are_and_all_else_is_compared_one_by_one(
+    embeddings: FloatArray, spec: str, device: str, made: list[str]
+) -> None:
+    index = FaissIndex.build(embeddings, spec)
+    with stand_in_gpus([GIB, GIB]) as gpus:
+        found = moved(index, embeddings, device).search(embeddings[:50], 10)
+    assert gpus.made == made
+    similarities = embeddings[:50] @ embeddings.T
+    expected = np.argsort(-similarities, axis=1)[:, :10]
+    missed = sum(len(set(a) - set(b)) for a, b in zip(expected.tolist(), found.tolist(), strict=True))
+    assert missed <= (10 if "Flat" in made[0] else 350)
+    if made[0].startswith("lists"):
+        assert np.array_equal(found, index.search(embeddings[:50], 10))
+
+
+def test_searches_that_wait_are_made_together_and_each_gets_its_own(
+    index: FaissIndex, embeddings: FloatArray
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held() -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    with stand_in_gpus([GIB]) as gpus, ThreadPoolExecutor(9) as pool:
+        placed = moved(index, embeddings)
+        gpus.fails = held
+        first = pool.submit(placed.search, embeddings[:1], 3)
+        assert begun.wait(30)
+        others = [pool.submit(placed.search, embeddings[i : i + 2], i) for i in range(1, 9)]
+        wait_until(lambda: placed._held.asked.qsize() == 8)
+        go_on.set()
+        assert first.result()[0, 0] == 0
+        found = [one.result() for one in others]
+    assert gpus.batches == [1, 16]
+    assert [one.shape for one in found] == [(2, i) for i in range(1, 9)]
+    assert [one[:, 0].tolist() for one in found] == [[i, i + 1] for i in range(1, 9)]
+
+
+@pytest.mark.parametrize("which", ["among some", "many neighbors", "no query"])
+def test_what_a_gpu_cannot_do_the_processor_does(
+    index: FaissIndex, embeddings: FloatArray, which: str
+) -> None:
+    with stand_in_gpus([GIB]) as gpus:
+        placed = moved(index, embeddings)
+        queries = embeddings[: 0 if which == "no query" else 2]
+        n, among = (2049, None) if which == "many neighbors" else (3, None)
+        if which == "among some":
+            among = np.arange(N) >= N - 5
+        found = placed.search(queries, n, among)
+    assert np.array_equal(found, index.search(queries, n, among))
+    assert gpus.batches == []
+
+
+def test_a_gpu_that_fails_ends_the_searches_under_way_and_the_processor_goes_on(
+    index: FaissIndex, embeddings: FloatArray, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("CUDA error 719\n  unspecified launch failure")
+
+    devices = None
+    with stand_in_gpus([GIB]) as gpus:
+        devices = IndexDevices("auto")
+        placed = devices.placed(index, embeddings)
+        assert (devices.used, devices.problems) == (["cuda:0"], [])
+        gpus.fails = broken
+        with pytest.raises(
+            IndexDeviceError, match="cuda:0 failed: CUDA error 719 unspecified launch failure"
+        ):
+            placed.search(embeddings[:1], 3)
+        gpus.fails = lambda: None
+        assert np.array_equal(placed.search(embeddings[:5], 3), index.search(embeddings[:5], 3))
+        assert gpus.batches == []
+    assert (devices.used, devices.problems) == (["cpu"], [placed.failure])
+    assert "searches go on on the processor" in caplog.text
+
+
+def test_an_index_that_is_let_go_of_leaves_its_gpu(index: FaissIndex, embeddings: FloatArray) -> None:
+    def n_threads() -> int:
+        return sum(thread.name == "index on cuda:0" for thread in threading.enumerate())
+
+    with stand_in_gpus([GIB]) as gpus:
+        before = n_threads()
+        devices = IndexDevices("auto")
+        placed = devices.placed(index, embeddings)
+        assert (n_threads(), devices.used) == (before + 1, ["cuda:0"])
+        placed.search(embeddings[:1], 1)
+        del placed
+        gc.collect()
+        wait_until(lambda: n_threads() == before)
+        assert devices.used == ["cpu"]
+    assert isinstance(gpus, StandInGpus)

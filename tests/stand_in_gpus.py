@@ -1,0 +1,144 @@
+"""GPUs that are none: Faiss' functions for GPUs, over its indexes on the processor, and as float16 as those.
+
+What they cannot show is whether a real GPU does as it is told; what is chosen, sent, counted and recovered
+from, they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import faiss
+import pytest
+
+from vicinal.indexer.graph import gpu_index
+from vicinal.indexer.graph.gpus import Gpu
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["StandInGpus", "stand_in_gpus"]
+
+
+@dataclass
+class StandInGpus:
+    """What was asked of them.
+
+    Attributes:
+        free: Free bytes by GPU; the driver's tool is missing where it is empty.
+        made: Kinds of indexes that were put on them.
+        batches: Numbers of queries of every search, in order.
+        fails: Called before every search; may raise what Faiss raises.
+    """
+
+    free: list[int]
+    made: list[str] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    fails: Callable[[], None] = lambda: None
+
+
+class _OnGpu:
+    def __init__(self, gpus: StandInGpus, index: Any) -> None:
+        self.gpus, self.index = gpus, index
+
+    def add(self, rows: FloatArray) -> None:
+        self.index.add(rows)
+
+    def search(self, queries: FloatArray, n: int) -> Any:
+        self.gpus.fails()
+        self.gpus.batches.append(len(queries))
+        return self.index.search(queries, n)
+
+
+class _Together:
+    """Parts or copies of an index."""
+
+    def __init__(self, gpus: StandInGpus, index: Any) -> None:
+        self.gpus, self.index, self.parts = gpus, index, []
+
+    def add_shard(self, part: _OnGpu) -> None:
+        self.index.add_shard(part.index)
+        # As Faiss' own, it does not keep what it is made of.
+        self.parts.append(part)
+
+    def addIndex(self, part: _OnGpu) -> None:  # noqa: N802
+        self.index.addIndex(part.index)
+        self.parts.append(part)
+
+    def search(self, queries: FloatArray, n: int) -> Any:
+        self.gpus.fails()
+        self.gpus.batches.append(len(queries))
+        return self.index.search(queries, n)
+
+
+@contextmanager
+def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus]:
+    """Give Faiss GPUs while a context lasts.
+
+    Args:
+        free: Free bytes of each.
+        n: Their number, where the driver's tool does not tell of them.
+    """
+    gpus = StandInGpus(free)
+
+    def flat(resources: Any, dim: int, config: Any) -> _OnGpu:
+        assert config.device < n_gpus
+        assert resources.n_bytes > 0
+        gpus.made.append("Flat in float16" if config.useFloat16 else "Flat")
+        return _OnGpu(
+            gpus, faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+        )
+
+    def moved(resources: Any, number: int, index: Any, options: Any) -> _OnGpu:
+        gpus.made.append(f"lists on {number}")
+        return _OnGpu(gpus, index)
+
+    def moved_to_several(resources: list[Any], index: Any, options: Any, gpus_of: list[int]) -> _OnGpu:
+        assert len(resources) == len(gpus_of)
+        gpus.made.append(f"lists on {gpus_of}, {'parts' if options.shard else 'copies'}")
+        return _OnGpu(gpus, index)
+
+    class Parameters:
+        def set_index_parameter(self, on_gpu: _OnGpu, name: str, value: int) -> None:
+            faiss.ParameterSpace().set_index_parameter(on_gpu.index, name, value)
+
+    n_gpus = len(free) if n is None else n
+    functions = {
+        "get_num_gpus": lambda: n_gpus,
+        "StandardGpuResources": _Resources,
+        "GpuIndexFlatConfig": SimpleNamespace,
+        "GpuIndexFlatIP": flat,
+        "GpuClonerOptions": SimpleNamespace,
+        "GpuMultipleClonerOptions": SimpleNamespace,
+        "GpuParameterSpace": Parameters,
+        "index_cpu_to_gpu": moved,
+        "index_cpu_to_gpu_multiple_py": moved_to_several,
+    }
+    shards, replicas = faiss.IndexShards, faiss.IndexReplicas
+
+    def of_parts(*arguments: Any) -> _Together:
+        gpus.made.append("parts")
+        return _Together(gpus, shards(*arguments))
+
+    def of_copies(*arguments: Any) -> _Together:
+        gpus.made.append("copies")
+        return _Together(gpus, replicas(*arguments))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, function in functions.items():
+            patch.setattr(faiss, name, function, raising=False)
+        patch.setattr(faiss, "IndexShards", of_parts)
+        patch.setattr(faiss, "IndexReplicas", of_copies)
+        patch.setattr(
+            gpu_index, "gpus", lambda: [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
+        )
+        yield gpus
+
+
+class _Resources:
+    n_bytes = 0
+
+    def setTempMemory(self, n_bytes: int) -> None:  # noqa: N802
+        self.n_bytes = n_bytes
