@@ -36,7 +36,7 @@ class GalleryReader:
 
     def __init__(self, gallery: Gallery, devices: IndexDevices | None = None) -> None:
         self.gallery = gallery
-        self._devices = devices or IndexDevices()
+        self._devices = devices
         self._lock = threading.Lock()
         self._opened: _Opened | None = None
 
@@ -105,9 +105,10 @@ class _Opened:
         self._segment = segment
 
     @classmethod
-    def as_built(cls, gallery: Gallery, activation: Activation, devices: IndexDevices) -> _Opened:
+    def as_built(cls, gallery: Gallery, activation: Activation, devices: IndexDevices | None) -> _Opened:
         snapshot = gallery.snapshot(activation.version)
-        snapshot.move_to(devices)
+        if devices is not None:
+            snapshot.move_to(devices)
         view = replace(GalleryView.of(snapshot), calibrated_as=activation.calibrated_as)
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
 

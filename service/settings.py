@@ -95,7 +95,7 @@ class Settings(BaseSettings):
             ones are read, on the ports 80 and 443.
         bundles_dir: Folder whose subfolders are further bundles: re-index jobs may use them, and a gallery
             that was made with one is searched with it.
-        run_jobs: Whether the server works on jobs too; otherwise `vicinal worker` does.
+        run_jobs: Whether the server works on jobs too, in a process beside it; else `vicinal worker` does.
         job_heartbeat_seconds: Seconds between two signs of life of a worker; after four without one another
             worker takes its job over.
         redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.

@@ -139,7 +139,7 @@ class Snapshot:
         self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
         self._built_index = files.index(_INDEX)
         self.index: VectorIndex = self._built_index
-        self._devices = IndexDevices()
+        self._devices: IndexDevices | None = None
         self.item_table = files.table(_ITEMS)
         self._files = files
         # What is mapped stays when the folder is made again.
@@ -183,7 +183,7 @@ class Snapshot:
 
     def placed(self, index: FaissIndex, embeddings: FloatArray) -> VectorIndex:
         """An index over vectors of this version, on the devices that it is searched on; see `move_to`."""
-        return self._devices.placed(index, embeddings)
+        return index if self._devices is None else self._devices.placed(index, embeddings)
 
     def check(self, *, on_read: OnRead = uncounted) -> None:
         """Compare every byte of the files.

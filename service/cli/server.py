@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from socket import socket
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,10 +46,11 @@ def serve(
 
 def _serve_here(settings: Settings, listener: socket, address: str) -> None:
     from vicinal.service.http.app import create_app
+    from vicinal.service.http.serving.processes import jobs_beside
     from vicinal.service.http.serving.server import serve_until_stopped
     from vicinal.service.http.state import state_of
 
-    app = create_app(settings)
+    app = create_app(settings.model_copy(update={"run_jobs": False}))
     served = state_of(app).galleries.bundles.own_if_open
     made_by = "Ready embeddings, no bundle open"
     if served is not None:
@@ -57,7 +59,8 @@ def _serve_here(settings: Settings, listener: socket, address: str) -> None:
     if served is not None:
         say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
     errors.print(f"Serving {address}, API at /docs", soft_wrap=True)
-    serve_until_stopped(app, listener)
+    with jobs_beside(settings) if settings.run_jobs else nullcontext():
+        serve_until_stopped(app, listener)
 
 
 def _serve_in_processes(settings: Settings, listener: socket, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Processes: one server in several, which share a port and the galleries on the disk."""
+"""Processes: one server in several, which share a port and the galleries, and a process for its jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -21,12 +22,12 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serve_until_stopped
 from vicinal.service.observability.logs import configure_logs
-from vicinal.service.observability.shared_counts import shared_counts
+from vicinal.service.observability.shared_counts import counts_folder, shared_counts
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.settings import Settings
 from vicinal.service.tasks.worker import work_until_stopped
 
-__all__ = ["serve_in_processes"]
+__all__ = ["jobs_beside", "serve_in_processes"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ _CANNOT_START = 3
 _SOON = 10.0
 _MOST_SOON = 3
 _KILL_SECONDS = 15.0
+# Of the process of the jobs: where both want a core, searches go first.
+_NICENESS = 19
 
 
 def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
@@ -60,7 +63,7 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
     shared = settings.model_copy(update={"threads": threads, "run_jobs": False})
     children = [_Child("server", _serve, (shared, listener)) for _ in range(settings.workers)]
     if settings.run_jobs:
-        children.append(_Child("jobs", _work, (settings,)))
+        children.append(_jobs(settings))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with shared_counts():
         try:
@@ -73,6 +76,25 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
             # Connections that wait in it are taken by the others, and lost when it is closed by the last one.
             listener.close()
             _end(children, settings.shutdown_seconds + _KILL_SECONDS)
+
+
+@contextmanager
+def jobs_beside(settings: Settings) -> Iterator[None]:
+    """Work on jobs in a process of their own while the context lasts.
+
+    In the process that answers searches, a job would hold these up: they share its interpreter.
+
+    Args:
+        settings: The settings.
+    """
+    child, is_over = _jobs(settings), threading.Event()
+    child.start()
+    threading.Thread(target=_keep_one, args=(child, is_over), name="keeper of the jobs", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        _end([child], _KILL_SECONDS)
 
 
 @dataclass
@@ -99,7 +121,8 @@ class _Child:
         self.process = _SPAWN.Process(
             target=_child, args=(theirs, self.run, *self.arguments), name=self.name, daemon=False
         )
-        self.process.start()
+        with _deaf_to_interrupts():
+            self.process.start()
         self._started = time.monotonic()
         theirs.close()
 
@@ -113,11 +136,25 @@ class _Child:
         self.n_soon = self.n_soon + 1 if time.monotonic() - self._started < _SOON else 0
         if code == _CANNOT_START or self.n_soon >= _MOST_SOON:
             raise RequestError(f"a process of the {self.name} cannot start; the reason stands above")
-        if self.process is not None:
+        if self.process is not None and counts_folder() is not None:
             # What it has counted stays; what it was at does not.
             mark_process_dead(self.process.pid)
         logger.error("a process of the %s has ended with status %s; another one is started", self.name, code)
         self.start()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Let a process that is started ignore Ctrl-C until it knows what to do: it would tell where it was."""
+    # No other thread may say so.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _keep_alive(children: list[_Child]) -> None:
@@ -125,6 +162,24 @@ def _keep_alive(children: list[_Child]) -> None:
         sentinels = {one.process.sentinel: one for one in children if one.process is not None}
         for sentinel in wait(list(sentinels)):
             sentinels[sentinel].replace()  # type: ignore[index]
+
+
+def _jobs(settings: Settings) -> _Child:
+    """The process of the jobs; half of the cores do a re-index in about the time that all do."""
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // 2)
+    return _Child("jobs", _work, (settings.model_copy(update={"threads": threads}),))
+
+
+def _keep_one(child: _Child, is_over: threading.Event) -> None:
+    while child.process is not None:
+        wait([child.process.sentinel])
+        if is_over.is_set():
+            return
+        try:
+            child.replace()
+        except RequestError as error:
+            logger.error("%s; jobs wait until the server is started anew", error)
+            return
 
 
 def _end(children: list[_Child], seconds: float) -> None:
@@ -161,5 +216,6 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def _work(settings: Settings) -> None:
+    os.nice(_NICENESS)
     configure_logs(settings.log_level, settings.log_format)
     work_until_stopped(settings)

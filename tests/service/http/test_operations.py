@@ -50,6 +50,8 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
         "refiner": None,
         "refine": "off",
         "provider": "CPUExecutionProvider",
+        "index_devices": ["cpu"],
+        "degraded": [],
         "other_bundles": [],
         "n_galleries": 1,
         "galleries": [

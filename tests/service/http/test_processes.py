@@ -36,7 +36,7 @@ def data(calibrated_dir: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def served(
-    data: Path, bundle: ModelBundle, *options: str, **variables: str
+    data: Path, bundle: ModelBundle, *options: str, start_new_session: bool = False, **variables: str
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Port and process of `vicinal serve`, ended afterwards whatever happened."""
     port = free_port()
@@ -57,6 +57,7 @@ def served(
         text=True,
         cwd=Path(__file__).resolve().parents[3],
         env={k: v for k, v in os.environ.items() if not k.startswith("VICINAL_")} | variables,
+        start_new_session=start_new_session,
     )
     with server:
         try:
@@ -118,6 +119,38 @@ def test_all_end_when_the_first_is_killed(data: Path, tiny_bundle: ModelBundle) 
         children = children_of(server)
         server.kill()
         wait_until(ends(children))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
+    data: Path, tiny_bundle: ModelBundle, workers: str
+) -> None:
+    # A terminal tells all processes in its foreground; those of the jobs may be about to start.
+    with served(data, tiny_bundle, "--workers", workers, start_new_session=True) as (_, server):
+        os.killpg(server.pid, signal.SIGINT)
+        _, written = server.communicate(timeout=60)
+    assert (server.returncode, "Traceback" in written) == (0, False)
+
+
+def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
+    data: Path, tiny_bundle: ModelBundle
+) -> None:
+    with served(data, tiny_bundle) as (port, server):
+        wait_until(lambda: len(children_of(server)) == 1)
+        (jobs,) = children_of(server)
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, jobs) == 19)
+        assert os.getpriority(os.PRIO_PROCESS, server.pid) == 0
+        os.kill(jobs, signal.SIGKILL)
+        wait_until(lambda: not runs(jobs))
+        base = f"http://127.0.0.1:{port}/v1"
+        job = httpx.post(f"{base}/admin/galleries/shoes/calibrations", json={"activate": False}, timeout=30)
+        address = f"{base}/jobs/{job.json()['id']}"
+        wait_until(lambda: httpx.get(address, timeout=30).json()["state"] == "succeeded")
+        # The keeper, another thread, started it.
+        listed = Path(f"/proc/{server.pid}/task").glob("*/children")
+        after = {int(pid) for one in listed for pid in one.read_text().split()} - {jobs}
+        server.kill()
+        wait_until(ends(after))
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -212,8 +245,9 @@ def test_changes_of_one_process_are_seen_by_the_other(data: Path, tiny_bundle: M
                 assert httpx.get(f"{base}/plain/view {number}.png", timeout=30).status_code == 404
 
 
-def test_jobs_have_a_process_of_their_own(data: Path, tiny_bundle: ModelBundle) -> None:
-    with served(data, tiny_bundle, "--workers", "2") as (port, _):
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_jobs_have_a_process_of_their_own(data: Path, tiny_bundle: ModelBundle, workers: str) -> None:
+    with served(data, tiny_bundle, "--workers", workers) as (port, _):
         base = f"http://127.0.0.1:{port}/v1"
         job = httpx.post(f"{base}/admin/galleries/shoes/calibrations", json={"activate": False}, timeout=30)
         assert job.status_code == 202
