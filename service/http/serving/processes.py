@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -216,6 +216,8 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
 
 
 def _work(settings: Settings) -> None:
-    os.nice(_NICENESS)
+    with suppress(OSError):
+        # A sandbox may forbid it.
+        os.nice(_NICENESS)
     configure_logs(settings.log_level, settings.log_format)
     work_until_stopped(settings)
