@@ -121,8 +121,7 @@ class _Child:
         self.process = _SPAWN.Process(
             target=_child, args=(theirs, self.run, *self.arguments), name=self.name, daemon=False
         )
-        with _deaf_to_interrupts():
-            self.process.start()
+        self.process.start()
         self._started = time.monotonic()
         theirs.close()
 
@@ -141,20 +140,6 @@ class _Child:
             mark_process_dead(self.process.pid)
         logger.error("a process of the %s has ended with status %s; another one is started", self.name, code)
         self.start()
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Let a process that is started ignore Ctrl-C until it knows what to do: it would tell where it was."""
-    # No other thread may say so.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _keep_alive(children: list[_Child]) -> None:

@@ -36,7 +36,7 @@ def data(calibrated_dir: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def served(
-    data: Path, bundle: ModelBundle, *options: str, start_new_session: bool = False, **variables: str
+    data: Path, bundle: ModelBundle, *options: str, **variables: str
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Port and process of `vicinal serve`, ended afterwards whatever happened."""
     port = free_port()
@@ -57,7 +57,6 @@ def served(
         text=True,
         cwd=Path(__file__).resolve().parents[3],
         env={k: v for k, v in os.environ.items() if not k.startswith("VICINAL_")} | variables,
-        start_new_session=start_new_session,
     )
     with server:
         try:
@@ -119,17 +118,6 @@ def test_all_end_when_the_first_is_killed(data: Path, tiny_bundle: ModelBundle) 
         children = children_of(server)
         server.kill()
         wait_until(ends(children))
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
-    data: Path, tiny_bundle: ModelBundle, workers: str
-) -> None:
-    # A terminal tells all processes in its foreground; those of the jobs may be about to start.
-    with served(data, tiny_bundle, "--workers", workers, start_new_session=True) as (_, server):
-        os.killpg(server.pid, signal.SIGINT)
-        _, written = server.communicate(timeout=60)
-    assert (server.returncode, "Traceback" in written) == (0, False)
 
 
 def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
