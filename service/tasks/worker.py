@@ -14,6 +14,8 @@ from vicinal.service.tasks.kinds import JobKinds
 
 __all__ = ["work_until_stopped"]
 
+_LOOK_SECONDS = 0.5
+
 
 def work_until_stopped(
     settings: Settings, *, threads: int = 1, on_start: Callable[[str, str], None] | None = None
@@ -38,5 +40,7 @@ def work_until_stopped(
     with JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started:
         if on_start is not None:
             on_start(started.name, "Redis" if link is not None else str(settings.jobs_path))
-        stop.wait()
+        # The system may hand a signal to any thread, and only this one answers it, once it runs.
+        while not stop.wait(_LOOK_SECONDS):
+            pass
     jobs.queue.close()
