@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from PIL import Image
 
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image
-from vicinal.models.errors import BundleError, ReadyEmbeddingsError
+from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddingsError
 from vicinal.models.runtime import CPU, Device, open_session, session_provider
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedder", "PreparedQueries", "SpaceEmbedder"]
 
+logger = logging.getLogger(__name__)
+
+# What ONNX Runtime and CUDA say where memory is short; they have no class of error for it.
+_OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
 _PER_THREAD = 2
 
@@ -51,8 +57,12 @@ class Embedder:
         bundle: An opened bundle.
         device: `auto`, `cpu` or `cuda`.
         threads: Threads of ONNX Runtime; 0 for one a physical core.
-        batch_size: Images that one call of the network takes on a GPU, or on one thread.
+        batch_size: Images that one call of the network takes on a GPU, or on one thread. A GPU whose memory
+            is too small for it takes half as many from then on.
         limits: Limits of `decode`.
+
+    Attributes:
+        problem: Why images are embedded on the processor though a GPU was to do it; None where all is well.
 
     Raises:
         BundleError: The ONNX file cannot be loaded or does not give `dim` values an image, or it is a space.
@@ -71,6 +81,9 @@ class Embedder:
         self.batch_size = batch_size
         self.limits = limits or DecodeLimits()
         self._threads = threads
+        self.problem: str | None = None
+        self._first_size = batch_size
+        self._changing = threading.Lock()
         self._session = self._open(device, threads)
         self._input_name = self._session.get_inputs()[0].name
         self._check_width()
@@ -119,13 +132,18 @@ class Embedder:
 
         Returns:
             (n, d) float32 as the network gives them.
+
+        Raises:
+            NetworkDeviceError: The GPU failed; the next images are embedded on the processor.
         """
         if not tensors:
             return np.empty((0, self.bundle.dim), np.float32)
         n_threads = self._threads or os.cpu_count() or 1
         if self.provider == CPU and not alone:
             return self._in_batches(self._one_threaded, tensors, _PER_THREAD)
-        if len(tensors) == 1 or n_threads == 1 or self.provider != CPU:
+        if self.provider != CPU:
+            return self._on_gpu(tensors)
+        if len(tensors) == 1 or n_threads == 1:
             return self._in_batches(self._session, tensors, self.batch_size)
         size = min(_PER_THREAD, -(-len(tensors) // n_threads))
         with ThreadPoolExecutor(n_threads) as pool:
@@ -191,6 +209,38 @@ class Embedder:
         del prepared
         return self.finish(raw)
 
+    def _on_gpu(self, tensors: Sequence[FloatArray]) -> FloatArray:
+        session = self._session
+        while True:
+            size = self.batch_size
+            try:
+                return self._in_batches(session, tensors, size)
+            except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
+                text = " ".join(str(error).split())
+                if _is_short_of_memory(text) and self._halved() < size:
+                    continue
+                raise self._left_gpu(text) from error
+
+    def _halved(self) -> int:
+        """Half of the first batch size, however many threads saw that one fail."""
+        with self._changing:
+            if self.batch_size == self._first_size > 1:
+                self.batch_size //= 2
+                logger.warning(
+                    "the GPU's memory is too small for %d images at a time: %d from now on",
+                    self._first_size,
+                    self.batch_size,
+                )
+            return self.batch_size
+
+    def _left_gpu(self, reason: str) -> NetworkDeviceError:
+        with self._changing:
+            if self.problem is None:
+                self._session = self._open("cpu", self._threads)
+                self.problem = f"the GPU of the network failed: {reason}"
+                logger.error("%s; images are embedded on the processor from now on", self.problem)
+            return NetworkDeviceError(self.problem)
+
     def _in_batches(
         self, session: ort.InferenceSession, tensors: Sequence[FloatArray], size: int
     ) -> FloatArray:
@@ -220,6 +270,10 @@ class Embedder:
             )
 
 
+def _is_short_of_memory(text: str) -> bool:
+    return any(one in text.lower() for one in _OUT_OF_MEMORY)
+
+
 class SpaceEmbedder(Embedder):
     """Stands where an embedder does for a gallery of ready embeddings: it takes no image.
 
@@ -231,6 +285,7 @@ class SpaceEmbedder(Embedder):
     def __init__(self, bundle: ModelBundle, gallery: str) -> None:
         self.bundle = bundle
         self.gallery = gallery
+        self.problem = None
         self.batch_size = 32
         self.limits = DecodeLimits()
         self._threads = 1

@@ -10,6 +10,7 @@ ModelsError
 ├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
 │   └── NoDirectionError             an embedding is zero, or holds NaN or infinity
+├── NetworkDeviceError (RuntimeError)  the GPU that ran the network failed
 ├── ReadyEmbeddingsError (ValueError)  images are of no use to a gallery of ready embeddings
 ├── ConfigError (ValueError)         a training configuration cannot work
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
@@ -19,6 +20,8 @@ ModelsError
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 __all__ = [
     "BundleError",
@@ -32,6 +35,7 @@ __all__ = [
     "ImageTooSmallError",
     "MissingPackageError",
     "ModelsError",
+    "NetworkDeviceError",
     "NoDirectionError",
     "NotAnImageError",
     "ReadyEmbeddingsError",
@@ -89,6 +93,12 @@ class BundleError(ModelsError, ValueError):
 
 class EmbeddingError(ModelsError, ValueError):
     """An embedding has the wrong length, is zero, or holds values that are not finite."""
+
+
+class NetworkDeviceError(ModelsError, RuntimeError):
+    """The GPU that ran the network failed; images are embedded on the processor from then on."""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
 
 
 class NoDirectionError(EmbeddingError):

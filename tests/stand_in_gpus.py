@@ -1,4 +1,4 @@
-"""GPUs that are none: Faiss' functions for GPUs, over its indexes on the processor, and as float16 as those.
+"""GPUs that are none: of Faiss, over its indexes on the processor and as float16 as theirs, and of a network.
 
 What they cannot show is whether a real GPU does as it is told; what is chosen, sent, counted and recovered
 from, they can.
@@ -19,7 +19,7 @@ from vicinal.indexer.graph import gpu_index
 from vicinal.indexer.graph.gpus import Gpu
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["StandInGpus", "stand_in_gpus"]
+__all__ = ["SmallGpu", "StandInGpus", "stand_in_gpus"]
 
 
 @dataclass
@@ -142,3 +142,30 @@ class _Resources:
 
     def setTempMemory(self, n_bytes: int) -> None:  # noqa: N802
         self.n_bytes = n_bytes
+
+
+class SmallGpu:
+    """Session of a network on a GPU whose memory holds few images.
+
+    Attributes:
+        session: The one on the processor that does the work; None for a GPU that fails.
+        holds: Images that it holds.
+        sizes: Images of every call, in order.
+    """
+
+    def __init__(self, session: Any, holds: int) -> None:
+        self.session, self.holds = session, holds
+        self.get_inputs = session.get_inputs
+        self.sizes: list[int] = []
+
+    def get_providers(self) -> list[str]:
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    def run(self, names: None, feed: dict[str, FloatArray]) -> Any:
+        (tensors,) = feed.values()
+        self.sizes.append(len(tensors))
+        if len(tensors) > self.holds:
+            raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
+        if self.session is None:
+            raise RuntimeError("CUDA error 719: unspecified launch failure")
+        return self.session.run(names, feed)

@@ -28,6 +28,7 @@ TCM_CHOICES: dict[str, tuple[str, str, float, float]] = {
 }
 # What TCM may cost on held-out classes; the noise of two folds is as large.
 _MOST_HIT_RATE_LOST, _MOST_MAP_LOST = 0.005, 0.01
+_NOISE_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Plan:
         rates: Learning rates to choose from.
         folds: By image set, the training classes that are left out for choices.
         changes: Fields of every run.
-        noise: Shares of wrong labels; on photos only, and with one seed.
+        noise: Shares of wrong labels; on photos only, and with three seeds.
         noise_names: Trials to run with wrong labels.
     """
 
@@ -150,8 +151,9 @@ class Plan:
         return [
             run
             for share in shares
+            for seed in self.seeds[:_NOISE_SEEDS]
             for run in self._twins(
-                images, f"noise-{share:.0%}", self.noise_names, records, self.seeds[0], label_noise=share
+                images, f"noise-{share:.0%}", self.noise_names, records, seed, label_noise=share
             )
         ]
 

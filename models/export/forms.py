@@ -3,8 +3,8 @@
 float16 halves the file and changes nothing else: weights are stored in half precision and cast as the file is
 opened, so that speed and arithmetic are those of float32. int8 computes in 8 bits: weights by channel,
 activations by tensor, between the extremes that the calibration images gave. It is meant for processors with
-VNNI (or AMX, or ARM's dot products): others may cut sums of two products off at 16 bits. Weights of 7 bits
-would fit there, and cost about .006 of R@1 on photos of dogs: measure a form where it will run.
+VNNI (or AMX, or ARM's dot products). Others would cut sums of two products off at 16 bits, so that ONNX
+Runtime is told to take a slower way there (`models/runtime.py`): measure a form where it will run.
 """
 
 from __future__ import annotations

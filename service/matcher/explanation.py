@@ -65,6 +65,13 @@ class Explanation:
         ),
     ]
     variance: Annotated[Place, Field(description="Share of the variance on the two axes of the projection.")]
+    devices: Annotated[
+        dict[str, str],
+        Field(
+            description="What each stage of the search ran on: `cpu`, the GPUs of the index, or the provider "
+            "of ONNX Runtime that embeds. Beside a GPU, items that were added since are the processor's."
+        ),
+    ]
 
 
 class Explainer:
@@ -94,7 +101,7 @@ class Explainer:
         self.is_used = is_used
 
     def explain_all(
-        self, queries: FloatArray, found: Positions, items: Positions | None
+        self, queries: FloatArray, found: Positions, items: Positions | None, devices: dict[str, str]
     ) -> list[Explanation]:
         """Explain each query of a search.
 
@@ -102,12 +109,15 @@ class Explainer:
             queries: (B, d) initial embeddings.
             found: (B, n) positions of their candidates, best first; -1 for none.
             items: (B,) positions of queries that are items, which count as not in the gallery.
+            devices: What each stage of the search ran on.
         """
         best = found[:, 0].tolist() if found.shape[1] else [-1] * len(queries)
         own = [None] * len(queries) if items is None else items.tolist()
-        return [self._explain(*one) for one in zip(queries, best, own, strict=True)]
+        return [self._explain(*one, devices) for one in zip(queries, best, own, strict=True)]
 
-    def _explain(self, query: FloatArray, best: int, item: int | None) -> Explanation:
+    def _explain(
+        self, query: FloatArray, best: int, item: int | None, devices: dict[str, str]
+    ) -> Explanation:
         excluded = np.array([] if item is None else [item], dtype=np.int64)
         context = query_context(self.view, query, self.refiner.n_neighbors, excluded, item)
         vectors = self.view.vectors(context)
@@ -135,6 +145,7 @@ class Explainer:
             candidate=None if best < 0 else self.view.items([best])[0]["id"],
             ranks=[None if best < 0 else self._rank(step, best, excluded) for step in steps],
             way=places[: len(steps)],
+            devices=devices,
             variance=variance,
         )
 

@@ -272,8 +272,14 @@ class Matcher:
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if explainer is None:
             return answers
+        devices = dict.fromkeys(milliseconds, "cpu")
+        # GPUs cannot select.
+        if selection is None:
+            devices["search"] = scorer.space.device
+        if "embed" in devices:
+            devices["embed"] = self.embedder.provider
         started = time.perf_counter()
-        explanations = explainer.explain_all(queries, scored.positions, items)
+        explanations = explainer.explain_all(queries, scored.positions, items, devices)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
         return [replace(one, explanation=why) for one, why in zip(answers, explanations, strict=True)]
 

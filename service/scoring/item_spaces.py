@@ -32,6 +32,10 @@ _MOST_REMEMBERED = 64
 class SearchSpace(Protocol):
     """What a scorer needs to know of the items."""
 
+    @property
+    def device(self) -> str:
+        """Where their index is searched, such as `cpu` or `cuda:0`."""
+
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
     ) -> Positions:
@@ -60,6 +64,11 @@ class InitialSpace:
     def __init__(self, view: GalleryView) -> None:
         self.view = view
         self._graphs: dict[int, ReciprocalGraph] = {}
+
+    @property
+    def device(self) -> str:
+        """See `SearchSpace`."""
+        return self.view.snapshot.index.device
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None
@@ -114,6 +123,11 @@ class RefinedItemSpace:
     def __init__(self, view: RefinedView) -> None:
         self.view = view
         self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED)
+
+    @property
+    def device(self) -> str:
+        """See `SearchSpace`."""
+        return self.view.built.stored.index.device
 
     def nearest(
         self, queries: FloatArray, n: int, excluded: Sequence[Positions], selection: Selection | None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.stand_in_gpus import SmallGpu
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder, SpaceEmbedder
@@ -20,8 +24,10 @@ from vicinal.models.errors import (
     EmbeddingError,
     ImageError,
     ImageTooLargeError,
+    NetworkDeviceError,
     ReadyEmbeddingsError,
 )
+from vicinal.models.similarity import FloatArray
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +112,69 @@ def test_embedding_equals_the_network_written_out(embedder: Embedder, photos: li
     ]
     raw = np.array(patches) @ weights + offset
     assert embedder.embed([photos[5]])[0] == pytest.approx(raw / np.linalg.norm(raw), abs=1e-5)
+
+
+def with_small_gpu(bundle: ModelBundle, holds: int) -> tuple[Embedder, SmallGpu]:
+    embedder = Embedder(bundle, device="cpu", threads=1, batch_size=6)
+    gpu = SmallGpu(embedder._session, holds)
+    embedder._session = gpu
+    return embedder, gpu
+
+
+def test_a_gpu_with_too_little_memory_takes_half_from_then_on(
+    tiny_bundle: ModelBundle, photos: list[Image.Image], caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder, gpu = with_small_gpu(tiny_bundle, holds=3)
+    expected = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3).embed(photos)
+    for _ in range(2):
+        np.testing.assert_array_equal(embedder.embed(photos), expected)
+    assert gpu.sizes == [6, 3, 3, 1, 3, 3, 1]
+    assert caplog.messages == ["the GPU's memory is too small for 6 images at a time: 3 from now on"]
+
+
+def test_threads_that_meet_it_together_halve_once(
+    tiny_bundle: ModelBundle, photos: list[Image.Image]
+) -> None:
+    embedder, gpu = with_small_gpu(tiny_bundle, holds=3)
+    tensors = [embedder.prepare(photo) for photo in photos]
+    both_are_there = threading.Barrier(2)
+    run = gpu.run
+
+    def together(names: None, feed: dict[str, FloatArray]) -> Any:
+        if len(next(iter(feed.values()))) == 6:
+            both_are_there.wait(timeout=30)
+        return run(names, feed)
+
+    gpu.run = together  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(embedder.infer, [tensors, tensors])
+    np.testing.assert_array_equal(first, second)
+    assert embedder.batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("holds", "reason", "tried"),
+    [
+        (1, "Failed to allocate memory for requested buffer of size 1048576", [6, 3]),
+        (0, "Failed to allocate memory for requested buffer of size 1048576", [6, 3]),
+        (6, "CUDA error 719: unspecified launch failure", [6]),
+    ],
+)
+def test_a_gpu_that_fails_costs_one_call(
+    tiny_bundle: ModelBundle, photos: list[Image.Image], holds: int, reason: str, tried: list[int]
+) -> None:
+    embedder, gpu = with_small_gpu(tiny_bundle, holds)
+    if reason.startswith("CUDA"):
+        gpu.session = None
+
+    with pytest.raises(NetworkDeviceError, match=f"the GPU of the network failed: {reason}"):
+        embedder.embed(photos)
+    assert (gpu.sizes, embedder.provider) == (tried, "CPUExecutionProvider")
+    assert embedder.problem == f"the GPU of the network failed: {reason}"
+    on_processor = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3)
+    assert on_processor.problem is None
+    np.testing.assert_array_equal(embedder.embed(photos), on_processor.embed(photos))
+    assert gpu.sizes == tried
 
 
 def test_no_images_give_no_rows(embedder: Embedder) -> None:

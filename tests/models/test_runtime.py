@@ -26,6 +26,12 @@ def test_session_on_cpu_reports_the_cpu(tiny_bundle: ModelBundle) -> None:
     assert session_provider(session) == "CPUExecutionProvider"
 
 
+def test_int8_is_computed_whole_on_every_processor(tiny_bundle: ModelBundle) -> None:
+    """Without VNNI it is not unless this is asked for; `export/test_forms.py` sees it only there."""
+    options = open_session(*_backbone(tiny_bundle), device="cpu").get_session_options()
+    assert options.get_session_config_entry("session.x64quantprecision") == "1"
+
+
 def test_auto_takes_a_provider_that_is_there(tiny_bundle: ModelBundle) -> None:
     session = open_session(*_backbone(tiny_bundle))
     assert session_provider(session) in onnxruntime.get_available_providers()

@@ -112,8 +112,8 @@ class ReadinessBody(_Response):
     provider: str | None = Field(description="Execution provider of ONNX Runtime that is really in use.")
     index_devices: list[str] = Field(description="Where vector indexes are searched: `cpu`, `cuda:0`.")
     degraded: list[str] = Field(
-        description="What is slower than it could be, and why: indexes that are searched on the processor in "
-        "the place of a GPU. Empty where nothing is."
+        description="What is slower than it could be, and why: indexes or networks that are on the processor "
+        "in the place of a GPU. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."

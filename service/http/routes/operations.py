@@ -99,7 +99,8 @@ def _page(name: str) -> HTMLResponse:
 
 def _readiness(state: State) -> ReadinessBody:
     states = state.galleries.states()
-    own = state.galleries.bundles.own_if_open
+    own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
+    embedders = [one.embedder for one in (own, *others) if one is not None]
     reasons = [one.problem for one in states if one.problem]
     return ReadinessBody(
         ready=not reasons,
@@ -109,8 +110,11 @@ def _readiness(state: State) -> ReadinessBody:
         refine=own and own.pipeline.refine.sides,
         provider=own and own.embedder.provider,
         index_devices=state.galleries.index_devices.used,
-        degraded=state.galleries.index_devices.problems,
-        other_bundles=[one.bundle.fingerprint for one in state.galleries.bundles.others],
+        degraded=[
+            *state.galleries.index_devices.problems,
+            *(one.problem for one in embedders if one.problem is not None),
+        ],
+        other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=len(states),
         galleries=states,
         redis=None if state.link is None else state.link.state,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -121,7 +122,8 @@ class _Child:
         self.process = _SPAWN.Process(
             target=_child, args=(theirs, self.run, *self.arguments), name=self.name, daemon=False
         )
-        self.process.start()
+        with _interrupts_later():
+            self.process.start()
         self._started = time.monotonic()
         theirs.close()
 
@@ -180,7 +182,25 @@ def _end(children: list[_Child], seconds: float) -> None:
             process.join()
 
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold SIGINT back, in this thread and in processes that it starts meanwhile.
+
+    Ctrl-C goes to all processes of a terminal. One that is being started would say where it was interrupted.
+    """
+    # Where this runs not yet, a start would run it, and that takes SIGINT again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _child(lifeline: Connection, run: Callable[..., None], *arguments: object) -> None:
+    # The process that started this one ends it. What was held back is dropped.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
     try:
         run(*arguments)

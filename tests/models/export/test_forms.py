@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from vicinal.models.bundle import Precision  # noqa: E402
 from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.export.forms import PRECISIONS, write_form  # noqa: E402
+from vicinal.models.runtime import open_session  # noqa: E402
 from vicinal.models.similarity import normalize  # noqa: E402
 
 SIDE = 16
@@ -60,9 +62,7 @@ def _write_network(path: Path, scale: float = 1.0) -> Path:
 
 
 def _embed(path: Path, images: list[np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    session = ort.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+    session = open_session(path, hashlib.sha256(path.read_bytes()).hexdigest(), device="cpu")
     return normalize(session.run(None, {session.get_inputs()[0].name: np.stack(images)})[0])
 
 

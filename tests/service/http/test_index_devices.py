@@ -1,4 +1,4 @@
-"""A server whose indexes are on a GPU answers as one on the processor does, and outlives the GPU."""
+"""A server with indexes or network on a GPU answers as one on the processor does, and outlives the GPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
-from tests.stand_in_gpus import stand_in_gpus
+from tests.stand_in_gpus import SmallGpu, stand_in_gpus
 from vicinal.indexer.errors import IndexDeviceError
+from vicinal.models import embedder
+from vicinal.models.runtime import open_session
 from vicinal.service.http.app import create_app
 
 SEARCH = "/v1/galleries/shoes/search"
 ITEMS = [f"{kind}/view {view}.png" for kind in ("plain", "striped") for view in range(3)]
 
 
-def served(data_dir: Path, make_settings: MakeSettings, device: str, **changes: object) -> TestClient:
-    settings = make_settings(data_dir, index_device=device, query_cache_entries=0, **changes)
+def served(data_dir: Path, make_settings: MakeSettings, index_device: str, **changes: object) -> TestClient:
+    settings = make_settings(data_dir, index_device=index_device, query_cache_entries=0, **changes)
     return TestClient(create_app(settings))
 
 
@@ -73,6 +75,36 @@ def test_a_gpu_that_fails_costs_one_answer(calibrated_dir: Path, make_settings: 
         ready = client.get("/readyz").json()
     assert (ready["ready"], ready["index_devices"]) == (True, ["cpu"])
     assert ready["degraded"] == ["cuda:0 failed: CUDA error 719 unspecified launch failure"]
+
+
+def test_a_gpu_of_the_network_that_fails_costs_one_answer(
+    calibrated_dir: Path, make_settings: MakeSettings, catalog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = []
+
+    def on_gpu(*arguments: Any, device: str, threads: int) -> Any:
+        session = open_session(*arguments, device="cpu", threads=threads)
+        if device == "cpu":
+            return session
+        gpus.append(SmallGpu(session, holds=32))
+        return gpus[-1]
+
+    monkeypatch.setattr(embedder, "open_session", on_gpu)
+    client = served(calibrated_dir, make_settings, "cpu", device="cuda")
+    image = {"image": (catalog / ITEMS[0]).read_bytes()}
+    expected = client.post(SEARCH, files=image).json()["matches"]
+    assert expected
+    ready = client.get("/readyz").json()
+    assert (ready["provider"], ready["degraded"]) == ("CUDAExecutionProvider", [])
+    (gpu,) = gpus
+    gpu.session = None
+    answer = client.post(SEARCH, files=image)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert answer.json()["type"].endswith(":device-failed")
+    assert client.post(SEARCH, files=image).json()["matches"] == expected
+    ready = client.get("/readyz").json()
+    assert (ready["ready"], ready["provider"]) == (True, "CPUExecutionProvider")
+    assert ready["degraded"] == ["the GPU of the network failed: CUDA error 719: unspecified launch failure"]
 
 
 def test_a_server_that_asks_for_a_gpu_does_not_start_without_one(

@@ -36,7 +36,7 @@ def data(calibrated_dir: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def served(
-    data: Path, bundle: ModelBundle, *options: str, **variables: str
+    data: Path, bundle: ModelBundle, *options: str, own_session: bool = False, **variables: str
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Port and process of `vicinal serve`, ended afterwards whatever happened."""
     port = free_port()
@@ -57,6 +57,7 @@ def served(
         text=True,
         cwd=Path(__file__).resolve().parents[3],
         env={k: v for k, v in os.environ.items() if not k.startswith("VICINAL_")} | variables,
+        start_new_session=own_session,
     )
     with server:
         try:
@@ -110,6 +111,17 @@ def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bun
     assert server.returncode == 0
     assert "another one is started" in written
     assert "Traceback" not in written
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
+    data: Path, tiny_bundle: ModelBundle, workers: str
+) -> None:
+    with served(data, tiny_bundle, "--workers", workers, own_session=True) as (_, server):
+        # Some are just being started.
+        os.killpg(server.pid, signal.SIGINT)
+        _, written = server.communicate(timeout=10)
+    assert (server.returncode, "Traceback" in written) == (0, False)
 
 
 def test_all_end_when_the_first_is_killed(data: Path, tiny_bundle: ModelBundle) -> None:

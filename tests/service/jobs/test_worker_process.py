@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.service.types import MakeSettings
+from tests.signals import signal_a_thread_beside
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
@@ -180,6 +181,6 @@ def test_the_command_takes_jobs_and_stops_in_order(
     }
     worker = start(["-m", "vicinal", "worker"], **variables)
     wait_until(lambda: store.get(job.id).is_final)
-    worker.send_signal(number)
+    signal_a_thread_beside(worker.pid, number)
     _, written = worker.communicate(timeout=60)
     assert (store.get(job.id).state, worker.returncode, b"Traceback" in written) == ("succeeded", 0, False)

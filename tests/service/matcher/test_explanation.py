@@ -10,13 +10,17 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, Run, View
+from tests.stand_in_gpus import stand_in_gpus
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.errors import RefinerNotFoundError
+from vicinal.service.choices import RefineChoice
 from vicinal.service.http.app import create_app
 from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
 from vicinal.service.matcher.matcher import Matcher
@@ -61,6 +65,32 @@ def test_neighbors_are_the_nearest_items_with_their_attention(matcher: Matcher) 
     np.testing.assert_array_equal(
         [one.similarity for one in found.neighbors], exact_similarities(query, vectors)[0]
     )
+
+
+@pytest.mark.parametrize("refine", ["off", "gallery", "both"])
+def test_each_stage_has_its_device(
+    settings: Settings, refiner_bundle: ModelBundle, catalog: Path, refine: RefineChoice
+) -> None:
+    gallery = Gallery.open(settings.galleries_path / GALLERY)
+    embedder = Embedder(refiner_bundle, device="cpu", threads=1)
+
+    def devices(index: str, **options: str) -> dict[str, str]:
+        view = GalleryReader(gallery, IndexDevices(index)).view()
+        matcher = Matcher(gallery, embedder, view=view)
+        (answer,) = matcher.search(images=[catalog / ITEM], explain=True, refine=refine, **options)
+        assert answer.explanation is not None
+        return answer.explanation.devices
+
+    with stand_in_gpus([2**30]):
+        on_gpu = devices("cuda")
+        selected = devices("cuda", filter="label = 'plain'")
+    assert (on_gpu["search"], on_gpu["embed"], on_gpu["rescore"]) == (
+        "cuda:0",
+        "CPUExecutionProvider",
+        "cpu",
+    )
+    assert devices("cpu") == {**on_gpu, "search": "cpu"}
+    assert selected["search"] == "cpu"
 
 
 def test_cosines_are_those_of_each_step_to_the_first(matcher: Matcher) -> None:
@@ -146,7 +176,7 @@ def explanation_of(n_neighbors: int) -> Explanation:
         for i in range(n_neighbors)
     ]
     way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
-    return Explanation("abc", True, neighbors, [1.0, 0.9, 0.8], None, [None] * 3, way, (0.6, 0.3))
+    return Explanation("abc", True, neighbors, [1.0, 0.9, 0.8], None, [None] * 3, way, (0.6, 0.3), {})
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 1, 9])

@@ -105,7 +105,7 @@ def with_labels(report: ReportBody, label: str, *, with_ids: bool = True) -> Rep
 def explanation_of(name: str) -> Explanation:
     neighbor = ExplainedNeighbor(name, name, 0.5, [1.0, 1.0], (0.1, 0.2))
     way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
-    return Explanation("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3))
+    return Explanation("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3), {})
 
 
 def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: Gallery) -> None:
