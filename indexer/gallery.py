@@ -16,6 +16,7 @@
   active.lock             held for the moment in which one of these two is written
   writer.lock             held while the table is written
   compaction.lock         held while a new version is made of the live changes
+  check.lock              held by the process that compares the files of a version with their seals
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 checked.json   when the last check began, on which start of which machine
 damaged.json   what was found, until the files are whole again or are made again with their folder
-check.lock     held by the process that checks
 
 What is mapped is shared by all processes of a machine, and so is a check of it: one that began after a
 process opened the files counts for that process too. Nobody searches a version that one of them found
@@ -74,11 +73,6 @@ class CheckNotes:
     """
 
     folder: Path
-
-    @property
-    def lock_path(self) -> Path:
-        """Lock of the process that checks."""
-        return self.folder / "check.lock"
 
     def note_whole(self, began: int) -> None:
         """Remember a check that found nothing.

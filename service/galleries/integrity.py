@@ -191,8 +191,10 @@ class Integrity:
             if check.notes.is_checked_since(asked):
                 check.is_whole, check.found = True, None
                 return
+            # Taking a lock makes the folder it lies in: that of a version may just have gone.
+            lock = check.reader.gallery.path / "check.lock"
             try:
-                with file_lock(check.notes.lock_path, "another process checks"):
+                with file_lock(lock, "another process checks"):
                     if not check.notes.is_checked_since(asked):
                         self._compare(check)
                         return
@@ -217,8 +219,10 @@ class Integrity:
             snapshot.check(on_read=on_read)
             check_refined(snapshot.path, on_read=on_read)
         except DamagedGalleryError as error:
-            self._note(check, Damage.of(error))
-            self._mend(check, error)
+            # What lies there now is another version, which its own check compares.
+            if not snapshot.is_replaced:
+                self._note(check, Damage.of(error))
+                self._mend(check, error)
             return
         try:
             for revision in revisions:

@@ -325,3 +325,40 @@ def test_a_gallery_that_goes_meanwhile_ends_its_check(
     galleries.close("shoes")
     galleries.wait()
     assert galleries.states() == []
+
+
+def test_a_check_leaves_no_folder_of_a_gallery_that_was_deleted(
+    folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next gallery of this name begins at version 1."""
+    galleries, look = opened(), integrity.CheckNotes.is_checked_since
+
+    def deleted_meanwhile(notes: integrity.CheckNotes, moment: int) -> bool:
+        if (notes.folder / "snapshot.json").exists() and folder in notes.folder.parents:
+            Gallery(folder).delete()
+        return look(notes, moment)
+
+    monkeypatch.setattr(integrity.CheckNotes, "is_checked_since", deleted_meanwhile)
+    found(galleries)
+    galleries.wait()
+    assert not (folder / "versions").exists()
+
+
+def test_a_check_leaves_alone_what_took_the_place_of_its_version(
+    folder: Path, opened: Callable[..., OpenGalleries], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds other bytes than were sealed; those belong to another version, and are whole."""
+    galleries, version = opened(check_mb_per_second=1000.0), version_of(folder)
+    check = integrity.Snapshot.check
+
+    def replaced_meanwhile(snapshot: integrity.Snapshot, **options: object) -> None:
+        version.rename(folder / "before")
+        shutil.copytree(folder / "before", version)
+        (version / "embeddings.npy").write_bytes(b"another version")
+        check(snapshot, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(integrity.Snapshot, "check", replaced_meanwhile)
+    found(galleries)
+    galleries.wait()
+    assert (version / "embeddings.npy").read_bytes() == b"another version"
+    assert not (version / "damaged.json").exists()
