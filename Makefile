@@ -10,7 +10,7 @@ BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md
 # Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: setup demo test test-fast lint bench openapi docs bundle clean
+.PHONY: setup demo test test-fast lint bench bench-peers openapi docs bundle clean
 
 setup: $(VENV)/.dev ## development environment with torch: about 6 GB and a few minutes
 
@@ -43,6 +43,10 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.interval_coverage
 	$(BIN)/python -m benchmarks.quality.gallery_growth --data $(DATA)
+
+bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would take instead, in one run
+	$(PIP) -r benchmarks/peers/requirements.txt
+	$(BIN)/python -m benchmarks.peers.vector_search
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
+from vicinal.indexer.sources.manifests import read_csv
 
 __all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "reading"]
 
@@ -298,9 +298,8 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
             f"'{path.name}' holds no ids: lay '{beside.name}' beside it, with a column '{columns['id']}' and "
             "a line for each row"
         )
-    texts = dict.fromkeys(columns.values(), pa.string())
     with reading(beside):
-        table = pa.csv.read_csv(beside, convert_options=pa.csv.ConvertOptions(column_types=texts))
+        table = read_csv(beside, columns.values())
     with path.open("rb") as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
             raise SourceError(f"'{path.name}' cannot be read: it is no .npy file of numpy")

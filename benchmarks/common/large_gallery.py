@@ -34,6 +34,7 @@ __all__ = [
     "items_and_queries",
     "large_gallery",
     "write_bundle",
+    "write_gallery",
 ]
 
 NAME = "large"
@@ -147,7 +148,7 @@ def large_gallery(items: np.ndarray, *, n_labels: int = N_LABELS) -> Iterator[La
         settings = Settings(data_dir=Path(folder), bundle=Path(folder) / "bundle")
         bundle = write_bundle(settings.bundle, items.shape[1])
         gallery = Gallery(settings.galleries_path / NAME)
-        seconds = _write_gallery(gallery, items, bundle, n_labels)
+        seconds = write_gallery(gallery, items, bundle, n_labels)
         with (
             server_process(settings.data_dir, settings.bundle) as url,
             httpx.Client(base_url=url, timeout=60) as client,
@@ -155,9 +156,17 @@ def large_gallery(items: np.ndarray, *, n_labels: int = N_LABELS) -> Iterator[La
             yield LargeGallery(gallery, bundle, seconds, client)
 
 
-def _write_gallery(
-    gallery: Gallery, embeddings: np.ndarray, bundle: ModelBundle, n_labels: int
+def write_gallery(
+    gallery: Gallery, embeddings: np.ndarray, bundle: ModelBundle, n_labels: int = N_LABELS
 ) -> dict[str, float]:
+    """Write a gallery of numbered items, and say how many seconds its neighbor lists and its version took.
+
+    Args:
+        gallery: The gallery; there is none there yet.
+        embeddings: (n, d) float32 unit vectors.
+        bundle: Its bundle.
+        n_labels: How many labels the items have.
+    """
     stream = io.BytesIO()
     Image.new("RGB", (64, 64), "gray").save(stream, "JPEG")
     rows = item_rows(0, embeddings, n_labels=n_labels, thumbnail=stream.getvalue())

@@ -34,6 +34,12 @@ FLAT_LIMIT = 10_000
 _MOST_TRAINED, _FEWEST_TRAINED = 200_000, 65_536
 _TRAINED_PER_LIST, _ITERATIONS = 32, 5
 
+# Queries that Faiss takes at once, and shares among the cores. From 20 on it multiplies matrices, which
+# rounds differently, and a query would find other items than alone.
+_TOGETHER = 16
+# Items whose codes are compared with a query at least, about.
+_FEWEST_COMPARED = 20_000
+
 _LONGEST_FACTORY = 64
 _MOST_LISTS, _MOST_EDGES = 65_536, 64
 _CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fs)?|x8)?"
@@ -169,9 +175,9 @@ class FaissIndex:
             among: (n_items,) whether an item may be found; all when None.
         """
         parameters = self._parameters(among)
-        # Queries one by one: from 20 on, Faiss multiplies matrices, which rounds differently.
-        rows = [self._index.search(query[None], n, params=parameters)[1] for query in queries]
-        return np.concatenate(rows) if rows else np.empty((0, n), np.int64)
+        blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
+        found = [self._index.search(block, n, params=parameters)[1] for block in blocks]
+        return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
     def _parameters(self, among: Bools | None) -> Any:
         selector = None if among is None else self._selector(among)
@@ -188,8 +194,12 @@ class FaissIndex:
     def n_probed(self) -> int:
         """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
         n_lists = self._n_lists
-        # An eighth of the lists keeps 99 % of the ten nearest: see benchmarks/speed/index_recall.py.
-        return 0 if n_lists is None else min(n_lists, max(32, min(256, n_lists // 8)))
+        if n_lists is None:
+            return 0
+        # An eighth of the lists keeps 99 % of the ten nearest of a large gallery. The lists of a small one
+        # hold few items, and its nearest lie in more of them: see benchmarks/speed/index_recall.py.
+        of_small = math.ceil(n_lists * _FEWEST_COMPARED / max(1, self._index.ntotal))
+        return min(n_lists, max(32, min(256, n_lists // 8), of_small))
 
     def _selector(self, among: Bools) -> Any:
         return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))

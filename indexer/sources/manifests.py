@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import file_at
 
-__all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
+__all__ = ["MANIFEST_SUFFIXES", "manifest_items", "read_csv"]
 
 _LONGEST_HEAD = 2**16
 MANIFEST_SUFFIXES = frozenset({".csv", PARQUET})
@@ -103,15 +104,30 @@ class _Manifest:
         try:
             if self._path.suffix.lower() == PARQUET:
                 return pa.parquet.read_table(self._path)
-            # Left to guess, Arrow would read the id 007 as the number 7, and text that is not UTF-8 as bytes.
-            texts = dict.fromkeys(self._names.values(), pa.string())
-            return pa.csv.read_csv(
-                self._path,
-                parse_options=pa.csv.ParseOptions(delimiter=_delimiter(self._path)),
-                convert_options=pa.csv.ConvertOptions(column_types=texts),
-            )
+            return read_csv(self._path, self._names.values())
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error
+
+
+def read_csv(path: Path, texts: Iterable[str]) -> pa.Table:
+    """A table of text, with commas, semicolons or tabs between its columns.
+
+    Args:
+        path: The file, whose first line names the columns.
+        texts: Columns that hold text. Left to guess, Arrow would read the id 007 as the number 7, and text
+            that is not UTF-8 as bytes.
+
+    Raises:
+        ArrowException: It is no such table.
+        OSError: It cannot be read.
+    """
+    return pa.csv.read_csv(
+        path,
+        # One thread: with several, Arrow's reader now and then waits for itself, for ever.
+        read_options=pa.csv.ReadOptions(use_threads=False),
+        parse_options=pa.csv.ParseOptions(delimiter=_delimiter(path)),
+        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
+    )
 
 
 def _delimiter(path: Path) -> str:

@@ -97,11 +97,12 @@ def test_what_is_read_from_arrays_is_what_was_written(
     np.testing.assert_array_equal(found.embeddings, normalize(vectors))
 
 
-def test_an_array_is_read_with_the_lines_of_the_csv_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_an_array_is_read_with_the_lines_of_the_csv_beside_it(tmp_path: Path, delimiter: str) -> None:
     np.save(tmp_path / "a.npy", embeddings(3))
     with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as stream:
         rows = [("id", "label", "price"), ("007", "größe 42", 3), ("a, b", "", 4), ('the "x"', "鞋", 5)]
-        csv.writer(stream).writerows(rows)
+        csv.writer(stream, delimiter=delimiter).writerows(rows)
     found = read(EmbeddingSource.open(tmp_path / "a.npy"), 2)
     assert found.ids.to_pylist() == ["007", "a, b", 'the "x"']
     assert found.labels.to_pylist() == ["größe 42", None, "鞋"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.disks import short_files
 from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, check_factory, choose_factory
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray, normalize
@@ -155,6 +156,30 @@ def test_query_finds_the_same_alone_and_in_a_batch(
     assert np.array_equal(together, alone)
 
 
+def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan() -> None:
+    """Clusters of two or three items: the ten nearest lie in many lists, of which an eighth held .88."""
+    rng = np.random.default_rng(0)
+    n_items, n_queries, dim = 12_000, 50, 128
+    centers = rng.normal(size=(5000, 64))[rng.integers(0, 5000, n_items + n_queries)]
+    latent = centers + 0.6 * rng.normal(size=centers.shape)
+    noise = 4.0 * rng.normal(size=(len(latent), dim))
+    vectors = normalize((latent @ rng.normal(size=(64, dim)) + noise).astype(np.float32))
+    items, queries = vectors[:n_items], vectors[n_items:]
+    found = FaissIndex.build(items).search(queries, 400)
+    assert _recall(found, _nearest(queries, items, 10)) > 0.99
+
+
+@pytest.mark.parametrize(
+    "factory",
+    ["SQ8", "PQ8x4fs", "HNSW16", "IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8", "IVF16,PQ8x4", "IVF16,PQ8x4fs"],
+)
+def test_every_kind_finds_the_same_alone_and_in_a_batch(embeddings: FloatArray, factory: str) -> None:
+    index = FaissIndex.build(embeddings, factory)
+    alone = np.concatenate([index.search(query[None], 30) for query in embeddings[:100]])
+    for n_queries in (2, 15, 16, 17, 19, 20, 32, 100):
+        assert np.array_equal(index.search(embeddings[:n_queries], 30), alone[:n_queries])
+
+
 def test_duplicates_are_found_the_same_alone_and_in_a_batch() -> None:
     """Equal similarities, which a product of two large matrices would round apart."""
     copies = np.repeat(_random(1, dim=512), 300, axis=0)
@@ -174,8 +199,9 @@ def test_positions_beyond_the_index_are_minus_one(embeddings: FloatArray) -> Non
 
 
 def test_lists_that_are_not_probed_leave_minus_one(
-    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(vector_index, "_FEWEST_COMPARED", 0)
     found = large_index.search(clustered[1][:1], N_CLUSTERED)[0]
     n_found = int(np.argmax(found == -1))
     assert 0 < n_found < N_CLUSTERED

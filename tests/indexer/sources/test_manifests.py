@@ -104,6 +104,20 @@ def test_leading_zeros_of_a_csv_stay(tmp_path: Path) -> None:
     ]
 
 
+def test_a_csv_is_read_by_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's reader with several threads waited for itself once in some thousand runs of these tests."""
+    options: list[csv.ReadOptions] = []
+    read = csv.read_csv
+
+    def noting(path: Path, read_options: csv.ReadOptions, **others: object) -> pa.Table:
+        options.append(read_options)
+        return read(path, read_options, **others)
+
+    monkeypatch.setattr(csv, "read_csv", noting)
+    read_source(_manifest(tmp_path / "items.csv", {"path": ["1.jpg"]}))
+    assert [one.use_threads for one in options] == [False]
+
+
 def test_empty_label_means_unlabelled(tmp_path: Path) -> None:
     blank = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"], "label": [""]})
     null = _manifest(tmp_path / "i.parquet", {"path": ["1.jpg"], "label": pa.array([None], "string")})
