@@ -47,6 +47,7 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would take instead, in one run
 	$(PIP) -r benchmarks/peers/requirements.txt
 	$(BIN)/python -m benchmarks.peers.vector_search
+	$(BIN)/python -m benchmarks.peers.reranking
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json
