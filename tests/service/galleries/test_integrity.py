@@ -321,7 +321,7 @@ def test_a_gallery_that_goes_meanwhile_ends_its_check(
 ) -> None:
     galleries = opened(check_mb_per_second=1.0)
     found(galleries)
-    shutil.rmtree(folder)
+    Gallery(folder).delete()
     galleries.close("shoes")
     galleries.wait()
     assert galleries.states() == []
