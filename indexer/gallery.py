@@ -77,15 +77,19 @@ class Gallery:
     Args:
         path: The directory; its name is the gallery's name.
         refinement: How the items of versions made from now on are refined; None leaves them as they are.
+        index_device: Where their neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
 
     Raises:
         GalleryError: The name is not made of lower-case letters, digits, `-` and `_`.
     """
 
-    def __init__(self, path: Path | str, *, refinement: RefinementPlan | None = None) -> None:
+    def __init__(
+        self, path: Path | str, *, refinement: RefinementPlan | None = None, index_device: str = "cpu"
+    ) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.refinement = refinement
+        self.index_device = index_device
         require_name(self.name)
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
@@ -384,7 +388,8 @@ class Gallery:
         items = items.set_column(3, "metadata", items["metadata"].cast(pa.string()))
         with self._scratch() as folder:
             embeddings = table.embeddings(revision, folder / "embeddings.npy")
-            known = graph or self._known_graph(version, sequences) or build_neighbor_graph(embeddings)
+            known = graph or self._known_graph(version, sequences)
+            known = known or build_neighbor_graph(embeddings, device=self.index_device)
             snapshot = write_snapshot(
                 self.snapshot_path(version),
                 SnapshotRows(items, sequences, embeddings, known),
@@ -399,7 +404,7 @@ class Gallery:
                 kept=whole_refined_folders(self.snapshot_path(version)),
             )
         if self.refinement is not None:
-            self.refinement.apply(snapshot, refined)
+            self.refinement.apply(snapshot, refined, index_device=self.index_device)
         return snapshot
 
     @contextmanager
@@ -414,7 +419,7 @@ class Gallery:
     def refine(self, snapshot: Snapshot) -> None:
         """Refine the items of a version that is made of the active one, as that one's are."""
         if self.refinement is not None:
-            self.refinement.apply(snapshot, self._refinements())
+            self.refinement.apply(snapshot, self._refinements(), index_device=self.index_device)
 
     def _refinements(self) -> list[tuple[str, int]]:
         """Refiner and steps of what the active version holds."""

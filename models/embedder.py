@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Never
@@ -19,7 +19,7 @@ from PIL import Image
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image
 from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddingsError
-from vicinal.models.runtime import CPU, Device, open_session, session_provider
+from vicinal.models.runtime import CPU, Device, open_session, run_network, session_provider
 from vicinal.models.similarity import FloatArray, normalize
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 _OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
 _PER_THREAD = 2
+# Jobs send so many times as many images to a GPU as searches are collected, as far as its memory allows. What
+# is decoded meanwhile waits in the memory of the machine.
+_JOB_TIMES = 4
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,14 @@ class Embedder:
 
     Args:
         bundle: An opened bundle.
-        device: `auto`, `cpu` or `cuda`.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`.
         threads: Threads of ONNX Runtime; 0 for one a physical core.
-        batch_size: Images that one call of the network takes on a GPU, or on one thread. A GPU whose memory
-            is too small for it takes half as many from then on.
+        batch_size: Images of searches that are worth collecting for a GPU, or that one thread takes.
         limits: Limits of `decode`.
 
     Attributes:
+        batch_size: Images that one call of the network takes: on a GPU several times as many. One whose
+            memory is too small for them takes half as many from then on, down to half of what was given.
         problem: Why images are embedded on the processor though a GPU was to do it; None where all is well.
 
     Raises:
@@ -82,10 +86,11 @@ class Embedder:
         self.limits = limits or DecodeLimits()
         self._threads = threads
         self.problem: str | None = None
-        self._first_size = batch_size
+        self._given_size = batch_size
         self._changing = threading.Lock()
         self._session = self._open(device, threads)
-        self._input_name = self._session.get_inputs()[0].name
+        if self.provider != CPU:
+            self.batch_size *= _JOB_TIMES
         self._check_width()
 
     @property
@@ -118,7 +123,7 @@ class Embedder:
     @property
     def n_together(self) -> int:
         """Images that are cheapest when a thread runs the network on them together."""
-        return _PER_THREAD if self.provider == CPU else self.batch_size
+        return _PER_THREAD if self.provider == CPU else min(self._given_size, self.batch_size)
 
     def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
         """Run the network on prepared images.
@@ -149,6 +154,21 @@ class Embedder:
         with ThreadPoolExecutor(n_threads) as pool:
             runs = pool.map(lambda batch: self._run(self._one_threaded, batch), _batches(tensors, size))
             return np.concatenate(list(runs))
+
+    def warm_up(self) -> None:
+        """Have a GPU meet every number of images that searches come in, so that none of them waits for it.
+
+        On a processor nothing is done: the network ran once when it was opened, and is as fast as ever then.
+        A GPU that fails is told of as in a search, and the processor takes over.
+        """
+        if self.provider == CPU:
+            return
+        side = self.bundle.preprocessing.input_size
+        blank = np.zeros((3, side, side), np.float32)
+        sizes = [2**power for power in range(self.n_together.bit_length())]
+        with suppress(NetworkDeviceError):
+            for size in sorted({*sizes, self.n_together}):
+                self.infer([blank] * size)
 
     @staticmethod
     def finish(raw: FloatArray) -> FloatArray:
@@ -214,21 +234,31 @@ class Embedder:
         while True:
             size = self.batch_size
             try:
-                return self._in_batches(session, tensors, size)
+                runs = [self._padded(session, batch, size) for batch in _batches(tensors, size)]
+                return np.concatenate(runs)
             except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
                 text = " ".join(str(error).split())
-                if _is_short_of_memory(text) and self._halved() < size:
+                if _is_short_of_memory(text) and self._halved(size) < size:
                     continue
                 raise self._left_gpu(text) from error
 
-    def _halved(self) -> int:
-        """Half of the first batch size, however many threads saw that one fail."""
+    def _padded(self, session: ort.InferenceSession, batch: Sequence[FloatArray], most: int) -> FloatArray:
+        """Run a batch, with blank images up to a power of two.
+
+        cuDNN prepares its convolutions anew for every number of images that it has not met.
+        """
+        n = min(most, 1 << (len(batch) - 1).bit_length())
+        blanks = [np.zeros_like(batch[0])] * (n - len(batch))
+        return self._run(session, [*batch, *blanks])[: len(batch)]
+
+    def _halved(self, size: int) -> int:
+        """Half of a batch size that failed, however many threads saw it fail."""
         with self._changing:
-            if self.batch_size == self._first_size > 1:
+            if self.batch_size == size > max(1, self._given_size // 2):
                 self.batch_size //= 2
                 logger.warning(
                     "the GPU's memory is too small for %d images at a time: %d from now on",
-                    self._first_size,
+                    size,
                     self.batch_size,
                 )
             return self.batch_size
@@ -237,6 +267,7 @@ class Embedder:
         with self._changing:
             if self.problem is None:
                 self._session = self._open("cpu", self._threads)
+                self.batch_size = min(self.batch_size, self._given_size)
                 self.problem = f"the GPU of the network failed: {reason}"
                 logger.error("%s; images are embedded on the processor from now on", self.problem)
             return NetworkDeviceError(self.problem)
@@ -247,7 +278,7 @@ class Embedder:
         return np.concatenate([self._run(session, batch) for batch in _batches(tensors, size)])
 
     def _run(self, session: ort.InferenceSession, batch: Sequence[FloatArray]) -> FloatArray:
-        return np.asarray(session.run(None, {self._input_name: np.stack(batch)})[0], dtype=np.float32)
+        return run_network(session, np.stack(batch))
 
     def _open(self, device: Device, threads: int) -> ort.InferenceSession:
         path = self.bundle.backbone_path
@@ -286,7 +317,7 @@ class SpaceEmbedder(Embedder):
         self.bundle = bundle
         self.gallery = gallery
         self.problem = None
-        self.batch_size = 32
+        self.batch_size = self._given_size = 32
         self.limits = DecodeLimits()
         self._threads = 1
 
@@ -307,6 +338,9 @@ class SpaceEmbedder(Embedder):
     def prepare(self, image: Image.Image) -> Never:
         """Refuse an image; see `decoding`."""
         self.decoding(image)
+
+    def warm_up(self) -> None:
+        """There is nothing to warm."""
 
     def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> Never:
         """Refuse prepared images; see `decoding`."""

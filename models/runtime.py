@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from vicinal.models.errors import BundleError, MissingPackageError
+from vicinal.models.similarity import FloatArray
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["CPU", "Device", "offers_cuda", "open_session", "session_provider"]
+__all__ = ["CPU", "DEVICES", "Device", "offers_cuda", "open_session", "run_network", "session_provider"]
 
-Device = Literal["auto", "cpu", "cuda"]
+# One of `DEVICES`.
+Device: TypeAlias = str
+DEVICES = r"^(auto|cpu|cuda(:[0-9]{1,2})?)$"
 _CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"
 logger = logging.getLogger(__name__)
@@ -28,7 +33,8 @@ def open_session(
     Args:
         path: The ONNX file.
         sha256: Hexadecimal SHA-256 that it must have.
-        device: `cuda` asks for the GPU, `auto` takes it where there is one.
+        device: `cuda` asks for the first GPU, `cuda:N` for that one; `auto` takes the first where there is
+            one.
         threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
 
     Raises:
@@ -45,10 +51,11 @@ def open_session(
     options.add_session_config_entry("session.x64quantprecision", "1")
     # Weights beside the file are looked for there, though it is given as bytes.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
-    wants_cuda = device == "cuda" or (device == "auto" and offers_cuda())
+    wants_cuda = device.startswith("cuda") or (device == "auto" and offers_cuda())
+    on_cuda = (_CUDA, {"device_id": device.partition(":")[2] or "0"})
     try:
         session = ort.InferenceSession(
-            _checked_bytes(path, sha256), options, providers=[_CUDA, CPU] if wants_cuda else [CPU]
+            _checked_bytes(path, sha256), options, providers=[on_cuda, CPU] if wants_cuda else [CPU]
         )
     except BundleError:
         raise
@@ -72,6 +79,29 @@ def session_provider(session: ort.InferenceSession) -> str:
     return str(session.get_providers()[0])
 
 
+def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:
+    """What a network with one input makes of a batch.
+
+    On a GPU input and output are bound, so that the batch is copied there once, before the network runs, and
+    its first output alone comes back.
+
+    Args:
+        session: The network.
+        batch: (n, 3, S, S) float32.
+
+    Returns:
+        (n, d) float32.
+    """
+    name = session.get_inputs()[0].name
+    if session_provider(session) == CPU:
+        return np.asarray(session.run(None, {name: batch})[0], dtype=np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input(name, batch)
+    binding.bind_output(session.get_outputs()[0].name)
+    session.run_with_iobinding(binding)
+    return np.asarray(binding.copy_outputs_to_cpu()[0], dtype=np.float32)
+
+
 def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
@@ -93,9 +123,9 @@ def _checked_bytes(path: Path, sha256: str) -> bytes:
 def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
     if not wants_cuda or provider == _CUDA:
         return
-    if device == "cuda":
+    if device.startswith("cuda"):
         raise BundleError(
-            f"device 'cuda' was asked for, but ONNX Runtime runs on {provider}: "
+            f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
             "install 'vicinal[gpu]' and its CUDA libraries, or set device to 'auto'"
         )
     logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

@@ -165,7 +165,7 @@ def _network(settings: Settings) -> Iterator[Finding]:
     yield _compared("network on CPU", embedder, pictures, expected)
     if offers_cuda():
         yield _on_cuda(bundle, settings.device, pictures, expected)
-    elif settings.device == "cuda":
+    elif settings.device.startswith("cuda"):
         yield Finding("network on CUDA", "failed", "the settings ask for it; this ONNX Runtime has none")
     else:
         yield Finding("network on CUDA", "absent", "this ONNX Runtime is built without it")
@@ -174,11 +174,12 @@ def _network(settings: Settings) -> Iterator[Finding]:
 def _on_cuda(
     bundle: ModelBundle, device: Device, pictures: list[Image.Image], expected: FloatArray
 ) -> Finding:
-    name = "network on CUDA"
+    name, is_asked = "network on CUDA", device.startswith("cuda")
+    asked = device if is_asked else "cuda"
     try:
-        return _compared(name, Embedder(bundle, device="cuda"), pictures, expected)
+        return _compared(name, Embedder(bundle, device=asked), pictures, expected)
     except ERRORS as error:
-        return Finding(name, "failed" if device == "cuda" else "warning", _in_one_line(error))
+        return Finding(name, "failed" if is_asked else "warning", _in_one_line(error))
 
 
 def _compared(name: str, embedder: Embedder, pictures: list[Image.Image], expected: FloatArray) -> Finding:

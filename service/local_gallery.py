@@ -209,7 +209,7 @@ class LocalGallery:
             served = self.bundles.named(bundle)
             if delete:
                 given.require_whole()
-        self.gallery.refinement = served.refinement
+        served.make_versions_of(self.gallery)
         return index_items(
             self.gallery,
             given.items if isinstance(given, Source) else given,

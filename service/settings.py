@@ -20,7 +20,7 @@ from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
-from vicinal.models.runtime import Device
+from vicinal.models.runtime import DEVICES, Device
 from vicinal.service.choices import RefineChoice
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.observability.logs import LogFormat, LogLevel
@@ -45,9 +45,11 @@ class Settings(BaseSettings):
     Attributes:
         data_dir: Folder that holds the galleries.
         bundle: Directory of the model bundle; by default the one that ships with the package.
-        device: Where the network runs: `cpu`, `cuda` or `auto`. `/readyz` names what is really in use.
-        index_device: Where vector indexes are searched: `cpu`, `cuda` or `cuda:N`, `all` GPUs, or `auto`, a
-            GPU that has room for the index. `/readyz` names what is really in use.
+        device: Where the network runs: `cpu`, `cuda`, `cuda:N` or `auto`. `/readyz` names what is really in
+            use.
+        index_device: Where vector indexes are searched and neighbor lists made: `cpu`, `cuda` or `cuda:N`,
+            `all` GPUs, of which one makes lists, or `auto`, a GPU that has room. `/readyz` names what is
+            really in use.
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.
@@ -123,7 +125,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
     bundle: Path = Field(default_factory=default_bundle_path)
-    device: Device = "auto"
+    device: Device = Field(default="auto", pattern=DEVICES)
     index_device: str = Field(default="auto", pattern=r"^(auto|cpu|all|cuda(:[0-9]{1,2})?)$")
     threads: int = Field(default=0, ge=0)
     host: str = "127.0.0.1"

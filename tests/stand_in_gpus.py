@@ -13,9 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import faiss
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from vicinal.indexer.graph import gpu_index
+from vicinal.indexer.graph import gpu_index, gpu_lists
 from vicinal.indexer.graph.gpus import Gpu
 from vicinal.models.similarity import FloatArray
 
@@ -31,12 +33,38 @@ class StandInGpus:
         made: Kinds of indexes that were put on them.
         batches: Numbers of queries of every search, in order.
         fails: Called before every search; may raise what Faiss raises.
+        compared: GPU, queries and items at once of every comparison, in order.
+        holds: Bytes that a comparison may send, where that is less than is free.
     """
 
     free: list[int]
     made: list[str] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     fails: Callable[[], None] = lambda: None
+    compared: list[tuple[int, int, int]] = field(default_factory=list)
+    holds: int | None = None
+
+    def knn_gpu(
+        self, resources: Any, queries: FloatArray, items: FloatArray, k: int, **given: Any
+    ) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """As Faiss does it: items in parts, of which the last may be smaller."""
+        assert resources.n_bytes > 0
+        assert (queries.dtype, items.dtype, given["metric"]) == ("f4", "f4", faiss.METRIC_INNER_PRODUCT)
+        self.fails()
+        most = given["vectorsMemoryLimit"] // items[0].nbytes
+        part = min(most, len(items))
+        self.compared.append((given["device"], len(queries), part))
+        holds = self.free[given["device"]] if self.holds is None else self.holds
+        if queries.nbytes + 12 * k * len(queries) + part * items[0].nbytes > holds:
+            raise RuntimeError("Error in StandardGpuResources: alloc fail\ncudaMalloc error out of memory")
+        merged = faiss.ResultHeap(len(queries), k, keep_max=True)
+        for start in range(0, len(items), part):
+            some = items[start : start + part]
+            assert len(some) >= k
+            scores, ids = faiss.knn(queries, some, k, metric=faiss.METRIC_INNER_PRODUCT)
+            merged.add_result(scores, ids + start)
+        merged.finalize()
+        return merged.D, merged.I
 
 
 class _OnGpu:
@@ -114,6 +142,7 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
         "GpuMultipleClonerOptions": SimpleNamespace,
         "GpuParameterSpace": Parameters,
         "index_cpu_to_gpu": moved,
+        "knn_gpu": gpus.knn_gpu,
         "index_cpu_to_gpu_multiple_py": moved_to_several,
     }
     shards, replicas = faiss.IndexShards, faiss.IndexReplicas
@@ -131,9 +160,10 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
             patch.setattr(faiss, name, function, raising=False)
         patch.setattr(faiss, "IndexShards", of_parts)
         patch.setattr(faiss, "IndexReplicas", of_copies)
-        patch.setattr(
-            gpu_index, "gpus", lambda: [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
-        )
+        for module in (gpu_index, gpu_lists):
+            patch.setattr(
+                module, "gpus", lambda: [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
+            )
         yield gpus
 
 
@@ -155,17 +185,42 @@ class SmallGpu:
 
     def __init__(self, session: Any, holds: int) -> None:
         self.session, self.holds = session, holds
-        self.get_inputs = session.get_inputs
+        self.get_inputs, self.get_outputs = session.get_inputs, session.get_outputs
         self.sizes: list[int] = []
 
     def get_providers(self) -> list[str]:
         return ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
-    def run(self, names: None, feed: dict[str, FloatArray]) -> Any:
-        (tensors,) = feed.values()
+    def io_binding(self) -> _Binding:
+        return _Binding()
+
+    def run_with_iobinding(self, binding: _Binding) -> None:
+        """What is bound goes to the processor's session, bound too."""
+        ((name, tensors),) = binding.inputs.items()
         self.sizes.append(len(tensors))
         if len(tensors) > self.holds:
             raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
         if self.session is None:
             raise RuntimeError("CUDA error 719: unspecified launch failure")
-        return self.session.run(names, feed)
+        there = self.session.io_binding()
+        there.bind_cpu_input(name, tensors)
+        there.bind_output(binding.output)
+        self.session.run_with_iobinding(there)
+        binding.copy_outputs_to_cpu = there.copy_outputs_to_cpu
+
+
+class _Binding:
+    output = ""
+    copy_outputs_to_cpu: Callable[[], list[FloatArray]]
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, FloatArray] = {}
+
+    def bind_cpu_input(self, name: str, batch: FloatArray) -> None:
+        # Memory that is not laid out row by row is bound as it lies.
+        assert batch.flags.c_contiguous
+        assert batch.dtype == np.float32
+        self.inputs[name] = batch
+
+    def bind_output(self, name: str) -> None:
+        self.output = name

@@ -29,7 +29,17 @@ from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, import_faiss
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["GpuIndex", "IndexDevices", "VectorIndex", "gpu_bytes"]
+__all__ = [
+    "MOST_NEIGHBORS",
+    "WORK_BYTES",
+    "GpuIndex",
+    "IndexDevices",
+    "VectorIndex",
+    "faiss_gpus",
+    "faiss_resource",
+    "gpu_bytes",
+    "in_one_line",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +47,10 @@ logger = logging.getLogger(__name__)
 _LISTS = re.compile(r"IVF(?P<lists>\d+),(?:(?P<plain>Flat|SQ4|SQ8|SQfp16)|PQ(?P<bytes>\d+)(?:x8)?)")
 _BYTES_A_VALUE = {"Flat": 4.0, "SQfp16": 2.0, "SQ8": 1.0, "SQ4": 0.5}
 _ID_BYTES = 8
-# Of a GPU and for each index, for Faiss to work in.
-_WORK_BYTES = 128 * 2**20
+# Of a GPU and for each index or comparison, for Faiss to work in.
+WORK_BYTES = 128 * 2**20
 # Faiss' limit on GPUs; more come from the processor.
-_MOST_NEIGHBORS = 2048
+MOST_NEIGHBORS = 2048
 _MOST_TOGETHER = 1024
 _ROWS_AT_ONCE = 100_000
 
@@ -110,7 +120,7 @@ class GpuIndex:
         Raises:
             IndexDeviceError: The GPU failed; the next search is made on the processor.
         """
-        if among is not None or n > _MOST_NEIGHBORS or self.failure is not None or not len(queries):
+        if among is not None or n > MOST_NEIGHBORS or self.failure is not None or not len(queries):
             return self._behind.search(queries, n, among)
         asked = _Asked(np.ascontiguousarray(queries, dtype=np.float32), n)
         self._held.asked.put(asked)
@@ -144,7 +154,7 @@ class IndexDevices:
 
     @cached_property
     def _numbers(self) -> Sequence[int]:
-        return _numbers(self._device)
+        return faiss_gpus(self._device)
 
     @property
     def used(self) -> list[str]:
@@ -189,19 +199,19 @@ class IndexDevices:
     def _copied(self, index: FaissIndex, embeddings: FloatArray) -> GpuIndex:
         numbers, is_split = self._room(gpu_bytes(index.spec, *embeddings.shape))
         where = ", ".join(f"cuda:{number}" for number in numbers)
-        resources = [_resource() for _ in numbers]
+        resources = [faiss_resource() for _ in numbers]
         try:
             if _LISTS.fullmatch(index.spec):
                 moved = _with_lists(index, resources, numbers, is_split=is_split)
             else:
                 moved = _flat(embeddings, resources, numbers, is_split=is_split)
         except (MemoryError, RuntimeError) as error:
-            raise IndexDeviceError(f"{where} does not take the index: {_in_one_line(error)}") from error
+            raise IndexDeviceError(f"{where} does not take the index: {in_one_line(error)}") from error
         return GpuIndex(index, moved, where)
 
     def _room(self, n_bytes: int) -> tuple[Sequence[int], bool]:
         """The GPUs for an index of a size, and whether each gets a part of it."""
-        free = {gpu.number: gpu.free - _WORK_BYTES for gpu in gpus()}
+        free = {gpu.number: gpu.free - WORK_BYTES for gpu in gpus()}
         # Without the driver's tool nobody knows; Faiss will tell.
         known = {number: free[number] for number in self._numbers if number in free}
         if len(known) < len(self._numbers):
@@ -217,6 +227,39 @@ class IndexDevices:
         return (number,), False
 
 
+def faiss_gpus(device: str) -> Sequence[int]:
+    """Numbers of the GPUs that a device stands for, to be used by Faiss.
+
+    Args:
+        device: `cpu`; `cuda`, the first GPU; `cuda:N`; `all`; or `auto`, as many as there are.
+
+    Raises:
+        IndexDeviceError: A GPU is asked for that Faiss cannot use.
+        MissingPackageError: Faiss is not installed.
+    """
+    if device == "cpu":
+        return ()
+    faiss = import_faiss()
+    n_gpus = int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+    if device in ("auto", "all") and (n_gpus or device == "auto"):
+        return range(n_gpus)
+    number = int(device.partition(":")[2] or 0) if device != "all" else 0
+    if number < n_gpus:
+        return (number,)
+    there = "is built without GPUs: install 'vicinal[gpu]'"
+    if hasattr(faiss, "StandardGpuResources"):
+        there = f"finds {n_gpus} GPUs"
+    raise IndexDeviceError(f"device '{device}' was asked for, and this Faiss {there}")
+
+
+def faiss_resource() -> Any:
+    """What Faiss works with on a GPU; not for two threads."""
+    resource = import_faiss().StandardGpuResources()
+    # Otherwise 1.5 GB.
+    resource.setTempMemory(WORK_BYTES)
+    return resource
+
+
 def gpu_bytes(spec: str, n_items: int, dim: int) -> int:
     """Memory that an index takes on a GPU, in bytes.
 
@@ -230,29 +273,6 @@ def gpu_bytes(spec: str, n_items: int, dim: int) -> int:
         return 2 * dim * n_items
     code = float(found["bytes"]) if found["bytes"] else _BYTES_A_VALUE[found["plain"]] * dim
     return int((code + _ID_BYTES) * n_items) + 4 * dim * int(found["lists"])
-
-
-def _numbers(device: str) -> Sequence[int]:
-    if device == "cpu":
-        return ()
-    faiss = import_faiss()
-    n_gpus = int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
-    if device in ("auto", "all") and (n_gpus or device == "auto"):
-        return range(n_gpus)
-    number = int(device.partition(":")[2] or 0) if device != "all" else 0
-    if number < n_gpus:
-        return (number,)
-    there = "is built without GPUs: install 'vicinal[gpu]'"
-    if hasattr(faiss, "StandardGpuResources"):
-        there = f"finds {n_gpus} GPUs"
-    raise IndexDeviceError(f"index_device '{device}' was asked for, and this Faiss {there}")
-
-
-def _resource() -> Any:
-    resource = import_faiss().StandardGpuResources()
-    # Otherwise 1.5 GB.
-    resource.setTempMemory(_WORK_BYTES)
-    return resource
 
 
 def _with_lists(index: FaissIndex, resources: list[Any], numbers: Sequence[int], *, is_split: bool) -> Any:
@@ -312,7 +332,7 @@ def _search(held: _Held, batch: list[_Asked]) -> None:
         _, found = held.index.search(queries, max(one.n for one in batch))
     except (MemoryError, RuntimeError) as error:
         if held.failure is None:
-            held.failure = f"{held.where} failed: {_in_one_line(error)}"
+            held.failure = f"{held.where} failed: {in_one_line(error)}"
             logger.error("%s; searches go on on the processor", held.failure)
         held.index = None
         for one in batch:
@@ -329,5 +349,6 @@ def _too_large(needed: int, free: int, who: str) -> IndexDeviceError:
     )
 
 
-def _in_one_line(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
+    """What Faiss says in several lines, or the name of an error that says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,7 +1,8 @@
 """Neighbor graph: the nearest other items of every item, scored exactly, block by block.
 
-Up to `EXACT_LIMIT` items all pairs are compared. Above, an item is compared with those of some cells alone
-(`graph.cell_lists`), so that a few of its neighbors are missed.
+On a GPU all pairs are compared (`graph.gpu_lists`), and on the processor up to `EXACT_LIMIT` items. Above,
+an item is compared with those of some cells alone (`graph.cell_lists`), so that a few of its neighbors are
+missed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.cell_lists import cell_candidates
+from vicinal.indexer.graph.gpu_lists import gpu_candidates
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray, exact_similarities
@@ -58,6 +60,7 @@ def build_neighbor_graph(
     embeddings: FloatArray,
     n_neighbors: int = N_NEIGHBORS,
     *,
+    device: str = "cpu",
     on_progress: OnProgress = no_progress,
 ) -> NeighborGraph:
     """Find the nearest other items of every item.
@@ -68,16 +71,24 @@ def build_neighbor_graph(
     Args:
         embeddings: (n, d) float32, L2-normalized; may be a memory map.
         n_neighbors: Length K of the lists.
+        device: Where candidates are found: `cpu`, `cuda`, `cuda:N`, `all`, or `auto`, on a GPU that can. They
+            are scored on the processor.
         on_progress: Called with `neighbors`, the number of finished items and n.
+
+    Raises:
+        IndexDeviceError: A GPU is asked for and cannot be used, failed or has no room.
     """
     n = len(embeddings)
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
-    if n > EXACT_LIMIT:
-        candidates = cell_candidates(embeddings, n_neighbors + 1 + SPARE_NEIGHBORS, on_progress=on_progress)
-        blocks = _scored(embeddings, candidates, n_neighbors)
-    else:
+    n_fetched = n_neighbors + 1 + SPARE_NEIGHBORS
+    candidates = gpu_candidates(embeddings, n_fetched, device, on_progress=on_progress)
+    if candidates is None and n > EXACT_LIMIT:
+        candidates = cell_candidates(embeddings, n_fetched, on_progress=on_progress)
+    if candidates is None:
         blocks = _compared(embeddings, n_neighbors)
+    else:
+        blocks = _scored(embeddings, candidates, n_neighbors)
     for rows, found, scores in blocks:
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores

@@ -125,7 +125,7 @@ class EmbeddingRun:
                 batch.append(future.result())
             except (ImageError, OSError) as error:
                 self._fail(item, getattr(error, "strerror", None) or str(error))
-            if len(batch) == self.embedder.batch_size:
+            if len(batch) >= self.embedder.batch_size:
                 yield batch
                 batch = []
         # Also when empty: the last images may all have failed, and progress has to say so.

@@ -334,7 +334,8 @@ class IndexJob:
         return bundle.refiner_fingerprint if bundle.manifest.space else ""
 
     def _graph(self) -> NeighborGraph:
-        graph = build_neighbor_graph(self.staging.embeddings(), on_progress=self._report)
+        device = self.gallery.index_device
+        graph = build_neighbor_graph(self.staging.embeddings(), device=device, on_progress=self._report)
         self._clock.lap("neighbors")
         return graph
 

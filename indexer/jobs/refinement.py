@@ -65,5 +65,5 @@ def refine_gallery(gallery: Gallery, plan: RefinementPlan, *, on_progress: OnPro
         expected, actual = plan.refiner.bundle.fingerprint, snapshot.manifest.bundle
         if expected != actual:
             raise BundleMismatchError(gallery.name, expected, actual)
-        plan.apply(snapshot, on_progress=on_progress)
+        plan.apply(snapshot, index_device=gallery.index_device, on_progress=on_progress)
         return snapshot.manifest.version

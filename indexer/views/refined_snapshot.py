@@ -77,6 +77,7 @@ class RefinementPlan:
         snapshot: Snapshot,
         before: Iterable[tuple[str, int]] = (),
         *,
+        index_device: str = "cpu",
         on_progress: OnProgress = no_progress,
     ) -> None:
         """Refine the items of a version, unless it was embedded with another bundle or they are refined.
@@ -84,6 +85,7 @@ class RefinementPlan:
         Args:
             snapshot: The version.
             before: Refiner and steps of what its predecessor holds; of this refiner, it gets the same.
+            index_device: Where neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
             on_progress: Called with `refine`, finished items and n.
         """
         if snapshot.manifest.bundle != self.refiner.bundle.fingerprint:
@@ -92,7 +94,9 @@ class RefinementPlan:
         steps |= {n for refiner, n in before if refiner == self.refiner.fingerprint}
         for n_steps in sorted(steps):
             if RefinedSnapshot.open(snapshot, self.refiner.fingerprint, n_steps) is None:
-                write_refined(snapshot, self.refiner, n_steps, on_progress=on_progress)
+                write_refined(
+                    snapshot, self.refiner, n_steps, index_device=index_device, on_progress=on_progress
+                )
 
 
 class RefinedManifest(DerivedManifest):
@@ -163,7 +167,12 @@ class RefinedSnapshot:
 
 
 def write_refined(
-    snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, *, on_progress: OnProgress = no_progress
+    snapshot: Snapshot,
+    refiner: ContextRefiner,
+    n_steps: int,
+    *,
+    index_device: str = "cpu",
+    on_progress: OnProgress = no_progress,
 ) -> RefinedSnapshot:
     """Refine the items of a version with their neighbors in it, and write what searches need.
 
@@ -171,9 +180,11 @@ def write_refined(
         snapshot: The version.
         refiner: Refiner of the bundle that it was embedded with.
         n_steps: Steps.
+        index_device: Where neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
         on_progress: Called with `refine`, finished items and n.
 
     Raises:
+        IndexDeviceError: A GPU was asked for, and failed or has no room.
         RefinementError: The refiner does not fit the embeddings, or has fewer steps.
     """
     embeddings = refiner.refine_gallery(
@@ -189,7 +200,7 @@ def write_refined(
             staging,
             (_INDEX, _MANIFEST),
             embeddings,
-            build_neighbor_graph(embeddings),
+            build_neighbor_graph(embeddings, device=index_device),
             {"refined": embeddings},
             index=snapshot.manifest.index,
             kind=RefinedManifest,

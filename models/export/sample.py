@@ -61,10 +61,11 @@ class Sample:
         Raises:
             DatasetError: An image cannot be used.
         """
-        parts = []
+        # A GPU may take fewer at a time from some batch on.
+        parts, size = [], embedder.batch_size
         with self.listing.open() as read:
-            for start in range(0, len(self.listing), embedder.batch_size):
-                batch = self.listing.files[start : start + embedder.batch_size]
+            for start in range(0, len(self.listing), size):
+                batch = self.listing.files[start : start + size]
                 parts.append(embedder.infer([embedder.prepare(_decoded(read, file)) for file in batch]))
         return np.concatenate(parts)
 

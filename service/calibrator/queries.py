@@ -224,9 +224,11 @@ def read_queries(
         advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
         _check_labels(source, items, advice)
     reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
+    # A GPU may take fewer at a time from some batch on.
+    size = embedder.batch_size
     with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:
-        for start in range(0, len(items), embedder.batch_size):
-            batch = items[start : start + embedder.batch_size]
+        for start in range(0, len(items), size):
+            batch = items[start : start + size]
             usable = []
             for item in batch:
                 if reason := refuse(item.path) if refuse else None:

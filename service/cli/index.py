@@ -68,6 +68,14 @@ SkipsOption = Annotated[
 DeleteOption = Annotated[
     bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|cuda|cuda:N|auto",
+        help="Where the network runs and neighbor lists are made, in place of VICINAL_DEVICE and "
+        "VICINAL_INDEX_DEVICE; auto takes a GPU that can be used.",
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what the source holds, and write nothing.")
 ]
@@ -84,6 +92,7 @@ def index(
     activate: ActivateOption = True,
     max_failures: MaxFailuresOption = None,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode beside the network.")] = 2,
+    device: DeviceOption = None,
     replaces: ReplacesOption = False,
     skips: SkipsOption = False,
     delete: DeleteOption = False,
@@ -112,17 +121,19 @@ def index(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
     )
     _require_source(source, options, delete=delete, dry_run=dry_run)
-    settings = load_settings(data_dir=data_dir, bundle=bundle)
-    target = Gallery(settings.gallery_path(gallery))
-    opened = _opened(source, options, is_ready=bool(space or target.space), whole=delete)
+    settings = load_settings(data_dir=data_dir, bundle=bundle, device=device, index_device=device)
+    target, bundles = Gallery(settings.gallery_path(gallery)), ServedBundles(settings)
+    is_ready = bool(space or target.space)
+    if not dry_run:
+        _require_devices(bundles, has_network=not is_ready)
+    opened = _opened(source, options, is_ready=is_ready, whole=delete)
     if opened is not None:
         _print_look(opened.look(), as_json=json_output, is_all=dry_run)
     if dry_run:
         return
-    bundles = ServedBundles(settings)
     served = _served(bundles, target, opened, space)
     check_bundle(bundle, bundles, target, served.bundle.manifest)
-    target.refinement = served.refinement
+    served.make_versions_of(target)
     stages = {**_STAGES, "embed": "Reading"} if served.bundle.manifest.space else _STAGES
     with _told_what_to_do(gallery), progress_bar() as update:
         result = index_items(
@@ -162,6 +173,26 @@ def _require_source(source: str | None, options: SourceOptions, *, delete: bool,
         raise RequestError("--delete is about a source: name it")
     if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
+
+
+def _require_devices(bundles: ServedBundles, *, has_network: bool) -> None:
+    """Refuse a GPU that was asked for and cannot be used, before a source is opened.
+
+    Args:
+        bundles: Bundles, with the settings.
+        has_network: Whether images are embedded.
+
+    Raises:
+        BundleError: ONNX Runtime cannot use it.
+        IndexDeviceError: Faiss cannot.
+    """
+    from vicinal.indexer.graph.gpu_index import faiss_gpus
+
+    settings = bundles.settings
+    if has_network and settings.device.startswith("cuda"):
+        # ONNX Runtime does not tell before a network is opened there.
+        _ = bundles.own
+    faiss_gpus(settings.index_device)
 
 
 def _opened(

@@ -52,11 +52,13 @@ class ServedBundle:
         embedder: Its embedder.
         pipeline: What `auto` stands for with it.
         refinement: How the items of new versions are refined with it; None without a refiner.
+        index_device: Where their neighbor lists are made; see `Settings`.
     """
 
     embedder: Embedder
     pipeline: Pipeline
     refinement: RefinementPlan | None
+    index_device: str = "cpu"
 
     @classmethod
     def of(cls, embedder: Embedder, settings: Settings) -> ServedBundle:
@@ -66,7 +68,12 @@ class ServedBundle:
             RefineError: The settings ask for a refinement that the bundle does not have.
         """
         pipeline = settings.pipeline_for(embedder.bundle)
-        return cls(embedder, pipeline, refinement_plan(pipeline, embedder.bundle))
+        plan = refinement_plan(pipeline, embedder.bundle)
+        return cls(embedder, pipeline, plan, settings.index_device)
+
+    def make_versions_of(self, gallery: Gallery) -> None:
+        """Have a gallery's new versions refined with it, and made where the settings say."""
+        gallery.refinement, gallery.index_device = self.refinement, self.index_device
 
     @property
     def bundle(self) -> ModelBundle:
@@ -213,7 +220,7 @@ class ServedBundles:
         """
         view = GalleryReader(gallery).view() if view is None else view
         served = self.of_version(gallery.name, view.snapshot.manifest)
-        gallery.refinement = served.refinement
+        served.make_versions_of(gallery)
         return Matcher(gallery, served.embedder, served.pipeline, view=view, refiner=served.refiner)
 
     def space(self, gallery: Gallery, name: str | None, dim: int) -> ServedBundle:

@@ -105,7 +105,7 @@ class OpenGalleries:
             raise GalleryNotFoundError(f"there is no gallery '{name}'")
         gallery = Gallery.open(self.path / name)
         if gallery.space is None and self.bundles.own_space is None:
-            gallery.refinement = self.own.refinement
+            self.own.make_versions_of(gallery)
         return gallery
 
     def reader(self, name: str) -> GalleryReader:

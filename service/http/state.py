@@ -73,6 +73,8 @@ class State:
         link = settings.open_link()
         bundles = ServedBundles(settings, link)
         bundles.prepare()
+        if bundles.own_if_open is not None:
+            bundles.own_if_open.embedder.warm_up()
         galleries, metrics = OpenGalleries(bundles), Metrics(bundles)
 
         def record(answers: list[Answer], matcher: Matcher) -> list[Answer]:

@@ -289,7 +289,7 @@ class ReindexJob:
         gallery = Gallery(self.settings.gallery_path(context.job.gallery))
         ready = source if isinstance(source, EmbeddingSource) else None
         served = self._bundle(gallery, request, ready)
-        gallery.refinement = served.refinement
+        served.make_versions_of(gallery)
         options = replace(self.options, max_failures=request.max_failures)
         path = None if request.source is None else self.sources.place(request.source)
         plan = IndexPlan(

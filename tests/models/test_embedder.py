@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.stand_in_gpus import SmallGpu
+from vicinal.models import embedder as embedder_module
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.embedder import Embedder, SpaceEmbedder
@@ -27,7 +28,7 @@ from vicinal.models.errors import (
     NetworkDeviceError,
     ReadyEmbeddingsError,
 )
-from vicinal.models.similarity import FloatArray
+from vicinal.models.runtime import open_session
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +139,14 @@ def test_threads_that_meet_it_together_halve_once(
     embedder, gpu = with_small_gpu(tiny_bundle, holds=3)
     tensors = [embedder.prepare(photo) for photo in photos]
     both_are_there = threading.Barrier(2)
-    run = gpu.run
+    run = gpu.run_with_iobinding
 
-    def together(names: None, feed: dict[str, FloatArray]) -> Any:
-        if len(next(iter(feed.values()))) == 6:
+    def together(binding: Any) -> None:
+        if len(next(iter(binding.inputs.values()))) == 6:
             both_are_there.wait(timeout=30)
-        return run(names, feed)
+        run(binding)
 
-    gpu.run = together  # type: ignore[method-assign]
+    gpu.run_with_iobinding = together  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(embedder.infer, [tensors, tensors])
     np.testing.assert_array_equal(first, second)
@@ -175,6 +176,58 @@ def test_a_gpu_that_fails_costs_one_call(
     assert on_processor.problem is None
     np.testing.assert_array_equal(embedder.embed(photos), on_processor.embed(photos))
     assert gpu.sizes == tried
+
+
+def test_a_gpu_takes_more_images_at_a_time_than_searches_are_collected(
+    tiny_bundle: ModelBundle, photos: list[Image.Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose memory holds 7 of 24 is asked for 24, 12 and 6."""
+    made: list[SmallGpu] = []
+
+    def opened(*arguments: Any, **options: Any) -> SmallGpu:
+        made.append(SmallGpu(open_session(*arguments, **{**options, "device": "cpu"}), holds=7))
+        return made[-1]
+
+    monkeypatch.setattr(embedder_module, "open_session", opened)
+    embedder = Embedder(tiny_bundle, batch_size=6)
+    assert (embedder.batch_size, embedder.n_together) == (24, 6)
+    expected = Embedder.embed(Embedder(tiny_bundle, batch_size=6), photos)
+    np.testing.assert_array_equal(embedder.embed(photos * 4), np.concatenate([expected] * 4))
+    assert made[0].sizes == [1, 24, 12, 6, 6, 6, 6, 4]
+    assert (embedder.batch_size, embedder.n_together) == (6, 6)
+
+
+def test_a_gpu_meets_few_numbers_of_images(tiny_bundle: ModelBundle, photos: list[Image.Image]) -> None:
+    """Blank images fill up to a power of two, or to all that it takes, and leave no trace."""
+    embedder, gpu = with_small_gpu(tiny_bundle, holds=6)
+    expected = Embedder(tiny_bundle, device="cpu", threads=1, batch_size=6)
+    for n in (1, 2, 3, 4, 5, 6, 7):
+        np.testing.assert_allclose(embedder.embed(photos[:n]), expected.embed(photos[:n]), atol=1e-6)
+    assert gpu.sizes == [1, 2, 4, 4, 6, 6, 6, 1]
+
+
+def test_warming_up_shows_a_gpu_all_that_searches_bring(tiny_bundle: ModelBundle) -> None:
+    embedder, gpu = with_small_gpu(tiny_bundle, holds=6)
+    embedder.warm_up()
+    assert (gpu.sizes, embedder.problem) == ([1, 2, 4, 6], None)
+
+
+def test_a_gpu_that_fails_to_warm_up_leaves_the_processor(
+    tiny_bundle: ModelBundle, photos: list[Image.Image]
+) -> None:
+    embedder, gpu = with_small_gpu(tiny_bundle, holds=6)
+    gpu.session = None
+    embedder.warm_up()
+    assert (gpu.sizes, embedder.provider) == ([1], "CPUExecutionProvider")
+    assert str(embedder.problem).startswith("the GPU of the network failed: CUDA error 719")
+    assert embedder.embed(photos).shape == (7, 24)
+
+
+def test_a_processor_is_not_warmed_up(tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ran the network once when it was opened."""
+    embedder = Embedder(tiny_bundle, device="cpu", threads=1)
+    monkeypatch.setattr(embedder, "_run", None)
+    embedder.warm_up()
 
 
 def test_no_images_give_no_rows(embedder: Embedder) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnxruntime
 import pytest
@@ -124,3 +125,20 @@ def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_p
         # Negative control: it would. By a proxy that is not there nothing leaves this machine.
         nowhere = {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
         assert _left_at_home(tiny_bundle, tmp_path / "other", ORT_DISABLE_TELEMETRY="0", **nowhere) != []
+
+
+@pytest.mark.parametrize(("device", "number"), [("auto", "0"), ("cuda", "0"), ("cuda:3", "3")])
+def test_the_gpu_is_named_to_onnx_runtime(
+    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch, device: str, number: str
+) -> None:
+    """A session that says that it is on CUDA stands in for one that is."""
+    given: list[object] = []
+
+    def session(_: bytes, options: object, providers: list[object]) -> object:
+        given.extend(providers)
+        return SimpleNamespace(get_providers=lambda: ["CUDAExecutionProvider"])
+
+    monkeypatch.setattr(runtime, "offers_cuda", lambda: True)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    open_session(*_backbone(tiny_bundle), device=device)
+    assert given == [("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]

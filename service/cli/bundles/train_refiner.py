@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,9 +128,10 @@ def train_refiner(
         output = output or service.data_dir / "bundles" / f"{opened.name}-{gallery}"
     _check_output(opened, output, overwrite=overwrite)
     with progress_bar() as update:
-        items = ready or _read(opened, embeddings, loaded.datasets, update)
+        read = partial(_read, opened, update, service.device)
+        items = ready or read(embeddings, loaded.datasets)
         has_validation = bool(validation or loaded.validation_datasets)
-        held_out = _read(opened, validation, loaded.validation_datasets, update) if has_validation else None
+        held_out = read(validation, loaded.validation_datasets) if has_validation else None
         watcher = _Watcher(update)
         trainer = RefinerTrainer(loaded, on_step=watcher.on_step, on_record=watcher.on_record)
         trained = run(opened, loaded, items, held_out, output=output, trainer=trainer)
@@ -253,7 +255,11 @@ def _check_output(bundle: ModelBundle, output: Path | None, *, overwrite: bool) 
 
 
 def _read(
-    bundle: ModelBundle, files: Sequence[Path] | None, datasets: Sequence[DatasetConfig], update: Update
+    bundle: ModelBundle,
+    update: Update,
+    device: str,
+    files: Sequence[Path] | None,
+    datasets: Sequence[DatasetConfig],
 ) -> EmbeddingSet:
     from vicinal.models.embedder import Embedder
     from vicinal.refine.training.embedding_set import read_embedding_sets
@@ -262,7 +268,7 @@ def _read(
     if files:
         return _of_one_space(files) if bundle.manifest.space else read_embedding_sets(files)
     return embed_datasets(
-        Embedder(bundle),
+        Embedder(bundle, device=device),
         datasets,
         on_progress=lambda name, done, total: update(f"Embedding {name}", done, total),
     )

@@ -146,7 +146,7 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
     damaged = damaged_records(gallery)
     for line in damaged:
         console.print(line, markup=False, soft_wrap=True)
-    gallery.refinement = ServedBundles(settings).to_index(gallery).refinement
+    ServedBundles(settings).to_index(gallery).make_versions_of(gallery)
     for version in gallery.versions():
         damage = check_version(gallery, version)
         console.print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError
 from vicinal.models.export import sample as sample_module
 from vicinal.models.export.sample import drawn_sample, folder_sample
+from vicinal.models.similarity import FloatArray
 
 
 def _write(root: Path, *names: str) -> Path:
@@ -74,3 +76,17 @@ def test_an_image_that_cannot_be_used_is_named(tmp_path: Path, tiny_bundle: Mode
 def test_a_folder_without_images_is_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(DatasetError, match=f"'{tmp_path / name}'"):
         folder_sample(tmp_path / name)
+
+
+def test_no_image_is_left_out_where_a_gpu_takes_fewer_from_some_batch_on(
+    tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    class Shrinking(Embedder):
+        def infer(self, tensors: Sequence[FloatArray], *, alone: bool = True) -> FloatArray:
+            self.batch_size = 1
+            return super().infer(tensors, alone=alone)
+
+    found = folder_sample(_write(tmp_path, *(f"{n}.png" for n in range(6))))
+    expected = found.features(Embedder(tiny_bundle, device="cpu", threads=1, batch_size=3))
+    shrinking = Shrinking(tiny_bundle, device="cpu", threads=1, batch_size=3)
+    assert np.allclose(found.features(shrinking), expected, atol=1e-6)

@@ -8,13 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.jobs import index_job
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views import refined_snapshot
 from vicinal.models.decoding import accepted_formats
+from vicinal.models.similarity import FloatArray
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 
@@ -188,3 +193,44 @@ def test_an_id_that_is_there_twice_loses_no_row_silently(fail: Fail, tmp_path: P
     (tmp_path / "shop.csv").write_text("path,id\na.png,1\nb.png,1\n", encoding="utf-8")
     line = fail("index", tmp_path / "shop.csv", "-g", "shop")
     assert f"rows 1 and 2 of manifest '{tmp_path / 'shop.csv'}' have one id, '1'" in line
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+@pytest.mark.filterwarnings("ignore:Specified provider:UserWarning")  # ONNX Runtime's own words on it
+def test_a_gpu_that_cannot_be_used_is_refused_before_the_source_is_opened(
+    fail: Fail, photos: Path, tmp_path: Path, device: str
+) -> None:
+    sentence = fail("index", photos / "none", "-g", "shop", "--device", device)
+    assert f"device '{device}' was asked for, but ONNX Runtime runs on CPUExecutionProvider" in sentence
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_gpu_that_faiss_cannot_use_is_refused_for_ready_embeddings(fail: Fail, tmp_path: Path) -> None:
+    sentence = fail("index", tmp_path / "none.npy", "-g", "clips", "--space", "clip", "--device", "cuda")
+    assert "device 'cuda' was asked for, and this Faiss is built without GPUs" in sentence
+
+
+def test_a_device_that_is_none_is_refused(fail: Fail, photos: Path) -> None:
+    assert "device" in fail("index", photos, "-g", "shop", "--device", "gpu")
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_without_a_gpu_the_processor_does_it_all(run: Run, photos: Path, device: str) -> None:
+    assert "CPUExecutionProvider" in run("index", photos, "-g", "shop", "--device", device).stdout
+
+
+def test_the_option_says_where_network_and_neighbor_lists_are(
+    run: Run, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for items that are refined, of which lists are made once more."""
+    asked: list[str] = []
+
+    def noted(embeddings: FloatArray, *arguments: Any, device: str = "none", **options: Any) -> NeighborGraph:
+        asked.append(device)
+        return build_neighbor_graph(embeddings, *arguments, device="cpu", **options)
+
+    monkeypatch.setenv("VICINAL_INDEX_DEVICE", "cpu")
+    for module in (index_job, refined_snapshot):
+        monkeypatch.setattr(module, "build_neighbor_graph", noted)
+    run("index", photos, "-g", "shop", "--device", "auto")
+    assert set(asked) == {"auto"}

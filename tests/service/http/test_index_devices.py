@@ -91,6 +91,7 @@ def test_a_gpu_of_the_network_that_fails_costs_one_answer(
 
     monkeypatch.setattr(embedder, "open_session", on_gpu)
     client = served(calibrated_dir, make_settings, "cpu", device="cuda")
+    assert gpus[0].sizes == [1, 1, 2, 4, 8, 16, 32]
     image = {"image": (catalog / ITEMS[0]).read_bytes()}
     expected = client.post(SEARCH, files=image).json()["matches"]
     assert expected

@@ -1,0 +1,179 @@
+"""Neighbor lists by GPUs that are none: what is sent where, and that the graph is the processor's."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from tests.stand_in_gpus import StandInGpus, stand_in_gpus
+from vicinal.indexer.errors import IndexDeviceError
+from vicinal.indexer.graph import gpu_lists, neighbor_graph
+from vicinal.indexer.graph.gpu_index import WORK_BYTES
+from vicinal.indexer.graph.gpu_lists import gpu_candidates
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.models.similarity import FloatArray, normalize
+
+N, DIM, K = 1500, 16, 12
+FETCHED = K + 1 + neighbor_graph.SPARE_NEIGHBORS
+ITEM = 4 * DIM
+QUERY = ITEM + 12 * FETCHED
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> FloatArray:
+    """Every fifth item stands twice."""
+    rows = np.random.default_rng(0).normal(size=(N, DIM))
+    rows[::5] = rows[1::5]
+    return normalize(rows)
+
+
+@pytest.fixture(autouse=True)
+def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_lists, "_FEWEST", 400)
+    monkeypatch.setattr(gpu_lists, "_QUERIES", 512)
+
+
+def built(embeddings: FloatArray, device: str = "auto") -> NeighborGraph:
+    return build_neighbor_graph(embeddings, K, device=device)
+
+
+def assert_is_of_processor(graph: NeighborGraph, embeddings: FloatArray) -> None:
+    expected = build_neighbor_graph(embeddings, K)
+    assert np.array_equal(graph.similarities, expected.similarities)
+    assert np.array_equal(graph.ids, expected.ids)
+
+
+def test_all_pairs_are_compared_on_the_gpu_and_scored_on_the_processor(embeddings: FloatArray) -> None:
+    with stand_in_gpus([2**30, 2**31]) as gpus:
+        graph = built(embeddings)
+    assert_is_of_processor(graph, embeddings)
+    assert gpus.compared == [(1, 512, N), (1, 512, N), (1, 476, N)]
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda", 0), ("cuda:1", 1), ("all", 1)])
+def test_the_gpu_is_the_one_that_the_device_names(embeddings: FloatArray, device: str, number: int) -> None:
+    with stand_in_gpus([2**30, 2**31]) as gpus:
+        assert_is_of_processor(built(embeddings, device), embeddings)
+    assert {one[0] for one in gpus.compared} == {number}
+
+
+def test_items_that_do_not_fit_come_in_parts_of_one_size(embeddings: FloatArray) -> None:
+    """Room for 1,481: the other 19 alone would be fewer than are asked for."""
+    with stand_in_gpus([WORK_BYTES + 2 * 400 * QUERY]) as gpus:
+        assert_is_of_processor(built(embeddings, "cuda"), embeddings)
+    assert gpus.compared == [(0, 100, 750)] * 15
+
+
+def test_a_block_is_halved_once_and_the_log_says_so(
+    embeddings: FloatArray, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in_gpus([2**30]) as gpus:
+        gpus.holds = 256 * QUERY + 750 * ITEM
+        assert_is_of_processor(built(embeddings, "cuda"), embeddings)
+    assert [one[1:] for one in gpus.compared] == [(512, N), *[(256, 750)] * 5, (220, 750)]
+    assert caplog.messages == ["cuda:0 has too little memory for a block of items: half from now on"]
+
+
+def test_where_half_is_too_much_auto_goes_on_on_the_processor(
+    embeddings: FloatArray, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in_gpus([2**30]) as gpus:
+        gpus.holds = 100 * QUERY
+        assert_is_of_processor(built(embeddings), embeddings)
+        with pytest.raises(IndexDeviceError, match=r"^cuda:0 failed: .*alloc fail cudaMalloc error out of"):
+            built(embeddings, "cuda")
+    assert [one[1] for one in gpus.compared] == [512, 256] * 2
+    assert caplog.messages[1].startswith("neighbors are found on the processor: cuda:0 failed: ")
+
+
+def fail_with(gpus: StandInGpus, reason: str) -> None:
+    def fails() -> None:
+        raise RuntimeError(reason)
+
+    gpus.fails = fails
+
+
+def test_another_failure_is_not_tried_again(embeddings: FloatArray, caplog: pytest.LogCaptureFixture) -> None:
+    with stand_in_gpus([2**30]) as gpus:
+        fail_with(gpus, "CUDA error 719\nunspecified launch failure")
+        assert_is_of_processor(built(embeddings), embeddings)
+        with pytest.raises(IndexDeviceError, match=r"^cuda:0 failed: CUDA error 719 unspecified launch fail"):
+            built(embeddings, "cuda:0")
+    assert len(caplog.messages) == 1
+
+
+def test_what_has_no_room_is_said_before_anything_is_sent(
+    embeddings: FloatArray, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in_gpus([WORK_BYTES + 10_000]) as gpus:
+        assert_is_of_processor(built(embeddings), embeddings)
+        with pytest.raises(IndexDeviceError, match=r"^cuda:0 has 0\.1 GiB free, too little to compare 1,500"):
+            built(embeddings, "cuda")
+    assert gpus.compared == []
+    assert len(caplog.messages) == 1
+
+
+def test_where_the_driver_s_tool_is_missing_faiss_finds_out(
+    embeddings: FloatArray, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stand_in_gpus([], n=1) as gpus:
+        gpus.holds = 256 * QUERY + 750 * ITEM
+        assert_is_of_processor(built(embeddings), embeddings)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_without_a_gpu_the_processor_finds_them(embeddings: FloatArray, device: str) -> None:
+    assert gpu_candidates(embeddings, FETCHED, device) is None
+
+
+def test_a_gpu_that_is_not_there_is_refused(embeddings: FloatArray) -> None:
+    with pytest.raises(
+        IndexDeviceError, match="device 'cuda' was asked for, and this Faiss is built without"
+    ):
+        built(embeddings, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("_FEWEST", N + 1), ("_MOST_SECONDS", 1e-6), ("MOST_NEIGHBORS", FETCHED - 1)]
+)
+def test_what_a_gpu_is_no_gain_for_is_the_processor_s(
+    embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch, name: str, value: float
+) -> None:
+    monkeypatch.setattr(gpu_lists, name, value)
+    with stand_in_gpus([2**30]) as gpus:
+        assert_is_of_processor(built(embeddings, "cuda"), embeddings)
+    assert gpus.compared == []
+
+
+def test_galleries_that_the_processor_takes_cells_for_are_exact_on_a_gpu(
+    embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = build_neighbor_graph(embeddings, K)
+    monkeypatch.setattr(neighbor_graph, "EXACT_LIMIT", 1000)
+    with stand_in_gpus([2**30]):
+        graph = built(embeddings)
+    assert np.array_equal(graph.ids, expected.ids)
+    # Negative control: cells miss some.
+    assert not np.array_equal(build_neighbor_graph(embeddings, K).ids, expected.ids)
+
+
+@pytest.mark.parametrize(
+    ("n", "dim", "is_on_gpu"), [(1_000_000, 512, True), (1_500_000, 512, True), (3_000_000, 512, False)]
+)
+def test_the_estimate_takes_a_million_items_and_leaves_three(
+    monkeypatch: pytest.MonkeyPatch, n: int, dim: int, *, is_on_gpu: bool
+) -> None:
+    rows = np.broadcast_to(np.float32(0), (n, dim))
+    monkeypatch.setattr(gpu_lists, "_found", lambda *_: np.zeros(0, np.int32))
+    with stand_in_gpus([2**33]):
+        assert (gpu_candidates(rows, 41, "auto") is not None) == is_on_gpu
+
+
+def test_progress_counts_blocks(embeddings: FloatArray, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[tuple[str, int, int]] = []
+    with caplog.at_level(logging.WARNING), stand_in_gpus([2**30]):
+        gpu_candidates(embeddings, FETCHED, "auto", on_progress=lambda *one: seen.append(one))
+    assert seen == [("neighbors", 512, N), ("neighbors", 1024, N), ("neighbors", N, N)]
