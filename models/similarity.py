@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from vicinal.models.errors import EmbeddingError, NoDirectionError
 
-__all__ = ["FloatArray", "as_embeddings", "exact_similarities", "normalize"]
+__all__ = ["FloatArray", "as_embeddings", "exact_similarities", "most_similar", "normalize"]
 
 FloatArray = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
 _SMALLEST_NORM = 1e-12
 # Numbers that are widened at a time, so that they stay in the processor's cache.
 _AT_ONCE = 2**17
@@ -83,3 +84,33 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     wide_items, wide_queries = items.astype(np.float64, order="C"), queries.astype(np.float64, order="C")
     wide = np.vecdot(wide_items, wide_queries[..., None, :])
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
+
+
+def most_similar(queries: FloatArray, items: FloatArray, n: int, out: npt.NDArray[np.bool_]) -> Places:
+    """Which of each query's own items can be among its n most similar ones, however products are rounded.
+
+    A sum of d products of float32 numbers, in any order, is off by at most `g = d u / (1 - d u)` times the
+    sum of their absolute values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1),
+    and that sum is at most 1 here. What lies 2 g below the n-th largest is not among the n most similar.
+
+    Args:
+        queries: (B, d) float32, of length 1 at most.
+        items: (B, w, d) float32, L2-normalized.
+        n: Number of items.
+        out: (B, w) items that do not count.
+
+    Returns:
+        (B, m) places in `items`, in no order, with the n most similar of each row among them; m is at least
+        the smaller one of n and w.
+    """
+    width, dim = items.shape[1:]
+    if width <= n:
+        return np.broadcast_to(np.arange(width), items.shape[:2])
+    products = (items @ queries[:, :, None])[:, :, 0]
+    products[out] = -np.inf
+    # One unit more for the rounding of what is compared with: float32 similarities.
+    unit = 2.0**-24
+    bound = (dim + 1) * unit / (1.0 - (dim + 1) * unit)
+    ranked = np.partition(products, width - n, axis=1)
+    n_kept = int((products >= ranked[:, width - n, None] - np.float32(2.5 * bound)).sum(axis=1).max())
+    return np.argpartition(products, width - n_kept, axis=1)[:, width - n_kept :]

@@ -27,6 +27,7 @@ __all__ = [
     "dense_contextual_scores",
     "k_reciprocal_scores",
     "kth_similarities",
+    "neighborhood",
     "neighborhood_radius",
     "rerank",
 ]
@@ -140,6 +141,18 @@ def neighborhood_radius(similarities: FloatArray, k: int, eps: float) -> Floats:
     return similarities[:, column].astype(np.float64) - eps / 2.0
 
 
+def neighborhood(similarities: FloatArray, k: int, eps: float) -> Bools:
+    """(B, n) which candidates lie in each query's neighborhood: the first ones.
+
+    Args:
+        similarities: (B, n) similarities of the candidates, descending, -inf for padding.
+        k: Neighborhood size, the query itself counted as the first.
+        eps: Slack on the squared distance.
+    """
+    radius = neighborhood_radius(similarities, k, eps)[:, None]
+    return np.isfinite(similarities) & (similarities >= radius)
+
+
 def contextual_scores(
     similarities: FloatArray,
     embeddings: FloatArray,
@@ -160,8 +173,9 @@ def contextual_scores(
 
     Args:
         similarities: (B, n) exact cosine similarities, descending, -inf for padding.
-        embeddings: (B, n, d) float32, L2-normalized, of the candidates.
-        kth: (B, n, 2) similarity of each candidate to its (k-1)-th and k-th neighbor in G; see
+        embeddings: (B, m, d) float32, L2-normalized, of the first m candidates; every `neighborhood` is among
+            them.
+        kth: (B, m, 2) similarity of each of these to its (k-1)-th and k-th neighbor in G; see
             `kth_similarities`.
         k: Neighborhood size, the item itself counted.
         beta: Weight of the contextual similarity, in [0, 1].
@@ -169,14 +183,22 @@ def contextual_scores(
 
     Returns:
         (B, n) scores in [0, 1], -inf for padding, and (B, n) contextual similarities w in [0, 1].
+
+    Raises:
+        ValueError: A neighborhood is larger than m.
     """
     valid = np.isfinite(similarities)
-    inside = valid & (similarities >= neighborhood_radius(similarities, k, eps)[:, None])
+    inside = neighborhood(similarities, k, eps)
     sizes = inside.sum(axis=1)
     width = int(sizes.max(initial=0))
+    if width > embeddings.shape[1]:
+        raise ValueError(
+            f"a neighborhood has {width} candidates, and embeddings of {embeddings.shape[1]} came"
+        )
     contextual = np.zeros(similarities.shape)
     if width:
-        radius = _radius_with_query(similarities, kth)[:, :width].astype(np.float64) - eps / 2.0
+        with_query = _radius_with_query(similarities[:, :width], kth[:, :width])
+        radius = with_query.astype(np.float64) - eps / 2.0
         shared = _shared_neighbors(embeddings[:, :width], similarities[:, :width], radius, inside[:, :width])
         # The query belongs to its own neighborhood and counts in its size.
         contextual[:, :width] = np.where(inside[:, :width], shared / (sizes + 1)[:, None], 0.0)

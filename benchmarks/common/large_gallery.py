@@ -20,7 +20,7 @@ from PIL import Image
 
 from benchmarks.common.server_process import server_process
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.service.settings import Settings
@@ -157,7 +157,12 @@ def large_gallery(items: np.ndarray, *, n_labels: int = N_LABELS) -> Iterator[La
 
 
 def write_gallery(
-    gallery: Gallery, embeddings: np.ndarray, bundle: ModelBundle, n_labels: int = N_LABELS
+    gallery: Gallery,
+    embeddings: np.ndarray,
+    bundle: ModelBundle,
+    n_labels: int = N_LABELS,
+    *,
+    graph: NeighborGraph | None = None,
 ) -> dict[str, float]:
     """Write a gallery of numbered items, and say how many seconds its neighbor lists and its version took.
 
@@ -166,6 +171,7 @@ def write_gallery(
         embeddings: (n, d) float32 unit vectors.
         bundle: Its bundle.
         n_labels: How many labels the items have.
+        graph: Its neighbor lists; made when None.
     """
     stream = io.BytesIO()
     Image.new("RGB", (64, 64), "gray").save(stream, "JPEG")
@@ -174,7 +180,7 @@ def write_gallery(
     with gallery.writing():
         gallery.start(rows, bundle=bundle.fingerprint, bundle_name=bundle.name)
         started = time.perf_counter()
-        graph = build_neighbor_graph(embeddings)
+        graph = graph or build_neighbor_graph(embeddings)
         seconds["neighbors"] = round(time.perf_counter() - started, 1)
         started = time.perf_counter()
         gallery.publish(graph)

@@ -8,9 +8,12 @@ round is to the fastest of that round. An engine that cannot be built is named w
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +56,30 @@ def turn(engine: Engine, queries: FloatArray, effort: int, batch: int) -> float:
     return statistics.median(spent)
 
 
-def built(items: FloatArray, wanted: list[str], folder: Path) -> tuple[dict[str, Engine], dict[str, Any]]:
-    """Engines by name, and a row of each with what building took, or why it could not be built."""
+def opened(items: FloatArray, wanted: list[str], folder: Path) -> tuple[dict[str, Engine], dict[str, Any]]:
+    """Engines by name, and a row of each with what building took, or why it could not be built.
+
+    What an earlier run left in the folder is opened, with the seconds that were noted then.
+    """
     engines, rows = {}, {}
     for name in wanted:
-        (folder / name).mkdir()
-        began = time.perf_counter()
+        kind = ENGINES[name]
+        place = folder / (kind.builds or name)
+        note = place.with_suffix(".json")
         try:
-            engines[name] = ENGINES[name](items, folder / name)
+            if not note.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir(parents=True)
+                began = time.perf_counter()
+                kind.build(items, place)
+                note.write_text(json.dumps({"build_seconds": round(time.perf_counter() - began, 1)}))
+            engines[name] = kind(place)
         # Whatever a peer raises belongs in the results, and the others are measured all the same.
         except Exception as error:
             rows[name] = {"failed": f"{type(error).__name__}: {error}"}
         else:
-            seconds = round(time.perf_counter() - began, 1)
-            per_item = round(engines[name].n_bytes / len(items))
-            rows[name] = {"build_seconds": seconds, "bytes_per_item": per_item}
+            size = sum(path.stat().st_size for path in kind.files(place))
+            rows[name] = {**json.loads(note.read_text()), "bytes_per_item": round(size / len(items))}
         print(name, rows[name], flush=True)
     return engines, rows
 
@@ -80,13 +92,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queries", type=int, default=320, help="of each round")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--folder", type=Path, help="keeps what is built for the next run, of the same items")
+    parser.add_argument("--only-build", action="store_true", help="stop there")
     parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     items, queries = items_and_queries(arguments.items, N_CHOSEN_BY + arguments.queries, arguments.dim)
-    exact = faiss.knn(queries, items, K, metric=faiss.METRIC_INNER_PRODUCT)[1]
     chosen_by, timed = queries[:N_CHOSEN_BY], queries[N_CHOSEN_BY:]
-    with tempfile.TemporaryDirectory() as folder:
-        engines, rows = built(items, arguments.engines, Path(folder))
+    with ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines, rows = opened(items, arguments.engines, folder)
+        if arguments.only_build:
+            return
+        exact = faiss.knn(queries, items, K, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        del items
         efforts = {}
         for name, engine in engines.items():
             efforts[name], _ = cheapest_effort(engine, chosen_by, exact[:N_CHOSEN_BY])

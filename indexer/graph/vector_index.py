@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,25 +27,32 @@ __all__ = [
     "check_factory",
     "choose_factory",
     "import_faiss",
+    "shared_out",
 ]
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
 FLAT_LIMIT = 10_000
+# From here on four dimensions a code leave enough to tell candidates apart.
+_LONG = 256
 _MOST_TRAINED, _FEWEST_TRAINED = 200_000, 65_536
-_TRAINED_PER_LIST, _ITERATIONS = 32, 5
+_TRAINED_PER_LIST = 32
 
-# Queries that Faiss takes at once, and shares among the cores. From 20 on it multiplies matrices, which
-# rounds differently, and a query would find other items than alone.
+# Queries that Faiss takes at once. From 20 on it multiplies matrices, which rounds differently, and a query
+# would find other items than alone.
 _TOGETHER = 16
-# Items whose codes are compared with a query at least, about.
-_FEWEST_COMPARED = 20_000
+# As many inverted lists are looked into as hold this share of the ten nearest of some items, measured when an
+# index is built. Queries, which the lists were not made of, find a little less: about .99.
+_RECALL, _N_NEAREST, _MEASURED_BY = 0.995, 10, 512
 
 _LONGEST_FACTORY = 64
 _MOST_LISTS, _MOST_EDGES = 65_536, 64
-_CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fs)?|x8)?"
+_CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fsr?)?|x8)?"
 _KINDS = re.compile(
     rf"auto|HNSW(?P<edges>[2-9]|[1-9][0-9]{{1,3}})(?:,Flat)?|"
     rf"(?:IVF(?P<lists>[1-9][0-9]{{0,8}}),)?(?:Flat|{_CODES})"
@@ -56,14 +66,16 @@ _KINDS_IN_WORDS = (
 def choose_factory(n_items: int, dim: int) -> str:
     """The `faiss.index_factory` string that `auto` stands for.
 
-    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization, two
-    dimensions a code: see benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only
-    which items become candidates is approximate.
+    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization of what is
+    left of a vector without the center of its list, two dimensions a code or of long vectors four:
+    see benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only which items become
+    candidates is approximate.
     """
     if n_items <= FLAT_LIMIT:
         return "Flat"
     n_lists = 2 ** round(math.log2(4.0 * math.sqrt(n_items)))
-    codes = f"PQ{dim // 2}x4fs" if dim % 2 == 0 else "SQ8"
+    per_code = math.gcd(dim, 4 if dim >= _LONG else 2)
+    codes = f"PQ{dim // per_code}x4fsr" if per_code > 1 else "SQ8"
     return f"IVF{n_lists},{codes}"
 
 
@@ -79,6 +91,10 @@ class FaissIndex:
         self._index = index
         self._spec = spec
         self._faiss = import_faiss()
+        inner = self._faiss.downcast_index(index)
+        self._n_lists: int = getattr(inner, "nlist", 0)
+        self._n_probed: int = getattr(inner, "nprobe", 0)
+        self._among_all = self._parameters(None)
 
     @property
     def spec(self) -> str:
@@ -120,6 +136,7 @@ class FaissIndex:
             _leave_out_polysemous_codes(faiss, index)
             index.train(_training_sample(embeddings, _most_trained(faiss, index, n_items)))
             index.add(embeddings)
+            _choose_probes(faiss, index, embeddings)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
@@ -164,7 +181,12 @@ class FaissIndex:
     @property
     def can_select(self) -> bool:
         """Whether Faiss can restrict this kind of index: flat ones and inverted lists."""
-        return self.is_exact or self._n_lists is not None
+        return self.is_exact or self._n_lists > 0
+
+    @property
+    def n_probed(self) -> int:
+        """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
+        return self._n_probed
 
     def search(self, queries: FloatArray, n: int, among: Bools | None = None) -> Positions:
         """Positions of the n nearest items, (B, n), nearest first, -1 where there are fewer.
@@ -174,43 +196,28 @@ class FaissIndex:
             n: Number of items, at least 1.
             among: (n_items,) whether an item may be found; all when None.
         """
-        parameters = self._parameters(among)
+        parameters = self._among_all if among is None else self._parameters(among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
-        found = [self._index.search(block, n, params=parameters)[1] for block in blocks]
+
+        def find(block: FloatArray) -> Positions:
+            with _one_thread(self._faiss):
+                return np.asarray(self._index.search(block, n, params=parameters)[1])
+
+        found = shared_out(find, blocks)
         return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
     def _parameters(self, among: Bools | None) -> Any:
         selector = None if among is None else self._selector(among)
-        n_lists = self._n_lists
-        if n_lists is None:
+        if not self._n_lists:
             return None if selector is None else self._faiss.SearchParameters(sel=selector)
-        n_probed = self.n_probed
+        n_probed = self._n_probed
         if among is not None:
             # The fewer items may be found, the further away they lie: as many of them are compared as of all.
             n_probed = math.ceil(n_probed * len(among) / max(1, int(among.sum())))
-        return self._faiss.SearchParametersIVF(nprobe=min(n_lists, n_probed), sel=selector)
-
-    @property
-    def n_probed(self) -> int:
-        """Inverted lists that a search among all items looks into; 0 of a kind without lists."""
-        n_lists = self._n_lists
-        if n_lists is None:
-            return 0
-        # An eighth of the lists keeps 99 % of the ten nearest of a large gallery. The lists of a small one
-        # hold few items, and its nearest lie in more of them: see benchmarks/speed/index_recall.py.
-        of_small = math.ceil(n_lists * _FEWEST_COMPARED / max(1, self._index.ntotal))
-        return min(n_lists, max(32, min(256, n_lists // 8), of_small))
+        return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
 
     def _selector(self, among: Bools) -> Any:
         return self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
-
-    @property
-    def _n_lists(self) -> int | None:
-        n_lists: int | None = getattr(self._inner(), "nlist", None)
-        return n_lists
-
-    def _inner(self) -> Any:
-        return self._faiss.downcast_index(self._index)
 
 
 def check_factory(factory: str, dim: int) -> None:
@@ -249,6 +256,58 @@ def import_faiss() -> Any:
     return faiss
 
 
+def shared_out(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """Results of a task for each part, in order; several parts are shared out to threads, one a core.
+
+    Not by OpenMP, whose threads wait for each other: where another process wants the same cores, sixteen
+    queries took 8 ms in place of 1.
+    """
+    n_threads = min(len(parts), int(import_faiss().omp_get_max_threads())) if len(parts) > 1 else 1
+    if n_threads == 1:
+        return [task(part) for part in parts]
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="search") as pool:
+        return list(pool.map(task, parts))
+
+
+@contextmanager
+def _one_thread(faiss: Any) -> Iterator[None]:
+    """Lets Faiss use no thread but the calling one."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _choose_probes(faiss: Any, index: Any, embeddings: FloatArray) -> None:
+    """Have an index look into as few of its lists as hold most of the nearest items of some of its items.
+
+    Args:
+        faiss: The module.
+        index: Trained and filled; one without inverted lists stays as it is.
+        embeddings: (n, d) float32, L2-normalized, what it is filled with.
+    """
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is None:
+        return
+    n = len(embeddings)
+    rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
+    queries = np.ascontiguousarray(embeddings[rows])
+    n_nearest = min(n, _N_NEAREST + 1)
+    nearest = faiss.knn(queries, embeddings, n_nearest, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    quantizer = faiss.downcast_index(lists.quantizer)
+    centers = quantizer.reconstruct_n(0, lists.nlist)
+    ranks = [np.empty(0, np.int64)]
+    for row, query, found in zip(rows, queries, nearest, strict=True):
+        # A copy of an item can come before it.
+        others = np.ascontiguousarray(embeddings[found[found != row]])
+        products = centers @ query
+        ranks.append((products > products[quantizer.search(others, 1)[1]]).sum(axis=1))
+    ascending = np.sort(np.concatenate(ranks))
+    lists.nprobe = 1 + int(ascending[math.ceil(_RECALL * len(ascending)) - 1]) if len(ascending) else 1
+
+
 def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:
     """Spare product quantization ten seconds for an order of its codes, which no search here uses."""
     quantized = faiss.downcast_index(faiss.try_extract_index_ivf(index) or index)
@@ -257,15 +316,13 @@ def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:
 
 
 def _most_trained(faiss: Any, index: Any, n_items: int) -> int:
-    """Items to train an index on; of a large gallery few, and with fewer iterations.
+    """Items to train an index on: of a large gallery few, see benchmarks/speed/ready_embeddings.py.
 
-    That takes a third of the time, and as many of the nearest are found: see
-    benchmarks/speed/ready_embeddings.py.
+    All rounds of k-means: after five in place of ten, three times as many lists had to be looked into.
     """
     lists = faiss.try_extract_index_ivf(index)
     if lists is None or n_items <= _MOST_TRAINED:
         return _MOST_TRAINED
-    lists.cp.niter = _ITERATIONS
     # Faiss would warn that it likes more.
     lists.cp.min_points_per_centroid = 1
     return min(_MOST_TRAINED, max(_FEWEST_TRAINED, _TRAINED_PER_LIST * int(lists.nlist)))

@@ -6,6 +6,7 @@ have another vector without them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -123,6 +124,8 @@ class RefinedItemSpace:
     def __init__(self, view: RefinedView) -> None:
         self.view = view
         self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED)
+        # Threads score parts of one batch.
+        self._lock = threading.Lock()
 
     @property
     def device(self) -> str:
@@ -175,9 +178,12 @@ class RefinedItemSpace:
         if not len(positions):
             return self.view
         key = positions.tobytes()
-        view = self._remembered.get(key)
+        with self._lock:
+            view = self._remembered.get(key)
         if view is None:
-            view = self._remembered[key] = self.view.without(positions)
+            view = self.view.without(positions)
+            with self._lock:
+                self._remembered[key] = view
         return view
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.indexer.graph.vector_index import shared_out
 from vicinal.indexer.views.contexts import context_radii, query_context
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.similarity import FloatArray, exact_similarities
+from vicinal.models.similarity import FloatArray, exact_similarities, most_similar
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
-from vicinal.refine.reranking import contextual_scores, neighborhood_radius
+from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
 from vicinal.service.scoring.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
@@ -35,7 +37,8 @@ Element = TypeVar("Element", bound=np.generic)
 N_DECIDED_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
-_CHUNK = 32
+# Queries that a thread scores at a time; their candidates take some ten megabytes.
+_CHUNK = 16
 _NOBODY: Positions = np.empty(0, np.int64)
 
 
@@ -76,13 +79,20 @@ class _Nearest:
         queries: (B, d).
         positions: (B, n), -1 for padding.
         similarities: (B, n), -inf for padding.
-        embeddings: (B, n, d), any values for padding.
+        vectors: (B, w, d) embeddings, in no order.
+        places: (B, n) where those of the items stand among them.
     """
 
     queries: FloatArray
     positions: Positions
     similarities: FloatArray
-    embeddings: FloatArray
+    vectors: FloatArray
+    places: Positions
+
+    def embeddings(self, m: int) -> FloatArray:
+        """(B, m, d) embeddings of the first m items, any values for padding."""
+        # Whole rows at a time: take_along_axis would gather every number on its own.
+        return self.vectors[np.arange(len(self.places))[:, None], self.places[:, :m]]
 
 
 @dataclass(frozen=True)
@@ -149,15 +159,10 @@ class Scorer:
         started = time.perf_counter()
         matched = self._matched(queries, everyone, items)
         spent = time.perf_counter() - started
-        chunks = [
-            self._score_chunk(
-                matched[start : start + _CHUNK],
-                everyone[start : start + _CHUNK],
-                limits,
-            )
-            for start in range(0, len(queries), _CHUNK)
-        ]
-        scored = _concatenate(chunks, n_candidates)
+        parts = [slice(*bounds) for bounds in pairwise(_even_bounds(len(queries)))]
+        started = time.perf_counter()
+        chunks = shared_out(lambda part: self._score_chunk(matched[part], everyone[part], limits), parts)
+        scored = _concatenate(chunks, n_candidates, took=time.perf_counter() - started)
         if self.pipeline.refine.sides == "off":
             return scored
         return replace(
@@ -259,11 +264,15 @@ class Scorer:
         """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
         found = self.space.nearest(queries, n_wanted, excluded, selection)
         clock.lap("search")
-        embeddings = self.space.vectors(found, excluded)
-        similarities = exact_similarities(queries, embeddings)
-        out = np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
-        similarities[out | (found < 0)] = -np.inf
-        nearest = _in_order(_Nearest(queries, found, similarities, embeddings), n_wanted)
+        out = found < 0
+        if any(len(gone) for gone in excluded):
+            out |= np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
+        vectors = self.space.vectors(found, excluded)
+        places = most_similar(queries, vectors, n_wanted, out)
+        rows = np.arange(len(queries))[:, None]
+        similarities = exact_similarities(queries, vectors[rows, places])
+        similarities[out[rows, places]] = -np.inf
+        nearest = _in_order(_Nearest(queries, found[rows, places], similarities, vectors, places), n_wanted)
         clock.lap("rescore")
         return nearest
 
@@ -288,13 +297,14 @@ class Scorer:
             similarities = np.where(outside, np.float32(-np.inf), similarities)
             contextual = np.where(outside, 0.0, contextual)
         order = np.lexsort((positions, -similarities, -scores), axis=1)[:, : limits.n_candidates]
-        similarities = np.take_along_axis(similarities, order, axis=1)
+        # Not by take_along_axis, which takes longer than all else here.
+        at = np.arange(len(order))[:, None], order
         ranked = ScoredCandidates(
-            positions=np.take_along_axis(positions, order, axis=1),
-            scores=np.take_along_axis(scores, order, axis=1),
-            similarities=similarities,
-            contextual=np.take_along_axis(contextual, order, axis=1),
-            initial_similarities=similarities,
+            positions=positions[at],
+            scores=scores[at],
+            similarities=similarities[at],
+            contextual=contextual[at],
+            initial_similarities=similarities[at],
             queries=nearest.queries,
             seconds=clock.seconds,
         )
@@ -312,9 +322,10 @@ class Scorer:
             return k_reciprocal_scores(
                 nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
             )
-        kth = self.space.kth_similarities(positions, excluded, rerank.k)
+        width = int(neighborhood(similarities, rerank.k, rerank.eps).sum(axis=1).max(initial=0))
+        kth = self.space.kth_similarities(positions[:, :width], excluded, rerank.k)
         return contextual_scores(
-            similarities, nearest.embeddings, kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
+            similarities, nearest.embeddings(width), kth, k=rerank.k, beta=rerank.beta, eps=rerank.eps
         )
 
 
@@ -338,12 +349,10 @@ class _Clock:
 def _in_order(nearest: _Nearest, n: int) -> _Nearest:
     """The n most similar items of each query, ties by position."""
     order = np.lexsort((nearest.positions, -nearest.similarities), axis=1)[:, :n]
-    similarities = np.take_along_axis(nearest.similarities, order, axis=1)
-    positions = np.take_along_axis(nearest.positions, order, axis=1)
-    # Whole rows at a time: take_along_axis would gather every number on its own.
-    embeddings = nearest.embeddings[np.arange(len(order))[:, None], order]
+    at = np.arange(len(order))[:, None], order
+    similarities, positions, places = nearest.similarities[at], nearest.positions[at], nearest.places[at]
     kept = np.where(np.isfinite(similarities), positions, -1)
-    return _Nearest(nearest.queries, kept, similarities, embeddings)
+    return _Nearest(nearest.queries, kept, similarities, nearest.vectors, places)
 
 
 def _united(first: _Nearest, second: _Nearest) -> _Nearest:
@@ -354,19 +363,36 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
         first.queries,
         np.concatenate([first.positions, second.positions], axis=1),
         np.concatenate([first.similarities, similarities], axis=1),
-        np.concatenate([first.embeddings, second.embeddings], axis=1),
+        np.concatenate([first.vectors, second.vectors], axis=1),
+        np.concatenate([first.places, second.places + first.vectors.shape[1]], axis=1),
     )
     return _in_order(both, both.positions.shape[1])
 
 
+def _even_bounds(n: int) -> list[int]:
+    """Bounds of as few chunks of n queries as there can be, all of about one size."""
+    n_chunks = -(-n // _CHUNK)
+    return [n * i // n_chunks for i in range(n_chunks + 1)] if n else []
+
+
 def _concatenate(
-    parts: Sequence[ScoredCandidates], width: int, seconds: dict[str, float] | None = None
+    parts: Sequence[ScoredCandidates],
+    width: int,
+    seconds: dict[str, float] | None = None,
+    *,
+    took: float = np.inf,
 ) -> ScoredCandidates:
-    width = max((part.positions.shape[1] for part in parts), default=width)
+    """All of some parts, whose stages took this long together at most: threads work on several at once."""
     total = dict(seconds or {"search": 0.0, "rescore": 0.0, "rerank": 0.0})
     for part in parts:
         for stage, spent in part.seconds.items():
             total[stage] += spent
+    together = sum(total.values())
+    if together > took:
+        total = {stage: spent * took / together for stage, spent in total.items()}
+    if len(parts) == 1:
+        return replace(parts[0], seconds=total)
+    width = max((part.positions.shape[1] for part in parts), default=width)
     none = np.float32(-np.inf)
     return ScoredCandidates(
         positions=stack_rows([part.positions for part in parts], np.int64(-1), width),

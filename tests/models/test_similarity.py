@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from vicinal.models.errors import EmbeddingError
-from vicinal.models.similarity import FloatArray, as_embeddings, exact_similarities, normalize
+from vicinal.models.similarity import (
+    FloatArray,
+    as_embeddings,
+    exact_similarities,
+    most_similar,
+    normalize,
+)
 
 SHAPES = {"n_items": st.integers(1, 40), "dim": st.integers(2, 200), "seed": st.integers(0, 2**32 - 1)}
 
@@ -161,3 +167,43 @@ def test_input_is_not_changed() -> None:
     normalize(rows)
     as_embeddings(rows, 3)
     assert np.array_equal(rows, np.full((2, 3), 2.0))
+
+
+def _nearly_equal(n_items: int, dim: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Queries, and items whose similarities to them differ by the last bits alone."""
+    rng = np.random.default_rng(seed)
+    queries = normalize(rng.normal(size=(3, dim)))
+    items = queries[:, None] + 0.3 * rng.normal(size=(3, 1, dim)) + 1e-7 * rng.normal(size=(3, n_items, dim))
+    return queries, normalize(items.reshape(-1, dim)).reshape(3, n_items, dim)
+
+
+@given(**SHAPES, n=st.integers(1, 45))
+@settings(max_examples=100, deadline=None)
+def test_every_one_of_the_most_similar_is_kept(n_items: int, dim: int, seed: int, n: int) -> None:
+    queries, items = _nearly_equal(n_items, dim, seed)
+    out = np.random.default_rng(seed).random((3, n_items)) < 0.2
+    exact = exact_similarities(queries, items)
+    exact[out] = -np.inf
+    places = most_similar(queries, items, n, out)
+    assert places.shape[1] >= min(n, n_items)
+    for row, kept in zip(exact, places, strict=True):
+        assert len(set(kept.tolist())) == len(kept)
+        in_order = np.lexsort((np.arange(n_items), -row))[:n]
+        assert set(in_order[np.isfinite(row[in_order])].tolist()) <= set(kept.tolist())
+
+
+def test_what_is_clearly_less_similar_is_left_out() -> None:
+    queries, items = _random(1, 64, 0), _random(400, 64, 1)[None]
+    assert most_similar(queries, items, 100, np.zeros((1, 400), bool)).shape == (1, 100)
+
+
+def test_keeping_by_rounded_products_alone_would_lose_some() -> None:
+    """Negative control: without the bound on rounding, an item of the first ten is missed."""
+    missed = 0
+    for seed in range(20):
+        queries, items = _nearly_equal(200, 128, seed)
+        exact = exact_similarities(queries, items)
+        rounded = (items @ queries[:, :, None])[:, :, 0]
+        for row, one in zip(exact, rounded, strict=True):
+            missed += len(set(np.argsort(-row)[:10].tolist()) - set(np.argsort(-one)[:10].tolist()))
+    assert missed > 0

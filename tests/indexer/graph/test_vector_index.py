@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 
 from tests.disks import short_files
 from vicinal.indexer.errors import GalleryError, StorageError
-from vicinal.indexer.graph import vector_index
-from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, check_factory, choose_factory
+from vicinal.indexer.graph.vector_index import (
+    FLAT_LIMIT,
+    FaissIndex,
+    check_factory,
+    choose_factory,
+    shared_out,
+)
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.similarity import FloatArray, normalize
 
 DIM = 32
 N_CLUSTERED = 12_000
-FACTORIES = ["Flat", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs"]
+FACTORIES = ["Flat", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs", "IVF8,PQ8x4fsr"]
 
 
 def _random(n: int, dim: int = DIM, seed: int = 0) -> FloatArray:
@@ -85,14 +90,21 @@ def test_auto_is_exact_up_to_the_flat_limit(n_items: int) -> None:
 @pytest.mark.parametrize(
     ("n_items", "expected"),
     [
-        (FLAT_LIMIT + 1, "IVF512,PQ256x4fs"),
-        (60_000, "IVF1024,PQ256x4fs"),
-        (1_000_000, "IVF4096,PQ256x4fs"),
-        (50_000_000, "IVF32768,PQ256x4fs"),
+        (FLAT_LIMIT + 1, "IVF512,PQ128x4fsr"),
+        (60_000, "IVF1024,PQ128x4fsr"),
+        (1_000_000, "IVF4096,PQ128x4fsr"),
+        (50_000_000, "IVF32768,PQ128x4fsr"),
     ],
 )
-def test_auto_quantizes_two_dimensions_a_code_above_the_flat_limit(n_items: int, expected: str) -> None:
+def test_auto_quantizes_four_dimensions_of_long_vectors_a_code_above_the_flat_limit(
+    n_items: int, expected: str
+) -> None:
     assert choose_factory(n_items, 512) == expected
+
+
+@pytest.mark.parametrize("dim", [2, 128, 254, 510])
+def test_auto_quantizes_two_dimensions_of_short_vectors_a_code(dim: int) -> None:
+    assert choose_factory(60_000, dim) == f"IVF1024,PQ{dim // 2}x4fsr"
 
 
 @pytest.mark.parametrize("dim", [1, 9, 511])
@@ -117,7 +129,7 @@ def test_large_index_keeps_the_ten_nearest_among_its_candidates(
     """Recall@10 as a search sees it: some hundred candidates, which are then scored exactly."""
     vectors, queries = clustered
     found = large_index.search(queries, 150)
-    assert large_index.spec == "IVF512,PQ16x4fs"
+    assert large_index.spec == "IVF512,PQ16x4fsr"
     assert _recall(found, _nearest(queries, vectors, 10)) > 0.9
 
 
@@ -169,9 +181,65 @@ def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan() -> None:
     assert _recall(found, _nearest(queries, items, 10)) > 0.99
 
 
+def test_as_many_lists_are_looked_into_as_hold_the_nearest(
+    clustered: tuple[FloatArray, FloatArray],
+) -> None:
+    """Of clusters that stand alone few, of items without any order nearly all."""
+    vectors, queries = clustered
+    in_clusters = FaissIndex.build(vectors, "IVF128,Flat")
+    without_order = FaissIndex.build(_random(3000), "IVF128,Flat")
+    assert _recall(in_clusters.search(queries, 10), _nearest(queries, vectors, 10)) > 0.98
+    assert in_clusters.n_probed < 16 < 64 < without_order.n_probed <= 128
+
+
+def test_copies_of_one_item_need_one_list() -> None:
+    copies = np.repeat(_random(1), 100, axis=0)
+    assert FaissIndex.build(copies, "IVF1,Flat").n_probed == 1
+
+
+def test_one_item_can_be_built_and_found() -> None:
+    vectors = _random(1)
+    assert FaissIndex.build(vectors, "IVF1,Flat").search(vectors, 1).tolist() == [[0]]
+
+
+def test_kind_without_lists_looks_into_none(embeddings: FloatArray) -> None:
+    assert FaissIndex.build(embeddings, "SQ8").n_probed == 0
+
+
+def test_opened_index_looks_into_as_many_lists(large_index: FaissIndex, tmp_path: Path) -> None:
+    opened = _saved(large_index, tmp_path / "saved.index")
+    assert opened.n_probed == large_index.n_probed > 1
+
+
+def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
+    assert shared_out(lambda part: part**2, range(50)) == [part**2 for part in range(50)]
+    assert shared_out(lambda part: part, []) == []
+    with pytest.raises(ZeroDivisionError):
+        shared_out(lambda part: 1 // part, [2, 1, 0])
+
+
+def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embeddings: FloatArray) -> None:
+    faiss.omp_set_num_threads(3)
+    try:
+        index.search(embeddings[:40], 5)
+        assert faiss.omp_get_max_threads() == 3
+    finally:
+        faiss.omp_set_num_threads(1)
+
+
 @pytest.mark.parametrize(
     "factory",
-    ["SQ8", "PQ8x4fs", "HNSW16", "IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8", "IVF16,PQ8x4", "IVF16,PQ8x4fs"],
+    [
+        "SQ8",
+        "PQ8x4fs",
+        "HNSW16",
+        "IVF16,Flat",
+        "IVF16,SQ8",
+        "IVF16,PQ8",
+        "IVF16,PQ8x4",
+        "IVF16,PQ8x4fs",
+        "IVF16,PQ8x4fsr",
+    ],
 )
 def test_every_kind_finds_the_same_alone_and_in_a_batch(embeddings: FloatArray, factory: str) -> None:
     index = FaissIndex.build(embeddings, factory)
@@ -199,9 +267,8 @@ def test_positions_beyond_the_index_are_minus_one(embeddings: FloatArray) -> Non
 
 
 def test_lists_that_are_not_probed_leave_minus_one(
-    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray], monkeypatch: pytest.MonkeyPatch
+    large_index: FaissIndex, clustered: tuple[FloatArray, FloatArray]
 ) -> None:
-    monkeypatch.setattr(vector_index, "_FEWEST_COMPARED", 0)
     found = large_index.search(clustered[1][:1], N_CLUSTERED)[0]
     n_found = int(np.argmax(found == -1))
     assert 0 < n_found < N_CLUSTERED
