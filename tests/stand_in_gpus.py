@@ -175,12 +175,12 @@ class _Resources:
 
 
 class SmallGpu:
-    """Session of a network on a GPU whose memory holds few images.
+    """Session of a network on a GPU whose memory holds few images; of a refiner, few items.
 
     Attributes:
         session: The one on the processor that does the work; None for a GPU that fails.
-        holds: Images that it holds.
-        sizes: Images of every call, in order.
+        holds: Images, or items to refine, that it holds.
+        sizes: How many were in every call, in order.
     """
 
     def __init__(self, session: Any, holds: int) -> None:
@@ -191,22 +191,32 @@ class SmallGpu:
     def get_providers(self) -> list[str]:
         return ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {"CUDAExecutionProvider": {"device_id": "0"}, "CPUExecutionProvider": {}}
+
+    def run(self, names: list[str], inputs: dict[str, Any]) -> list[FloatArray]:
+        self._take(len(next(iter(inputs.values()))))
+        return self.session.run(names, inputs)
+
     def io_binding(self) -> _Binding:
         return _Binding()
 
     def run_with_iobinding(self, binding: _Binding) -> None:
         """What is bound goes to the processor's session, bound too."""
         ((name, tensors),) = binding.inputs.items()
-        self.sizes.append(len(tensors))
-        if len(tensors) > self.holds:
-            raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
-        if self.session is None:
-            raise RuntimeError("CUDA error 719: unspecified launch failure")
+        self._take(len(tensors))
         there = self.session.io_binding()
         there.bind_cpu_input(name, tensors)
         there.bind_output(binding.output)
         self.session.run_with_iobinding(there)
         binding.copy_outputs_to_cpu = there.copy_outputs_to_cpu
+
+    def _take(self, n: int) -> None:
+        self.sizes.append(n)
+        if n > self.holds:
+            raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
+        if self.session is None:
+            raise RuntimeError("CUDA error 719: unspecified launch failure")
 
 
 class _Binding:

@@ -15,7 +15,7 @@ import pytest
 from vicinal.models import runtime
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, sha256_of
 from vicinal.models.errors import BundleError, MissingPackageError
-from vicinal.models.runtime import open_session, session_provider
+from vicinal.models.runtime import open_session, session_device, session_provider
 
 
 def _backbone(bundle: ModelBundle) -> tuple[Path, str]:
@@ -142,3 +142,14 @@ def test_the_gpu_is_named_to_onnx_runtime(
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     open_session(*_backbone(tiny_bundle), device=device)
     assert given == [("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]
+    open_session(*_backbone(tiny_bundle), device=device, rounds=False)
+    assert given[2] == ("CUDAExecutionProvider", {"device_id": number, "use_tf32": "0"})
+
+
+def test_the_device_is_that_of_the_session(tiny_bundle: ModelBundle) -> None:
+    session = open_session(*_backbone(tiny_bundle), device="cpu", threads=1)
+    assert session_device(session) == "cpu"
+    options = {"CUDAExecutionProvider": {"device_id": "2"}, "CPUExecutionProvider": {}}
+    names = list(options)
+    on_gpu = SimpleNamespace(get_providers=lambda: names, get_provider_options=lambda: options)
+    assert session_device(on_gpu) == "cuda:2"
