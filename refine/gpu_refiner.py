@@ -16,7 +16,14 @@ import numpy.typing as npt
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import BundleError, NetworkDeviceError
 from vicinal.models.refiner_manifest import REFINER_FILE
-from vicinal.models.runtime import CPU, Device, is_short_of_memory, offers_cuda, open_session, session_provider
+from vicinal.models.runtime import (
+    CPU,
+    Device,
+    is_short_of_memory,
+    offers_cuda,
+    open_session,
+    session_provider,
+)
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.neighbor_features import N_RADII
 

@@ -30,9 +30,7 @@ class OpenedRefiner:
     space: RefinedSpace | None
 
 
-def refinement_plan(
-    pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu"
-) -> RefinementPlan | None:
+def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu") -> RefinementPlan | None:
     """How the items of new versions are refined, for a service with a pipeline; None without a refiner.
 
     Args:
