@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -65,6 +67,10 @@ def open_session(
     # Weights beside the file are looked for there, though it is given as bytes.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     wants_cuda = device.startswith("cuda") or (device == "auto" and offers_cuda())
+    if wants_cuda and hasattr(ort, "preload_dlls"):
+        # It does not look for CUDA among packages by itself. What it misses it prints, and says again below.
+        with redirect_stdout(sys.stderr):
+            ort.preload_dlls()
     exactly = {} if rounds else {"use_tf32": "0"}
     on_cuda = (_CUDA, {"device_id": device.partition(":")[2] or "0", **exactly})
     try:
@@ -151,6 +157,6 @@ def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
     if device.startswith("cuda"):
         raise BundleError(
             f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
-            "install 'vicinal[gpu]' and its CUDA libraries, or set device to 'auto'"
+            "install 'vicinal[gpu]' and a driver for CUDA 12, or set device to 'auto'"
         )
     logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

@@ -129,9 +129,13 @@ def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_p
 
 @pytest.mark.parametrize(("device", "number"), [("auto", "0"), ("cuda", "0"), ("cuda:3", "3")])
 def test_the_gpu_is_named_to_onnx_runtime(
-    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch, device: str, number: str
+    tiny_bundle: ModelBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: str,
+    number: str,
 ) -> None:
-    """A session that says that it is on CUDA stands in for one that is."""
+    """After CUDA was loaded; a session that says that it is on CUDA stands in for one that is."""
     given: list[object] = []
 
     def session(_: bytes, options: object, providers: list[object]) -> object:
@@ -140,10 +144,13 @@ def test_the_gpu_is_named_to_onnx_runtime(
 
     monkeypatch.setattr(runtime, "offers_cuda", lambda: True)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: given.append(print("libcudnn")), raising=False)
     open_session(*_backbone(tiny_bundle), device=device)
-    assert given == [("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]
+    assert given == [None, ("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]
     open_session(*_backbone(tiny_bundle), device=device, rounds=False)
-    assert given[2] == ("CUDAExecutionProvider", {"device_id": number, "use_tf32": "0"})
+    assert given[4] == ("CUDAExecutionProvider", {"device_id": number, "use_tf32": "0"})
+    # Standard output may be JSON that a script reads.
+    assert capsys.readouterr() == ("", "libcudnn\nlibcudnn\n")
 
 
 def test_the_device_is_that_of_the_session(tiny_bundle: ModelBundle) -> None:
