@@ -47,7 +47,7 @@ def drawn(seed: int) -> tuple[FloatArray, list[str]]:
 
 
 def changed_gallery(settings: Settings, index: str, seed: int) -> Gallery:
-    """Of all items a tenth are added later, and then every seventh is removed."""
+    """Some items are added later, and then every seventh is removed."""
     rows, labels = drawn(seed)
     ids = [f"item {i}" for i in range(N + N_ADDED)]
     gallery = Gallery(settings.gallery_path(f"drawn-{seed}"))
