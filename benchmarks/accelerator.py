@@ -14,8 +14,8 @@
     loss         torch: a step of recall@k at a batch of 4,096 with its gradient
 
 A part whose package is missing, or is built without the accelerator, is left out by name, as is one that is
-not begun after eight minutes; one that fails says why, and the others go on. One JSON object is the last line;
-`--output` writes it to a file too.
+not begun after eight minutes; one that fails says why, and the others go on. The last line is
+one JSON object; `--output` writes it to a file too.
 """
 
 from __future__ import annotations

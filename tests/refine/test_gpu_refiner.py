@@ -16,7 +16,7 @@ import pytest
 from tests.stand_in_gpus import SmallGpu
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.errors import BundleError, NetworkDeviceError
-from vicinal.models.runtime import open_session
+from vicinal.models.runtime import offers_cuda, open_session
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine import gpu_refiner
 from vicinal.refine.context_refiner import ContextRefiner
@@ -158,3 +158,13 @@ def test_without_a_gpu_auto_takes_the_processor_and_cuda_is_refused(
         pytest.raises(BundleError, match=r"'cuda' was asked for.*vicinal\[gpu\]"),
     ):
         refiner.refine_gallery(*gallery, device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not offers_cuda(), reason="this ONNX Runtime is built without CUDA")
+def test_a_real_gpu_refines_as_the_processor_does(
+    refiner: ContextRefiner, gallery: tuple[FloatArray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_refiner, "_FEWEST", N)
+    refined = refiner.refine_gallery(*gallery, device="cuda")
+    np.testing.assert_allclose(refined, refiner.refine_gallery(*gallery), rtol=0, atol=TOLERANCE)

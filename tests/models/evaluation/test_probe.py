@@ -13,6 +13,7 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import BundleError
 from vicinal.models.evaluation.probe import PROBE_FILE, read_probe, write_probe
+from vicinal.models.runtime import offers_cuda
 from vicinal.service.doctor import _LEAST_PARITY
 
 
@@ -74,3 +75,12 @@ def test_another_way_through_the_bundled_network_is_within_the_tolerance(
         assert parity.min() >= least
     # That the second way is another one.
     assert parity.max() < 0.99999
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not offers_cuda(), reason="this ONNX Runtime is built without CUDA")
+def test_a_real_gpu_is_within_the_tolerance() -> None:
+    bundle = ModelBundle.open(default_bundle_path())
+    probe, embedder = read_probe(bundle), Embedder(bundle, device="cuda")
+    assert probe is not None
+    assert (embedder.embed(probe.pictures) * probe.embeddings).sum(axis=1).min() >= _LEAST_PARITY
