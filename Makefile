@@ -39,6 +39,7 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.swap_under_load
 	$(BIN)/python -m benchmarks.speed.index_throughput --data $(DATA)
 	$(BIN)/python -m benchmarks.speed.ready_embeddings --folder build/ready
+	$(BIN)/python -m benchmarks.speed.block_scores
 	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.interval_coverage
