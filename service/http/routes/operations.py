@@ -110,7 +110,9 @@ def _readiness(state: State) -> ReadinessBody:
         refiner=own and own.refiner and own.refiner.fingerprint,
         refine=own and own.pipeline.refine.sides,
         provider=own and own.embedder.provider,
-        devices=stage_devices(", ".join(state.galleries.index_devices.used), own and own.embedder.runs_on),
+        devices=stage_devices(
+            ", ".join(state.galleries.index_devices.used), None if own is None else own.embedder.runs_on
+        ),
         degraded=[
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
