@@ -39,8 +39,9 @@ __all__ = ["Finding", "examine"]
 _PAIRS = (("faiss-cpu", "faiss-gpu"), ("onnxruntime", "onnxruntime-gpu"))
 # Cosine between what one session makes of a picture alone and among others.
 _LEAST_TOGETHER = 0.999
-# The same of two devices or machines, which round a network of 8 bits in other places: with other optimizations
-# of ONNX Runtime, the bundle that ships stays above .998. Sums that are cut off give .95 (docs/RESULTS.md).
+# The same of two devices or machines, which round a network of 8 bits in other places: with other
+# optimizations of ONNX Runtime, the bundle that ships stays above .998. Sums that are cut off give .95
+# (docs/RESULTS.md).
 _LEAST_PARITY = 0.99
 _LITTLE_ROOM = 2**30
 
