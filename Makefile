@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DATA   ?= ../shared/data
 BUNDLE       := vicinal-photos
-BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md NOTICE recipe.toml training.csv
+BUNDLE_FILES := bundle.json backbone.onnx refiner.onnx refiner.npy MODEL_CARD.md NOTICE probe.npz recipe.toml training.csv
 
 # Each worker reads images and trains small networks: one thread each is fastest, see tests/conftest.py.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
@@ -39,6 +39,7 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.swap_under_load
 	$(BIN)/python -m benchmarks.speed.index_throughput --data $(DATA)
 	$(BIN)/python -m benchmarks.speed.ready_embeddings --folder build/ready
+	$(BIN)/python -m benchmarks.speed.block_scores
 	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.interval_coverage

@@ -23,6 +23,7 @@ NEEDED = (
     "vicinal/py.typed",
     "vicinal/models/bundled/vicinal-photos/backbone.onnx",
     "vicinal/models/bundled/vicinal-photos/bundle.json",
+    "vicinal/models/bundled/vicinal-photos/probe.npz",
 )
 MISTAKE = "\nnumber: int = create_app().title\n"
 FOLDERS = ("calibration", "indexer", "models", "refine", "service")

@@ -7,12 +7,15 @@
     limits       torch: memory bandwidth by copies, arithmetic by a product of matrices; what nothing exceeds
     tests        the tests marked `gpu`
     search       Faiss: exact search in float16, and the bandwidth that it reaches
+    neighbors    Faiss: seconds until the neighbors of every item of a gallery are found
     embedding    ONNX Runtime: images a second of the bundle that ships, without decoding
+    gallery      ONNX Runtime: items a second that the refiner of that bundle refines, fetched and sent there
     refinement   torch: items a second that a refiner of two steps refines with eight neighbors
     loss         torch: a step of recall@k at a batch of 4,096 with its gradient
 
-A part whose package is missing, or is built without the accelerator, is left out by name; one that fails says
-why, and the others go on. One JSON object is the last line; `--output` writes it to a file too.
+A part whose package is missing, or is built without the accelerator, is left out by name, as is one that is
+not begun after eight minutes; one that fails says why, and the others go on. The last line is
+one JSON object; `--output` writes it to a file too.
 """
 
 from __future__ import annotations
@@ -27,14 +30,18 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from vicinal.models.similarity import FloatArray
 
 __all__: list[str] = []
 
 _PACKAGES = ("numpy", "torch", "onnxruntime", "onnxruntime-gpu", "faiss-cpu", "faiss-gpu", "pytest", "timm")
 _TEST_SECONDS = 120.0
+_LAST_BEGIN_SECONDS = 480.0
 _DIM = 512
 
 
@@ -48,7 +55,8 @@ class Sizes:
 
     Attributes:
         seconds: Of each measurement, at least.
-        items: Of a gallery.
+        items: Of a gallery that is searched.
+        compared: Of one whose items are compared with each other.
         refined: Items that are refined at a time.
         batch: Of the loss.
         images: Largest batch of the network.
@@ -57,13 +65,14 @@ class Sizes:
 
     seconds: float = 3.0
     items: int = 4_000_000
+    compared: int = 200_000
     refined: int = 65_536
     batch: int = 4096
     images: int = 256
     side: int = 8192
 
 
-SMALL = Sizes(seconds=0.05, items=5_000, refined=256, batch=64, images=2, side=256)
+SMALL = Sizes(seconds=0.05, items=5_000, compared=2_000, refined=256, batch=64, images=2, side=256)
 
 
 def machine(device: str, sizes: Sizes) -> dict[str, Any]:
@@ -111,12 +120,10 @@ def search(device: str, sizes: Sizes) -> dict[str, Any]:
     """Milliseconds of an exact search by batch, and the bytes a second that the index is read with."""
     from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices
     from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
-    from vicinal.models.similarity import normalize
 
     if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
         raise MissingError("this Faiss is built without GPUs")
-    rng = np.random.default_rng(0)
-    rows = normalize(rng.standard_normal((sizes.items, _DIM), dtype=np.float32))
+    rows = _rows(sizes.items)
     # On a GPU, the index behind it is never asked.
     behind = FaissIndex.build(rows if device == "cpu" else rows[:1], "Flat")
     index = IndexDevices(device).placed(behind, rows)
@@ -129,6 +136,25 @@ def search(device: str, sizes: Sizes) -> dict[str, Any]:
         per_second = round(2 * rows.size / spent / 1e9, 1)
         found[str(n)] = {"milliseconds": round(1e3 * spent, 3), "gb_per_second": per_second}
     return found
+
+
+def neighbors(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Seconds for all lists, and those until candidates are found, which are scored afterwards."""
+    from vicinal.indexer.graph.gpu_lists import gpu_candidates
+    from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
+    from vicinal.indexer.graph.vector_index import import_faiss
+
+    if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
+        raise MissingError("this Faiss is built without GPUs")
+    rows, found = _rows(sizes.compared), {"items": sizes.compared}
+    if device != "cpu":
+        begun = time.perf_counter()
+        if gpu_candidates(rows, N_NEIGHBORS + 1 + SPARE_NEIGHBORS, device) is None:
+            raise MissingError("these items are left to the processor")
+        found["seconds_to_candidates"] = round(time.perf_counter() - begun, 3)
+    begun = time.perf_counter()
+    build_neighbor_graph(rows, device=device)
+    return found | {"seconds_to_lists": round(time.perf_counter() - begun, 3)}
 
 
 def embedding(device: str, sizes: Sizes) -> dict[str, Any]:
@@ -148,6 +174,24 @@ def embedding(device: str, sizes: Sizes) -> dict[str, Any]:
         spent = _seconds(lambda tensors=tensors: embedder.infer(tensors), "cpu", sizes)
         found[str(n)] = round(n / spent, 1)
     return found
+
+
+def gallery(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Items a second, and how far they are from those of the processor."""
+    from vicinal.models.bundle import ModelBundle, default_bundle_path
+    from vicinal.models.runtime import offers_cuda
+    from vicinal.refine.context_refiner import ContextRefiner
+
+    if device != "cpu" and not offers_cuda():
+        raise MissingError("this ONNX Runtime is built without CUDA")
+    refiner = ContextRefiner(ModelBundle.open(default_bundle_path()))
+    rows = _rows(sizes.refined, refiner.architecture.dim)
+    near = np.random.default_rng(1).integers(0, sizes.refined, (sizes.refined, refiner.n_neighbors))
+    spent = _seconds(lambda: refiner.refine_gallery(rows, near, device=device), "cpu", sizes)
+    some = slice(0, 1000)
+    on_processor = refiner.refine_gallery(rows, near[some], rows=np.arange(sizes.refined)[some])
+    difference = np.abs(refiner.refine_gallery(rows, near, device=device)[some] - on_processor).max()
+    return {"items_per_second": round(sizes.refined / spent), "largest_difference": float(difference)}
 
 
 def refinement(device: str, sizes: Sizes) -> dict[str, Any]:
@@ -193,7 +237,9 @@ PARTS: tuple[Callable[[str, Sizes], dict[str, Any]], ...] = (
     limits,
     tests,
     search,
+    neighbors,
     embedding,
+    gallery,
     refinement,
     loss,
 )
@@ -202,9 +248,12 @@ PARTS: tuple[Callable[[str, Sizes], dict[str, Any]], ...] = (
 def measured(device: str, sizes: Sizes) -> dict[str, Any]:
     """What every part found, why it was left out, or how it failed."""
     found: dict[str, Any] = {"device": device}
+    started = time.perf_counter()
     for part in PARTS:
         begun, name = time.perf_counter(), part.__name__
         try:
+            if begun - started > _LAST_BEGIN_SECONDS:
+                raise MissingError("the parts before took too long")
             found[name] = part(device, sizes)
         except (ImportError, MissingError) as error:
             found[name] = {"left_out": str(error)}
@@ -213,6 +262,12 @@ def measured(device: str, sizes: Sizes) -> dict[str, Any]:
         found[name]["seconds"] = round(time.perf_counter() - begun, 1)
         print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
     return found
+
+
+def _rows(n: int, dim: int = _DIM) -> FloatArray:
+    from vicinal.models.similarity import normalize
+
+    return normalize(np.random.default_rng(0).standard_normal((n, dim), dtype=np.float32))
 
 
 def _seconds(run: Callable[[], Any], device: str, sizes: Sizes) -> float:

@@ -7,6 +7,7 @@ refiner.onnx     optional; query (B, d), context (B, k, d), mask (B, k) -> steps
 refiner.npy      the weights of refiner.onnx, which reads them from there
 MODEL_CARD.md    for people; not checked
 NOTICE           optional; licence and source of the weights, where they ask to be named; not checked
+probe.npz        optional; pictures, and what the network made of them where the bundle was made; not checked
 
 A *space* is a bundle without a backbone: the name of embeddings that others make. It has no `backbone.onnx`,
 and may have a refiner.

@@ -19,7 +19,15 @@ from PIL import Image
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image
 from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddingsError
-from vicinal.models.runtime import CPU, Device, open_session, run_network, session_provider
+from vicinal.models.runtime import (
+    CPU,
+    Device,
+    is_short_of_memory,
+    open_session,
+    run_network,
+    session_device,
+    session_provider,
+)
 from vicinal.models.similarity import FloatArray, normalize
 
 if TYPE_CHECKING:
@@ -29,8 +37,6 @@ __all__ = ["Embedder", "PreparedQueries", "SpaceEmbedder"]
 
 logger = logging.getLogger(__name__)
 
-# What ONNX Runtime and CUDA say where memory is short; they have no class of error for it.
-_OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 # Images that one thread of a processor takes at a time: what is between the layers stays in its cache.
 _PER_THREAD = 2
 # Jobs send so many times as many images to a GPU as searches are collected, as far as its memory allows. What
@@ -97,6 +103,12 @@ class Embedder:
     def provider(self) -> str:
         """Execution provider in use, such as `CPUExecutionProvider`."""
         return session_provider(self._session)
+
+    @property
+    def runs_on(self) -> str:
+        """The provider, and on a GPU its device: `CUDAExecutionProvider on cuda:0`."""
+        provider = self.provider
+        return provider if provider == CPU else f"{provider} on {session_device(self._session)}"
 
     def decode(self, source: ImageSource) -> Image.Image:
         """Decode one image within the limits; see `models.decoding.decode_image`."""
@@ -238,7 +250,7 @@ class Embedder:
                 return np.concatenate(runs)
             except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
                 text = " ".join(str(error).split())
-                if _is_short_of_memory(text) and self._halved(size) < size:
+                if is_short_of_memory(text) and self._halved(size) < size:
                     continue
                 raise self._left_gpu(text) from error
 
@@ -301,10 +313,6 @@ class Embedder:
             )
 
 
-def _is_short_of_memory(text: str) -> bool:
-    return any(one in text.lower() for one in _OUT_OF_MEMORY)
-
-
 class SpaceEmbedder(Embedder):
     """Stands where an embedder does for a gallery of ready embeddings: it takes no image.
 
@@ -325,6 +333,11 @@ class SpaceEmbedder(Embedder):
     def provider(self) -> str:
         """No provider runs anything."""
         return "none"
+
+    @property
+    def runs_on(self) -> str:
+        """Nothing runs."""
+        return self.provider
 
     def decoding(self, source: ImageSource, *, limits: DecodeLimits | None = None) -> Never:
         """Refuse an image.

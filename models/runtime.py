@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,18 +17,30 @@ from vicinal.models.similarity import FloatArray
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["CPU", "DEVICES", "Device", "offers_cuda", "open_session", "run_network", "session_provider"]
+__all__ = [
+    "CPU",
+    "DEVICES",
+    "Device",
+    "is_short_of_memory",
+    "offers_cuda",
+    "open_session",
+    "run_network",
+    "session_device",
+    "session_provider",
+]
 
 # One of `DEVICES`.
 Device: TypeAlias = str
 DEVICES = r"^(auto|cpu|cuda(:[0-9]{1,2})?)$"
 _CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"
+# What ONNX Runtime and CUDA say where memory is short; they have no class of error for it.
+_OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 logger = logging.getLogger(__name__)
 
 
 def open_session(
-    path: Path, sha256: str, *, device: Device = "auto", threads: int = 0
+    path: Path, sha256: str, *, device: Device = "auto", threads: int = 0, rounds: bool = True
 ) -> ort.InferenceSession:
     """Open an ONNX file; ONNX Runtime sees its bytes only after they were compared with their checksum.
 
@@ -36,6 +50,7 @@ def open_session(
         device: `cuda` asks for the first GPU, `cuda:N` for that one; `auto` takes the first where there is
             one.
         threads: Threads inside one operator; 0 leaves it to ONNX Runtime (one a physical core).
+        rounds: Whether a GPU may round what it multiplies to 10 bits, to be faster (TF32).
 
     Raises:
         MissingPackageError: ONNX Runtime is not installed.
@@ -52,7 +67,12 @@ def open_session(
     # Weights beside the file are looked for there, though it is given as bytes.
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     wants_cuda = device.startswith("cuda") or (device == "auto" and offers_cuda())
-    on_cuda = (_CUDA, {"device_id": device.partition(":")[2] or "0"})
+    if wants_cuda and hasattr(ort, "preload_dlls"):
+        # It does not look for CUDA among packages by itself. What it misses it prints, and says again below.
+        with redirect_stdout(sys.stderr):
+            ort.preload_dlls()
+    exactly = {} if rounds else {"use_tf32": "0"}
+    on_cuda = (_CUDA, {"device_id": device.partition(":")[2] or "0", **exactly})
     try:
         session = ort.InferenceSession(
             _checked_bytes(path, sha256), options, providers=[on_cuda, CPU] if wants_cuda else [CPU]
@@ -77,6 +97,17 @@ def offers_cuda() -> bool:
 def session_provider(session: ort.InferenceSession) -> str:
     """Name of the execution provider that a session really uses, such as `CPUExecutionProvider`."""
     return str(session.get_providers()[0])
+
+
+def session_device(session: ort.InferenceSession) -> str:
+    """Where a session really runs: `cpu`, or a GPU such as `cuda:0`."""
+    options = session.get_provider_options().get(session_provider(session), {})
+    return f"cuda:{options['device_id']}" if "device_id" in options else "cpu"
+
+
+def is_short_of_memory(reason: str) -> bool:
+    """Whether what ONNX Runtime says of a failure is that memory is short."""
+    return any(one in reason.lower() for one in _OUT_OF_MEMORY)
 
 
 def run_network(session: ort.InferenceSession, batch: FloatArray) -> FloatArray:
@@ -126,6 +157,6 @@ def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
     if device.startswith("cuda"):
         raise BundleError(
             f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
-            "install 'vicinal[gpu]' and its CUDA libraries, or set device to 'auto'"
+            "install 'vicinal[gpu]' and a driver for CUDA 12, or set device to 'auto'"
         )
     logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

@@ -15,8 +15,10 @@ import numpy.typing as npt
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.refiner_manifest import REFINER_WEIGHTS_FILE
+from vicinal.models.runtime import Device
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.errors import RefinementError, RefinerMismatchError, RefinerNotFoundError
+from vicinal.refine.gpu_refiner import refined_on_gpu
 from vicinal.refine.neighbor_features import N_RADII, RADIUS_RANKS
 from vicinal.refine.step import Bools, log_lengths, moved_rows, normalized_rows
 from vicinal.refine.weights import Weights, load_weights
@@ -165,6 +167,7 @@ class ContextRefiner:
         *,
         rows: npt.ArrayLike | None = None,
         n_steps: int | None = None,
+        device: Device = "cpu",
         on_progress: Callable[[int, int], None] | None = None,
     ) -> FloatArray:
         """Refine the items of a gallery with their neighbors in it.
@@ -177,6 +180,8 @@ class ContextRefiner:
                 there is none; the first `n_neighbors` are used. m is n, or the length of `rows`.
             rows: (m,) positions of the items to refine; None refines all.
             n_steps: Steps t after which to stop; None does all.
+            device: Where; see `models.runtime.open_session`. The processor refines what is too little for a
+                GPU, and with `auto` all that no GPU can.
             on_progress: Called with the number of finished items and m.
 
         Returns:
@@ -184,11 +189,18 @@ class ContextRefiner:
 
         Raises:
             RefinementError: The shapes do not fit, a position is out of range, or `n_steps` is.
+            BundleError: A GPU is asked for by `cuda` or `cuda:N`, and is not to be had.
+            NetworkDeviceError: It failed.
         """
         n_steps = self._checked_steps(n_steps)
         ids = np.asarray(neighbor_ids)[:, : self.n_neighbors]
         items = np.arange(len(embeddings)) if rows is None else np.asarray(rows)
         self._check_gallery(embeddings, ids, items)
+        on_gpu = refined_on_gpu(
+            self.bundle, embeddings, ids, items, n_steps=n_steps, device=device, on_progress=on_progress
+        )
+        if on_gpu is not None:
+            return on_gpu
         refined = np.empty((len(items), self.architecture.dim), np.float32)
         for start in range(0, len(items), _CHUNK):
             part = slice(start, start + _CHUNK)

@@ -45,8 +45,8 @@ class Settings(BaseSettings):
     Attributes:
         data_dir: Folder that holds the galleries.
         bundle: Directory of the model bundle; by default the one that ships with the package.
-        device: Where the network runs: `cpu`, `cuda`, `cuda:N` or `auto`. `/readyz` names what is really in
-            use.
+        device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
+            `auto`. `/readyz` names what is really in use.
         index_device: Where vector indexes are searched and neighbor lists made: `cpu`, `cuda` or `cuda:N`,
             `all` GPUs, of which one makes lists, or `auto`, a GPU that has room. `/readyz` names what is
             really in use.

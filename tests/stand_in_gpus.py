@@ -80,6 +80,27 @@ class _OnGpu:
         return self.index.search(queries, n)
 
 
+class _Cagra:
+    """A graph, in the place of which all items are compared."""
+
+    def __init__(self, gpus: StandInGpus, number: int, dim: int) -> None:
+        self.gpus, self.number, self.index = gpus, number, faiss.IndexFlatIP(dim)
+
+    def train(self, rows: FloatArray) -> None:
+        assert (rows.dtype, rows.flags.c_contiguous) == ("f4", True)
+        self.gpus.fails()
+        self.gpus.made.append(f"CAGRA on {self.number}")
+        self.index.add(rows)
+
+    def search(self, queries: FloatArray, n: int, params: Any) -> Any:
+        # What cuVS refuses.
+        assert n <= params.itopk_size <= 512
+        assert params.itopk_size % 32 == 0
+        self.gpus.fails()
+        self.gpus.batches.append(len(queries))
+        return self.index.search(queries, n)
+
+
 class _Together:
     """Parts or copies of an index."""
 
@@ -102,12 +123,15 @@ class _Together:
 
 
 @contextmanager
-def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus]:
+def stand_in_gpus(
+    free: list[int], n: int | None = None, *, has_graphs: bool = False
+) -> Iterator[StandInGpus]:
     """Give Faiss GPUs while a context lasts.
 
     Args:
         free: Free bytes of each.
         n: Their number, where the driver's tool does not tell of them.
+        has_graphs: Whether Faiss is built with cuVS.
     """
     gpus = StandInGpus(free)
 
@@ -118,6 +142,12 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
         return _OnGpu(
             gpus, faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
         )
+
+    def cagra(resources: Any, dim: int, metric: int, config: Any) -> _Cagra:
+        assert resources.n_bytes > 0
+        assert (metric, config.graph_degree) == (faiss.METRIC_INNER_PRODUCT, 64)
+        assert config.device < n_gpus
+        return _Cagra(gpus, config.device, dim)
 
     def moved(resources: Any, number: int, index: Any, options: Any) -> _OnGpu:
         gpus.made.append(f"lists on {number}")
@@ -145,6 +175,9 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
         "knn_gpu": gpus.knn_gpu,
         "index_cpu_to_gpu_multiple_py": moved_to_several,
     }
+    if has_graphs:
+        functions["GpuIndexCagraConfig"] = functions["SearchParametersCagra"] = SimpleNamespace
+        functions["GpuIndexCagra"] = cagra
     shards, replicas = faiss.IndexShards, faiss.IndexReplicas
 
     def of_parts(*arguments: Any) -> _Together:
@@ -175,12 +208,12 @@ class _Resources:
 
 
 class SmallGpu:
-    """Session of a network on a GPU whose memory holds few images.
+    """Session of a network on a GPU whose memory holds few images; of a refiner, few items.
 
     Attributes:
         session: The one on the processor that does the work; None for a GPU that fails.
-        holds: Images that it holds.
-        sizes: Images of every call, in order.
+        holds: Images, or items to refine, that it holds.
+        sizes: How many were in every call, in order.
     """
 
     def __init__(self, session: Any, holds: int) -> None:
@@ -191,22 +224,32 @@ class SmallGpu:
     def get_providers(self) -> list[str]:
         return ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {"CUDAExecutionProvider": {"device_id": "0"}, "CPUExecutionProvider": {}}
+
+    def run(self, names: list[str], inputs: dict[str, Any]) -> list[FloatArray]:
+        self._take(len(next(iter(inputs.values()))))
+        return self.session.run(names, inputs)
+
     def io_binding(self) -> _Binding:
         return _Binding()
 
     def run_with_iobinding(self, binding: _Binding) -> None:
         """What is bound goes to the processor's session, bound too."""
         ((name, tensors),) = binding.inputs.items()
-        self.sizes.append(len(tensors))
-        if len(tensors) > self.holds:
-            raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
-        if self.session is None:
-            raise RuntimeError("CUDA error 719: unspecified launch failure")
+        self._take(len(tensors))
         there = self.session.io_binding()
         there.bind_cpu_input(name, tensors)
         there.bind_output(binding.output)
         self.session.run_with_iobinding(there)
         binding.copy_outputs_to_cpu = there.copy_outputs_to_cpu
+
+    def _take(self, n: int) -> None:
+        self.sizes.append(n)
+        if n > self.holds:
+            raise RuntimeError("Failed to allocate memory for\nrequested buffer of size 1048576")
+        if self.session is None:
+            raise RuntimeError("CUDA error 719: unspecified launch failure")
 
 
 class _Binding:

@@ -2,8 +2,9 @@
 
 The file of a version's index is made for processors and stays as it is. When a version is opened, its index
 is copied to a GPU: inverted lists of a kind that Faiss has there as they are, and for every other kind all
-embeddings in float16, which are compared one by one. Candidates are scored exactly afterwards, so that
-answers do not depend on where they come from, but for what an approximate index on the processor misses.
+embeddings in float16, which are compared one by one. Only where HNSW was asked for and this Faiss is built
+with cuVS, one GPU makes a graph of its own kind, CAGRA. Candidates are scored exactly afterwards, so that
+answers do not depend on where they come from, but for what an approximate index misses.
 
 What Faiss works with on a GPU is not for two threads: each index has a thread of its own, which takes the
 searches that wait all at once.
@@ -25,6 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vicinal.indexer.errors import IndexDeviceError
+from vicinal.indexer.graph.cagra import MOST_FROM_GRAPH, CagraGraph, becomes_graph, graph_bytes
 from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, import_faiss
 from vicinal.models.similarity import FloatArray
@@ -81,10 +83,12 @@ class GpuIndex:
         behind: The same index on the processor.
         moved: What Faiss made of it on the GPU.
         where: The GPU, such as `cuda:0`.
+        most: Neighbors that it can find of a query.
     """
 
-    def __init__(self, behind: FaissIndex, moved: Any, where: str) -> None:
+    def __init__(self, behind: FaissIndex, moved: Any, where: str, *, most: int = MOST_NEIGHBORS) -> None:
         self._behind = behind
+        self._most = most
         self._held = _Held(moved, where)
         threading.Thread(target=_answer, args=(self._held,), name=f"index on {where}", daemon=True).start()
         weakref.finalize(self, self._held.asked.put, None)
@@ -120,7 +124,7 @@ class GpuIndex:
         Raises:
             IndexDeviceError: The GPU failed; the next search is made on the processor.
         """
-        if among is not None or n > MOST_NEIGHBORS or self.failure is not None or not len(queries):
+        if among is not None or n > self._most or self.failure is not None or not len(queries):
             return self._behind.search(queries, n, among)
         asked = _Asked(np.ascontiguousarray(queries, dtype=np.float32), n)
         self._held.asked.put(asked)
@@ -197,6 +201,11 @@ class IndexDevices:
         return moved
 
     def _copied(self, index: FaissIndex, embeddings: FloatArray) -> GpuIndex:
+        if self._device != "all" and becomes_graph(index.spec, len(embeddings)):
+            try:
+                return self._with_graph(index, embeddings)
+            except IndexDeviceError as error:
+                logger.warning("no graph is made on a GPU, where all items are compared instead: %s", error)
         numbers, is_split = self._room(gpu_bytes(index.spec, *embeddings.shape))
         where = ", ".join(f"cuda:{number}" for number in numbers)
         resources = [faiss_resource() for _ in numbers]
@@ -208,6 +217,14 @@ class IndexDevices:
         except (MemoryError, RuntimeError) as error:
             raise IndexDeviceError(f"{where} does not take the index: {in_one_line(error)}") from error
         return GpuIndex(index, moved, where)
+
+    def _with_graph(self, index: FaissIndex, embeddings: FloatArray) -> GpuIndex:
+        (number,), _ = self._room(graph_bytes(*embeddings.shape))
+        try:
+            moved = CagraGraph(faiss_resource(), embeddings, number)
+        except (MemoryError, RuntimeError) as error:
+            raise IndexDeviceError(f"cuda:{number} does not make it: {in_one_line(error)}") from error
+        return GpuIndex(index, moved, f"cuda:{number}", most=MOST_FROM_GRAPH)
 
     def _room(self, n_bytes: int) -> tuple[Sequence[int], bool]:
         """The GPUs for an index of a size, and whether each gets a part of it."""

@@ -34,6 +34,7 @@ from vicinal.indexer.views.derived_files import (
 )
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.runtime import Device
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.refine.sparse_rows import ranges
@@ -66,11 +67,13 @@ class RefinementPlan:
         refiner: Refiner of the bundle that embeds them.
         n_steps: Steps.
         by_default: Whether every new version is; otherwise those whose predecessor was.
+        device: Where; see `models.runtime.open_session`.
     """
 
     refiner: ContextRefiner
     n_steps: int
     by_default: bool = True
+    device: Device = "cpu"
 
     def apply(
         self,
@@ -95,7 +98,12 @@ class RefinementPlan:
         for n_steps in sorted(steps):
             if RefinedSnapshot.open(snapshot, self.refiner.fingerprint, n_steps) is None:
                 write_refined(
-                    snapshot, self.refiner, n_steps, index_device=index_device, on_progress=on_progress
+                    snapshot,
+                    self.refiner,
+                    n_steps,
+                    device=self.device,
+                    index_device=index_device,
+                    on_progress=on_progress,
                 )
 
 
@@ -171,6 +179,7 @@ def write_refined(
     refiner: ContextRefiner,
     n_steps: int,
     *,
+    device: Device = "cpu",
     index_device: str = "cpu",
     on_progress: OnProgress = no_progress,
 ) -> RefinedSnapshot:
@@ -180,10 +189,13 @@ def write_refined(
         snapshot: The version.
         refiner: Refiner of the bundle that it was embedded with.
         n_steps: Steps.
+        device: Where; see `models.runtime.open_session`.
         index_device: Where neighbor lists are made; see `graph.gpu_index.faiss_gpus`.
         on_progress: Called with `refine`, finished items and n.
 
     Raises:
+        BundleError: A GPU is to refine them, and is not to be had.
+        NetworkDeviceError: It failed.
         IndexDeviceError: A GPU was asked for, and failed or has no room.
         RefinementError: The refiner does not fit the embeddings, or has fewer steps.
     """
@@ -191,6 +203,7 @@ def write_refined(
         snapshot.embeddings,
         snapshot.neighbor_ids,
         n_steps=n_steps,
+        device=device,
         on_progress=lambda done, total: on_progress("refine", done, total),
     )
     path = _folder(snapshot.path, refiner.fingerprint, n_steps)

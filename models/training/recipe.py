@@ -18,6 +18,7 @@ from vicinal.models.datasets import list_images
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.evaluation.measurement import manifest_metrics
+from vicinal.models.evaluation.probe import PROBE_FILE, write_probe
 from vicinal.models.export.choice import give_form
 from vicinal.models.export.network import export_network
 from vicinal.models.export.sample import Sample
@@ -42,6 +43,7 @@ RUN_FILES = (
     "weights.pt",
     "recipe.toml",
     "MODEL_CARD.md",
+    PROBE_FILE,
 )
 
 
@@ -123,13 +125,14 @@ def _prepare(output: Path, start: Start) -> None:
 
 
 def finish_bundle(bundle: ModelBundle, config: TrainingConfig) -> ModelBundle:
-    """Measure an exported bundle on the recipe's tests, and write metrics, notice and card into it."""
+    """Measure an exported bundle on the recipe's tests; write metrics, notice, card and probe into it."""
     embedder = Embedder(bundle, device="cpu")
     metrics = {test.name: manifest_metrics(embedder, test) for test in config.tests}
     fields = bundle.manifest.model_dump(exclude={"files", "refiner"})
     finished = ModelBundle.write(bundle.path, {**fields, "metrics": metrics})
     write_notice(finished)
     write_card(finished)
+    write_probe(finished)
     return finished
 
 

@@ -21,6 +21,7 @@ from vicinal.models.card import write_card, write_notice
 from vicinal.models.configs.file import checked, read_toml
 from vicinal.models.datasets import list_images
 from vicinal.models.datasets.layouts.demo_catalog import DemoCatalogConfig
+from vicinal.models.evaluation.probe import write_probe
 from vicinal.models.export.choice import give_form
 from vicinal.models.export.network import export_network
 from vicinal.models.export.sample import Sample
@@ -186,6 +187,7 @@ class Fitting:
         report = self._report(bundle, plan, trial)
         write_notice(bundle)
         write_card(bundle)
+        write_probe(bundle)
         _write(self.output / REPORT_FILE, report.model_dump_json(indent=2))
         self._clean()
         return report

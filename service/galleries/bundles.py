@@ -68,7 +68,7 @@ class ServedBundle:
             RefineError: The settings ask for a refinement that the bundle does not have.
         """
         pipeline = settings.pipeline_for(embedder.bundle)
-        plan = refinement_plan(pipeline, embedder.bundle)
+        plan = refinement_plan(pipeline, embedder.bundle, settings.device)
         return cls(embedder, pipeline, plan, settings.index_device)
 
     def make_versions_of(self, gallery: Gallery) -> None:

@@ -15,7 +15,7 @@ from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.scoring.item_spaces import SearchSpace
 
-__all__ = ["ExplainedNeighbor", "Explainer", "Explanation", "Place"]
+__all__ = ["ExplainedNeighbor", "Explainer", "Explanation", "Place", "stage_devices"]
 
 Positions = npt.NDArray[np.int64]
 Place = tuple[float, float]
@@ -69,9 +69,21 @@ class Explanation:
         dict[str, str],
         Field(
             description="What each stage of the search ran on: `cpu`, the GPUs of the index, or the provider "
-            "of ONNX Runtime that embeds. Beside a GPU, items that were added since are the processor's."
+            "of ONNX Runtime that embeds, with its GPU. Beside a GPU, items that were added since are the "
+            "processor's. The neighbors that `refine` takes are found where `search` says."
         ),
     ]
+
+
+def stage_devices(search: str, embed: str | None) -> dict[str, str]:
+    """What each stage of a search runs on.
+
+    Args:
+        search: Where vector indexes are searched.
+        embed: Provider and device of the network; None where nothing is embedded.
+    """
+    on_processor = dict.fromkeys(("decode", "refine", "rescore", "rerank"), "cpu")
+    return {**on_processor, "search": search, **({} if embed is None else {"embed": embed})}
 
 
 class Explainer:

@@ -28,7 +28,7 @@ from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.answers import Answer, Candidate, FoundGroup
-from vicinal.service.matcher.explanation import Explainer
+from vicinal.service.matcher.explanation import Explainer, stage_devices
 from vicinal.service.scoring.group_scores import GroupedCandidates
 from vicinal.service.scoring.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
@@ -272,12 +272,10 @@ class Matcher:
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if explainer is None:
             return answers
-        devices = dict.fromkeys(milliseconds, "cpu")
         # GPUs cannot select.
-        if selection is None:
-            devices["search"] = scorer.space.device
-        if "embed" in devices:
-            devices["embed"] = self.embedder.provider
+        searched_on = scorer.space.device if selection is None else "cpu"
+        devices = stage_devices(searched_on, self.embedder.runs_on)
+        devices = {stage: devices.get(stage, "cpu") for stage in milliseconds}
         started = time.perf_counter()
         explanations = explainer.explain_all(queries, scored.positions, items, devices)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)

@@ -10,6 +10,7 @@ from vicinal.indexer.views.refined_snapshot import RefinementPlan
 from vicinal.indexer.views.refined_view import RefinedSpace
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 
@@ -29,8 +30,13 @@ class OpenedRefiner:
     space: RefinedSpace | None
 
 
-def refinement_plan(pipeline: Pipeline, bundle: ModelBundle) -> RefinementPlan | None:
+def refinement_plan(pipeline: Pipeline, bundle: ModelBundle, device: Device = "cpu") -> RefinementPlan | None:
     """How the items of new versions are refined, for a service with a pipeline; None without a refiner.
+
+    Args:
+        pipeline: The pipeline.
+        bundle: The bundle.
+        device: Where they are refined; see `models.runtime.open_session`.
 
     Raises:
         RefinerMismatchError: The refiner was trained on the embeddings of another bundle.
@@ -38,7 +44,8 @@ def refinement_plan(pipeline: Pipeline, bundle: ModelBundle) -> RefinementPlan |
     if bundle.manifest.refiner is None:
         return None
     refiner, refine = ContextRefiner(bundle), pipeline.refine
-    return RefinementPlan(refiner, refine.steps or refiner.n_steps, by_default=refine.of_gallery)
+    n_steps = refine.steps or refiner.n_steps
+    return RefinementPlan(refiner, n_steps, by_default=refine.of_gallery, device=device)
 
 
 def open_refiner(

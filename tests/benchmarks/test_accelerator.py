@@ -15,7 +15,17 @@ torch = pytest.importorskip("torch")
 from benchmarks import accelerator  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("machine", "limits", "tests", "search", "embedding", "refinement", "loss")
+PARTS = (
+    "machine",
+    "limits",
+    "tests",
+    "search",
+    "neighbors",
+    "embedding",
+    "gallery",
+    "refinement",
+    "loss",
+)
 
 
 def ran(*options: str) -> dict[str, Any]:
@@ -31,6 +41,7 @@ def test_every_part_runs_on_a_processor(tmp_path: Path) -> None:
     assert {name: found[name] for name in PARTS if "failed" in found[name]} == {}
     assert [name for name in PARTS if "left_out" in found[name]] == ["tests"]
     assert found["refinement"]["gated"]["items_per_second"] > 0
+    assert found["gallery"]["largest_difference"] < 1e-6
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -42,5 +53,13 @@ def test_what_is_not_there_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(accelerator, "PARTS", (broken, *parts))
     found = accelerator.measured("cuda", accelerator.SMALL)
     assert found["limits"]["left_out"] == "torch finds no GPU"
-    assert "without" in found["search"]["left_out"]
+    assert all(
+        "without" in found[name]["left_out"] for name in ("search", "neighbors", "embedding", "gallery")
+    )
     assert found["broken"]["failed"] == "RuntimeError: CUDA error 719 unspecified launch failure"
+
+
+def test_what_is_begun_too_late_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "_LAST_BEGIN_SECONDS", -1.0)
+    found = accelerator.measured("cpu", accelerator.SMALL)
+    assert {found[name]["left_out"] for name in PARTS} == {"the parts before took too long"}

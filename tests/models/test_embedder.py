@@ -310,4 +310,4 @@ def test_whatever_takes_an_image_is_refused_in_a_space(
 
 def test_a_space_names_no_provider(tmp_path: Path) -> None:
     space = SpaceEmbedder(ModelBundle(tmp_path, space_manifest("clip", 24)), "shop")
-    assert (space.provider, space.bundle.dim) == ("none", 24)
+    assert (space.provider, space.runs_on, space.bundle.dim) == ("none", "none", 24)

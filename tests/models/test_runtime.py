@@ -15,7 +15,7 @@ import pytest
 from vicinal.models import runtime
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, sha256_of
 from vicinal.models.errors import BundleError, MissingPackageError
-from vicinal.models.runtime import open_session, session_provider
+from vicinal.models.runtime import open_session, session_device, session_provider
 
 
 def _backbone(bundle: ModelBundle) -> tuple[Path, str]:
@@ -129,9 +129,13 @@ def test_onnx_runtime_reports_nothing_to_anybody(tiny_bundle: ModelBundle, tmp_p
 
 @pytest.mark.parametrize(("device", "number"), [("auto", "0"), ("cuda", "0"), ("cuda:3", "3")])
 def test_the_gpu_is_named_to_onnx_runtime(
-    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch, device: str, number: str
+    tiny_bundle: ModelBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    device: str,
+    number: str,
 ) -> None:
-    """A session that says that it is on CUDA stands in for one that is."""
+    """After CUDA was loaded; a session that says that it is on CUDA stands in for one that is."""
     given: list[object] = []
 
     def session(_: bytes, options: object, providers: list[object]) -> object:
@@ -140,5 +144,21 @@ def test_the_gpu_is_named_to_onnx_runtime(
 
     monkeypatch.setattr(runtime, "offers_cuda", lambda: True)
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(
+        onnxruntime, "preload_dlls", lambda: given.append(sys.stdout.write("?")), raising=False
+    )
     open_session(*_backbone(tiny_bundle), device=device)
-    assert given == [("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]
+    assert given == [1, ("CUDAExecutionProvider", {"device_id": number}), "CPUExecutionProvider"]
+    open_session(*_backbone(tiny_bundle), device=device, rounds=False)
+    assert given[4] == ("CUDAExecutionProvider", {"device_id": number, "use_tf32": "0"})
+    # Standard output may be JSON that a script reads.
+    assert capsys.readouterr() == ("", "??")
+
+
+def test_the_device_is_that_of_the_session(tiny_bundle: ModelBundle) -> None:
+    session = open_session(*_backbone(tiny_bundle), device="cpu", threads=1)
+    assert session_device(session) == "cpu"
+    options = {"CUDAExecutionProvider": {"device_id": "2"}, "CPUExecutionProvider": {}}
+    names = list(options)
+    on_gpu = SimpleNamespace(get_providers=lambda: names, get_provider_options=lambda: options)
+    assert session_device(on_gpu) == "cuda:2"

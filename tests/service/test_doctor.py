@@ -20,6 +20,7 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings, Run
 from vicinal.models.bundle import MANIFEST_FILE, ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder
+from vicinal.models.evaluation.probe import PROBE_FILE, write_probe
 from vicinal.models.similarity import FloatArray
 from vicinal.service import doctor
 from vicinal.service.cli.main import app
@@ -139,6 +140,40 @@ def test_a_network_that_embeds_otherwise_in_company_is_found_out(
     monkeypatch.setattr(Embedder, "embed", shuffled)
     found = seen(make_settings(tmp_path))["network on CPU"]
     assert (found.state, "differ" in found.says) == ("failed", True)
+
+
+def probed(bundle: ModelBundle, path: Path) -> ModelBundle:
+    copied = ModelBundle.open(shutil.copytree(bundle.path, path))
+    write_probe(copied)
+    return copied
+
+
+def test_the_network_is_compared_with_that_of_the_machine_that_made_the_bundle(
+    tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert seen(make_settings(tmp_path, bundle=tiny_bundle.path))["reference"].state == "absent"
+    settings = make_settings(tmp_path, bundle=probed(tiny_bundle, tmp_path / "copied").path)
+    found = seen(settings)["reference"]
+    assert (found.state, found.says) == ("ok", "parity 1.000000 with the machine that made the bundle")
+    finish, noise = Embedder.finish, np.random.default_rng(0).normal(size=tiny_bundle.dim)
+
+    def cut_off(raw: FloatArray) -> FloatArray:
+        """A sixth of each number is lost, more or less: a cosine of about .98."""
+        return finish(raw * (1.0 + 0.2 * np.sign(noise)))
+
+    monkeypatch.setattr(Embedder, "finish", staticmethod(cut_off))
+    states_then = states(seen(settings))
+    assert (states_then["network on CPU"], states_then["reference"]) == ("ok", "failed")
+
+
+def test_a_damaged_reference_is_a_warning(
+    tmp_path: Path, make_settings: MakeSettings, tiny_bundle: ModelBundle
+) -> None:
+    copied = probed(tiny_bundle, tmp_path / "copied")
+    (copied.path / PROBE_FILE).write_bytes(b"nothing")
+    found = seen(make_settings(tmp_path, bundle=copied.path))
+    assert (found["reference"].state, found["network on CPU"].state) == ("warning", "ok")
+    assert "probe.npz' is damaged" in found["reference"].says
 
 
 class _OtherIndex:

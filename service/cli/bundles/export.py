@@ -75,6 +75,7 @@ def export(
     """Make a bundle from any timm backbone; its features, or --dim numbers made of them, embed an image."""
     from vicinal.models.card import write_card, write_notice
     from vicinal.models.errors import ConfigError
+    from vicinal.models.evaluation.probe import write_probe
     from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("making a bundle")
@@ -104,6 +105,7 @@ def export(
     bundle = give_form(bundle, precision, sample, on_note=_note)
     write_notice(bundle, notice)
     write_card(bundle)
+    write_probe(bundle)
     report_bundle(bundle, json_output=json_output)
 
 

@@ -47,6 +47,7 @@ def import_onnx(
     """Make a bundle from a ready ONNX file; say how it wants its images, and it is checked and measured."""
     from vicinal.models.card import write_card, write_notice
     from vicinal.models.errors import ConfigError
+    from vicinal.models.evaluation.probe import write_probe
     from vicinal.models.export.ready import import_onnx as make
 
     if notice is not None and not notice.is_file():
@@ -63,6 +64,7 @@ def import_onnx(
     bundle = make(model, output, preprocessing, fields)
     write_notice(bundle, notice)
     write_card(bundle)
+    write_probe(bundle)
     report_bundle(bundle, json_output=json_output)
 
 

@@ -79,11 +79,12 @@ def refine(
     refiner = matcher.refiner
     if refiner is None:
         raise RefinerNotFoundError(matcher.embedder.bundle.name)
-    n_steps = steps or load_settings(data_dir=data_dir).refine_steps or refiner.n_steps
+    settings = load_settings(data_dir=data_dir)
+    n_steps = steps or settings.refine_steps or refiner.n_steps
     with progress_bar() as update:
         version = refine_gallery(
             matcher.gallery,
-            RefinementPlan(refiner, n_steps),
+            RefinementPlan(refiner, n_steps, device=settings.device),
             on_progress=lambda _stage, done, total: update("Refining", done, total),
         )
     console.print(

@@ -110,7 +110,11 @@ class ReadinessBody(_Response):
     refiner: str | None = Field(description="Fingerprint of the bundle's refiner; null without one.")
     refine: str | None = Field(description="What `auto` refines: `off`, `gallery`, `query` or `both`.")
     provider: str | None = Field(description="Execution provider of ONNX Runtime that is really in use.")
-    index_devices: list[str] = Field(description="Where vector indexes are searched: `cpu`, `cuda:0`.")
+    devices: dict[str, str] = Field(
+        description="What each stage of a search runs on, as in `explain`: `cpu`, GPUs such as `cuda:0`, and "
+        "for `embed`, which is missing while no bundle is open, `CUDAExecutionProvider on cuda:0`. Of "
+        "`search` it is where the indexes of the galleries are that have been searched."
+    )
     degraded: list[str] = Field(
         description="What is slower than it could be, and why: indexes or networks that are on the processor "
         "in the place of a GPU. Empty where nothing is."

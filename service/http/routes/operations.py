@@ -11,6 +11,7 @@ from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.security import key_in
 from vicinal.service.http.state import State, StateDependency
+from vicinal.service.matcher.explanation import stage_devices
 
 __all__ = ["router"]
 
@@ -109,7 +110,9 @@ def _readiness(state: State) -> ReadinessBody:
         refiner=own and own.refiner and own.refiner.fingerprint,
         refine=own and own.pipeline.refine.sides,
         provider=own and own.embedder.provider,
-        index_devices=state.galleries.index_devices.used,
+        devices=stage_devices(
+            ", ".join(state.galleries.index_devices.used), None if own is None else own.embedder.runs_on
+        ),
         degraded=[
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),

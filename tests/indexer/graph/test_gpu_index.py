@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,9 @@ import pytest
 from tests.stand_in_gpus import stand_in_gpus
 from tests.waiting import wait_until
 from vicinal.indexer.errors import IndexDeviceError
-from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices, gpu_bytes
+from vicinal.indexer.graph import cagra
+from vicinal.indexer.graph.cagra import graph_bytes
+from vicinal.indexer.graph.gpu_index import WORK_BYTES, GpuIndex, IndexDevices, gpu_bytes
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -157,6 +160,82 @@ def test_lists_are_moved_as_they_are_and_all_else_is_compared_one_by_one(
     assert missed <= (10 if "Flat" in made[0] else 350)
     if made[0].startswith("lists"):
         assert np.array_equal(found, index.search(embeddings[:50], 10))
+
+
+@pytest.fixture
+def graph_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cagra, "_FEWEST", N)
+
+
+@pytest.mark.usefixtures("graph_of_few")
+@pytest.mark.parametrize(
+    ("spec", "device", "has_graphs", "made"),
+    [
+        ("HNSW8", "auto", True, ["CAGRA on 1"]),
+        ("HNSW8,Flat", "cuda", True, ["CAGRA on 0"]),
+        ("HNSW8", "cuda:1", False, ["Flat in float16"]),
+        # Copies and parts take no parameters with a search.
+        ("HNSW8", "all", True, ["Flat in float16"] * 2 + ["copies"]),
+        ("SQ8", "auto", True, ["Flat in float16"]),
+        ("IVF4,Flat", "auto", True, ["lists on 1"]),
+    ],
+)
+def test_hnsw_becomes_a_graph_where_this_faiss_makes_one(
+    embeddings: FloatArray, spec: str, device: str, *, has_graphs: bool, made: list[str]
+) -> None:
+    index = FaissIndex.build(embeddings, spec)
+    with stand_in_gpus([GIB, 2 * GIB], has_graphs=has_graphs) as gpus:
+        placed = moved(index, embeddings, device)
+        found = placed.search(embeddings[:9], 100)
+    assert (gpus.made, placed.spec) == (made, spec)
+    assert np.array_equal(found[:, 0], np.arange(9))
+
+
+@pytest.mark.usefixtures("graph_of_few")
+def test_a_graph_finds_what_the_processor_finds_and_leaves_it_what_is_too_much(
+    embeddings: FloatArray, index: FaissIndex
+) -> None:
+    with stand_in_gpus([GIB], has_graphs=True) as gpus:
+        placed = moved(FaissIndex.build(embeddings, "HNSW8"), embeddings)
+        for n in (1, 33, 300, 512):
+            assert np.array_equal(placed.search(embeddings[:3], n), index.search(embeddings[:3], n))
+        assert len(gpus.batches) == 4
+        placed.search(embeddings[:3], 513)
+        assert len(gpus.batches) == 4
+
+
+def test_few_items_are_compared_one_by_one(embeddings: FloatArray) -> None:
+    with stand_in_gpus([GIB], has_graphs=True) as gpus:
+        moved(FaissIndex.build(embeddings, "HNSW8"), embeddings)
+    assert gpus.made == ["Flat in float16"]
+
+
+@pytest.mark.usefixtures("graph_of_few")
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+@pytest.mark.parametrize(
+    ("free", "reason"),
+    [
+        (WORK_BYTES + graph_bytes(N, DIM) - 1, r"the index needs 0\.0 GiB on a GPU, and cuda:0 has 0\.0 GiB"),
+        (GIB, "cuda:0 does not make it: cuVS failure at cagra.cuh"),
+    ],
+)
+def test_a_graph_that_cannot_be_made_leaves_the_embeddings_in_float16(
+    embeddings: FloatArray, device: str, free: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("cuVS failure\n  at cagra.cuh")
+
+    with caplog.at_level(logging.WARNING), stand_in_gpus([free], has_graphs=True) as gpus:
+        gpus.fails = broken if free == GIB else gpus.fails
+        placed = moved(FaissIndex.build(embeddings, "HNSW8"), embeddings, device)
+        gpus.fails = lambda: None
+        assert np.array_equal(placed.search(embeddings[:9], 1)[:, 0], np.arange(9))
+    assert gpus.made == ["Flat in float16"]
+    assert re.search(reason, caplog.text)
+
+
+def test_a_graph_takes_more_memory_than_its_vectors_and_their_neighbors() -> None:
+    assert graph_bytes(1000, 64) == 1000 * (4 * 64 + 32 + 4 * 192)
 
 
 def test_searches_that_wait_are_made_together_and_each_gets_its_own(

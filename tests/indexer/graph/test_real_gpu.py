@@ -11,6 +11,7 @@ import pytest
 
 from vicinal.indexer.graph.gpu_index import GpuIndex, IndexDevices
 from vicinal.indexer.graph.gpus import gpus
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -45,6 +46,11 @@ def test_it_finds_what_the_processor_finds(embeddings: FloatArray, spec: str, de
     exact = np.argsort(-(queries @ embeddings.T), axis=1)[:, :10]
     assert missed(exact, found) <= missed(exact, index.search(queries, 40)) + 0.01
     assert devices.problems == []
+
+
+def test_it_lists_the_neighbors_that_the_processor_lists(embeddings: FloatArray) -> None:
+    found, expected = build_neighbor_graph(embeddings, device="cuda"), build_neighbor_graph(embeddings)
+    np.testing.assert_array_equal(found.similarities, expected.similarities)
 
 
 def missed(expected: Sequence[Sequence[int]] | np.ndarray, found: np.ndarray) -> float:

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import ConfigError
+from vicinal.models.evaluation.probe import read_probe
 from vicinal.models.training.recipe import Recipe, run_recipe
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,7 @@ def test_recipe_curve_card_and_weights_lie_beside_the_bundle(finished: ModelBund
         "weights.pt",
         "checkpoint.pt",
     }
+    assert read_probe(finished) is not None
 
 
 def test_the_network_has_the_form_that_the_recipe_asks_for(finished: ModelBundle) -> None:

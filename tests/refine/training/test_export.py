@@ -16,9 +16,14 @@ onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+from tests.stand_in_gpus import SmallGpu  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
 from vicinal.models.errors import BundleError  # noqa: E402
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE  # noqa: E402
+from vicinal.models.runtime import open_session  # noqa: E402
+from vicinal.models.similarity import normalize  # noqa: E402
+from vicinal.refine import gpu_refiner  # noqa: E402
+from vicinal.refine.context_refiner import ContextRefiner  # noqa: E402
 from vicinal.refine.errors import RefinementError  # noqa: E402
 from vicinal.refine.training import export as refiner_export  # noqa: E402
 from vicinal.refine.training.config import RefinerConfig  # noqa: E402
@@ -83,6 +88,38 @@ def test_onnx_gives_the_lengths_that_torch_gives(
     actual = session.run(["steps", "attention", "lengths"], inputs)
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=PARITY_TOLERANCE)
+
+
+def _refines_a_gallery_alike(bundle: ModelBundle, n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    items = normalize(rng.normal(size=(40, bundle.dim)))
+    ids = rng.integers(0, 40, size=(40, 5))
+    ids[::3, 2:], ids[-1] = -1, -1
+    refiner = ContextRefiner(bundle)
+    expected = refiner.refine_gallery(items, ids, n_steps=n_steps)
+
+    def on_processor(*arguments: Any, device: str, rounds: bool) -> SmallGpu:
+        assert (device, rounds) == ("cuda", False)
+        return SmallGpu(open_session(*arguments, device="cpu"), 40)
+
+    monkeypatch.setattr(gpu_refiner, "open_session", on_processor)
+    monkeypatch.setattr(gpu_refiner, "_FEWEST", 40)
+    refined = refiner.refine_gallery(items, ids, n_steps=n_steps, device="cuda")
+    np.testing.assert_allclose(refined, expected, rtol=0, atol=PARITY_TOLERANCE)
+    assert not np.array_equal(refined, expected)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2])
+def test_the_graph_refines_a_gallery_as_numpy_does(
+    every_form: Any, exported: Any, monkeypatch: pytest.MonkeyPatch, n_steps: int
+) -> None:
+    _refines_a_gallery_alike(exported(every_form), n_steps, monkeypatch)
+
+
+def test_the_graph_of_a_refiner_with_a_level_refines_a_gallery_as_numpy_does(
+    every_level: Any, exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refines_a_gallery_alike(exported(every_level), 2, monkeypatch)
 
 
 def test_inputs_and_outputs_have_the_names_of_the_documentation(

@@ -18,8 +18,10 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.indexer.jobs import index_job
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import refined_snapshot
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.decoding import accepted_formats
 from vicinal.models.similarity import FloatArray
+from vicinal.refine.context_refiner import ContextRefiner
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 
@@ -219,8 +221,8 @@ def test_without_a_gpu_the_processor_does_it_all(run: Run, photos: Path, device:
     assert "CPUExecutionProvider" in run("index", photos, "-g", "shop", "--device", device).stdout
 
 
-def test_the_option_says_where_network_and_neighbor_lists_are(
-    run: Run, photos: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_option_says_where_network_neighbor_lists_and_refinement_are(
+    run: Run, photos: Path, refiner_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for items that are refined, of which lists are made once more."""
     asked: list[str] = []
@@ -229,8 +231,24 @@ def test_the_option_says_where_network_and_neighbor_lists_are(
         asked.append(device)
         return build_neighbor_graph(embeddings, *arguments, device="cpu", **options)
 
+    refine = ContextRefiner.refine_gallery
+
+    def refined(*arguments: Any, device: str = "none", **options: Any) -> FloatArray:
+        asked.append(f"refined on {device}")
+        return refine(*arguments, **options)
+
     monkeypatch.setenv("VICINAL_INDEX_DEVICE", "cpu")
+    monkeypatch.setenv("VICINAL_DEVICE", "cpu")
+    monkeypatch.setenv("VICINAL_BUNDLE", str(refiner_bundle.path))
+    monkeypatch.setattr(ContextRefiner, "refine_gallery", refined)
     for module in (index_job, refined_snapshot):
         monkeypatch.setattr(module, "build_neighbor_graph", noted)
     run("index", photos, "-g", "shop", "--device", "auto")
-    assert set(asked) == {"auto"}
+    assert asked == ["auto", "refined on auto", "auto"]
+    asked.clear()
+    # Not by default, but by hand, on the device of the settings.
+    monkeypatch.setenv("VICINAL_REFINE", "off")
+    run("index", photos, "-g", "plain", "--device", "auto")
+    assert asked == ["auto"]
+    run("gallery", "refine", "plain")
+    assert asked[1:] == ["refined on cpu", "cpu"]

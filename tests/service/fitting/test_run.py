@@ -111,6 +111,7 @@ def test_a_bundle_and_its_report_come_out(photos: Path, tmp_path: Path, tiny_bun
     assert report.found_after.low <= report.found_after.value <= report.found_after.high
     left = {path.name for path in (tmp_path / "mine").iterdir()}
     assert not left & {"front-maps.npy", "checkpoint.pt", "trial"}
+    assert "probe.npz" in left
 
 
 @pytest.mark.usefixtures("_quick")

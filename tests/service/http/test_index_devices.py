@@ -49,13 +49,13 @@ def test_readyz_names_the_device_and_why_one_is_not_used(
 ) -> None:
     with stand_in_gpus([2**30]):
         ready = served(calibrated_dir, make_settings, "auto").get("/readyz").json()
-        assert (ready["index_devices"], ready["degraded"], ready["ready"]) == (["cuda:0"], [], True)
+        assert (ready["devices"]["search"], ready["degraded"], ready["ready"]) == ("cuda:0", [], True)
     with stand_in_gpus([0]):
         ready = served(calibrated_dir, make_settings, "auto").get("/readyz").json()
-        assert (ready["index_devices"], ready["ready"]) == (["cpu"], True)
+        assert (ready["devices"]["search"], ready["ready"]) == ("cpu", True)
         assert [one.partition(" GiB")[0] for one in ready["degraded"]] == ["the index needs 0.0"]
     ready = served(calibrated_dir, make_settings, "auto").get("/readyz").json()
-    assert (ready["index_devices"], ready["degraded"]) == (["cpu"], [])
+    assert (ready["devices"]["search"], ready["degraded"]) == ("cpu", [])
 
 
 def test_a_gpu_that_fails_costs_one_answer(calibrated_dir: Path, make_settings: MakeSettings) -> None:
@@ -73,7 +73,7 @@ def test_a_gpu_that_fails_costs_one_answer(calibrated_dir: Path, make_settings: 
         assert answer.json()["type"].endswith(":device-failed")
         assert matches(client) == expected
         ready = client.get("/readyz").json()
-    assert (ready["ready"], ready["index_devices"]) == (True, ["cpu"])
+    assert (ready["ready"], ready["devices"]["search"]) == (True, "cpu")
     assert ready["degraded"] == ["cuda:0 failed: CUDA error 719 unspecified launch failure"]
 
 
@@ -97,6 +97,7 @@ def test_a_gpu_of_the_network_that_fails_costs_one_answer(
     assert expected
     ready = client.get("/readyz").json()
     assert (ready["provider"], ready["degraded"]) == ("CUDAExecutionProvider", [])
+    assert ready["devices"]["embed"] == "CUDAExecutionProvider on cuda:0"
     (gpu,) = gpus
     gpu.session = None
     answer = client.post(SEARCH, files=image)
@@ -105,6 +106,7 @@ def test_a_gpu_of_the_network_that_fails_costs_one_answer(
     assert client.post(SEARCH, files=image).json()["matches"] == expected
     ready = client.get("/readyz").json()
     assert (ready["ready"], ready["provider"]) == (True, "CPUExecutionProvider")
+    assert ready["devices"]["embed"] == "CPUExecutionProvider"
     assert ready["degraded"] == ["the GPU of the network failed: CUDA error 719: unspecified launch failure"]
 
 

@@ -79,6 +79,7 @@ def test_each_stage_has_its_device(
         matcher = Matcher(gallery, embedder, view=view)
         (answer,) = matcher.search(images=[catalog / ITEM], explain=True, refine=refine, **options)
         assert answer.explanation is not None
+        assert set(answer.explanation.devices) == set(answer.milliseconds) - {"explain"}
         return answer.explanation.devices
 
     with stand_in_gpus([2**30]):

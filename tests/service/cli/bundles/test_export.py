@@ -15,6 +15,7 @@ pytest.importorskip("onnxscript")
 from tests.service.types import Fail, Run  # noqa: E402
 from vicinal.models import weights as weights_module  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
+from vicinal.models.evaluation.probe import read_probe  # noqa: E402
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_a_bundle_takes_the_form_that_was_asked_for(
     assert {"hit_rate_1", "map_at_r", "mean_cosine"} <= set(document["forms"]["int8"])
     assert ModelBundle.open(made).fingerprint == document["fingerprint"]
     assert "random numbers, licence MIT" in (made / "NOTICE").read_text(encoding="utf-8")
+    assert read_probe(ModelBundle.open(made)) is not None
     assert "| **int8** |" in (made / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 

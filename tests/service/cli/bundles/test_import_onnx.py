@@ -9,6 +9,7 @@ import pytest
 
 from tests.service.types import Fail, Run
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.evaluation.probe import read_probe
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def test_an_imported_bundle_is_measured_and_searched_with(
     assert "images/s" in result.stdout
     assert f"Next: vicinal index photos/ --gallery shop --bundle '{made}'" in result.stdout
     assert ModelBundle.open(made).manifest.preprocessing.mean == (0.5, 0.5, 0.5)
+    assert read_probe(ModelBundle.open(made)) is not None
     assert "Made from `backbone.onnx`" in (made / "MODEL_CARD.md").read_text(encoding="utf-8")
     run("index", catalog, "--gallery", "own", "--bundle", made)
 

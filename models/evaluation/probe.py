@@ -1,0 +1,81 @@
+"""Probe: pictures in a bundle and what its network made of them there, so that another machine can compare.
+
+ONNX Runtime computes a network with what a processor offers, and a wrong installation, or a processor whose
+sums are cut off, shows in no error: images only get other embeddings than those of the gallery. The pictures
+are kept, not drawn again: one level more or less in their pixels changes an embedding more than all rounding.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.demo_catalog import make_catalog, render_view
+from vicinal.models.embedder import Embedder
+from vicinal.models.errors import BundleError
+from vicinal.models.similarity import FloatArray
+
+__all__ = ["PROBE_FILE", "Probe", "drawn_pictures", "read_probe", "write_probe"]
+
+PROBE_FILE = "probe.npz"
+_N_PICTURES = 8
+_SIDE = 64
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a bundle's network made of pictures where the bundle was made.
+
+    Attributes:
+        pictures: n RGB images.
+        embeddings: (n, d) float32, L2-normalized, of one picture at a time on the processor.
+    """
+
+    pictures: list[Image.Image]
+    embeddings: FloatArray
+
+
+def drawn_pictures() -> list[Image.Image]:
+    """Eight products of the demo catalog."""
+    return [render_view(one, 1, size=_SIDE) for one in make_catalog(seed=0, n_products=_N_PICTURES)]
+
+
+def write_probe(bundle: ModelBundle) -> None:
+    """Embed drawn pictures on this machine, and put both into the bundle.
+
+    Raises:
+        BundleError: The network cannot be loaded.
+    """
+    pictures, embedder = drawn_pictures(), Embedder(bundle, device="cpu")
+    np.savez_compressed(
+        bundle.path / PROBE_FILE,
+        fingerprint=np.array(bundle.fingerprint),
+        pictures=np.stack([np.asarray(one) for one in pictures]),
+        embeddings=np.concatenate([embedder.embed([one]) for one in pictures]),
+    )
+
+
+def read_probe(bundle: ModelBundle) -> Probe | None:
+    """The probe of a bundle; None where it has none, or one of another network.
+
+    Raises:
+        BundleError: The file is damaged.
+    """
+    path = bundle.path / PROBE_FILE
+    if not path.is_file():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as kept:
+            if str(kept["fingerprint"]) != bundle.fingerprint:
+                return None
+            pictures, embeddings = kept["pictures"], kept["embeddings"]
+            if embeddings.shape != (len(pictures), bundle.dim) or not len(pictures):
+                raise ValueError(f"{len(pictures)} pictures, embeddings {embeddings.shape}")
+            return Probe([Image.fromarray(one, "RGB") for one in pictures], embeddings)
+    # What numpy, zipfile and zlib raise for a damaged file has no common base.
+    except Exception as error:
+        raise BundleError(f"'{path}' is damaged: copy the bundle again, or delete this file") from error

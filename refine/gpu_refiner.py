@@ -1,0 +1,138 @@
+"""Refinement of whole galleries on a GPU: `refiner.onnx` in ONNX Runtime, a large batch at a time.
+
+Queries, and items that are added later, are refined on the processor as ever: they are few, and a query has
+to get the same bits in every batch. What the GPU makes of an item is that up to some 1e-6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.models.bundle import ModelBundle
+from vicinal.models.errors import BundleError, NetworkDeviceError
+from vicinal.models.refiner_manifest import REFINER_FILE
+from vicinal.models.runtime import (
+    CPU,
+    Device,
+    is_short_of_memory,
+    offers_cuda,
+    open_session,
+    session_provider,
+)
+from vicinal.models.similarity import FloatArray
+from vicinal.refine.neighbor_features import N_RADII
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+__all__ = ["refined_on_gpu"]
+
+logger = logging.getLogger(__name__)
+
+Positions = npt.NDArray[np.integer]
+
+# Fewer are refined on a processor before a GPU is at hand.
+_FEWEST = 10_000
+# Contexts that are sent at a time. Sending them takes longer than a step computes, so that more gain nothing.
+_CONTEXT_BYTES = 2**26
+
+
+def refined_on_gpu(
+    bundle: ModelBundle,
+    embeddings: FloatArray,
+    neighbor_ids: Positions,
+    rows: Positions,
+    *,
+    n_steps: int,
+    device: Device,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FloatArray | None:
+    """Refine items of a gallery with their neighbors in it.
+
+    Args:
+        bundle: A bundle with a refiner.
+        embeddings: (n, d) float32 initial embeddings, L2-normalized; may be a memory-mapped file.
+        neighbor_ids: (m, k) positions of the neighbors, -1 where there is none.
+        rows: (m,) positions of the items to refine.
+        n_steps: Steps after which to stop.
+        device: See `models.runtime.open_session`.
+        on_progress: Called with the number of finished items and m.
+
+    Returns:
+        (m, d) float32, L2-normalized. None where the processor has to refine them: it is asked for, there are
+        few, or `auto` finds no GPU that can.
+
+    Raises:
+        BundleError: A GPU is asked for by `cuda` or `cuda:N`, and is not to be had.
+        NetworkDeviceError: It failed.
+    """
+    if len(rows) < _FEWEST or device == "cpu" or (device == "auto" and not offers_cuda()):
+        return None
+    try:
+        session = _open(bundle, device)
+        if session_provider(session) == CPU:
+            return None
+        return _refined(session, (embeddings, neighbor_ids, rows), n_steps, on_progress)
+    except (BundleError, NetworkDeviceError) as error:
+        if device != "auto":
+            raise
+        logger.warning("items are refined on the processor: %s", error)
+        return None
+
+
+def _open(bundle: ModelBundle, device: Device) -> ort.InferenceSession:
+    section = bundle.manifest.refiner
+    if section is None:
+        raise BundleError(f"bundle '{bundle.name}' has no refiner")
+    # Rounded to 10 bits, products would differ from those of the processor by a thousandth.
+    return open_session(bundle.path / REFINER_FILE, section.files[REFINER_FILE], device=device, rounds=False)
+
+
+def _refined(
+    session: ort.InferenceSession,
+    gallery: tuple[FloatArray, Positions, Positions],
+    n_steps: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> FloatArray:
+    """See `refined_on_gpu`. Where a batch turns out too large, half of it is taken, once."""
+    embeddings, neighbor_ids, rows = gallery
+    n, row_bytes = len(rows), neighbor_ids.shape[1] * embeddings.shape[1] * embeddings.itemsize
+    size, start, is_first = max(2, _CONTEXT_BYTES // max(1, row_bytes)), 0, True
+    refined = np.empty((n, embeddings.shape[1]), np.float32)
+    while start < n:
+        part = slice(start, start + size)
+        try:
+            refined[part] = _steps(session, embeddings, neighbor_ids[part], rows[part])[:, n_steps - 1]
+        except Exception as error:  # ONNX Runtime raises classes of its own that share no public base
+            reason = " ".join(str(error).split())
+            if not (is_first and is_short_of_memory(reason)):
+                raise NetworkDeviceError(f"the GPU that refines failed: {reason}") from error
+            is_first, size = False, size // 2
+            logger.warning(
+                "the GPU's memory is too small to refine %d items at a time: %d from now on", 2 * size, size
+            )
+            continue
+        start += size
+        if on_progress:
+            on_progress(min(start, n), n)
+    return refined
+
+
+def _steps(
+    session: ort.InferenceSession, embeddings: FloatArray, neighbor_ids: Positions, rows: Positions
+) -> FloatArray:
+    """(b, T, d) embeddings after each step."""
+    inputs = {
+        "query": embeddings[rows],
+        "context": embeddings[np.maximum(neighbor_ids, 0)],
+        "mask": neighbor_ids >= 0,
+        # Lengths are those of queries.
+        "radii": np.zeros((*neighbor_ids.shape, N_RADII), np.float32),
+    }
+    taken = {one.name: inputs[one.name] for one in session.get_inputs()}
+    return np.asarray(session.run(["steps"], taken)[0], dtype=np.float32)
