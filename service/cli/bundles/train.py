@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
+_SECONDS_AFTER_THE_FIRST = 2.0
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="Training configuration, a TOML file.")],
@@ -36,24 +39,33 @@ def train(
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
+    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it.
+
+    On several GPUs: torchrun --nproc-per-node N -m vicinal train RECIPE -o BUNDLE
+    """
     from vicinal.models.errors import TrainingStoppedError
 
     start = run_start(resume=resume, overwrite=overwrite)
     from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("training")
-    from vicinal.models.training.recipe import Recipe, run_recipe
-    from vicinal.service.cli.bundles.watcher import TrainingWatcher
+    from vicinal.models.training.execution.processes import joined_processes
+    from vicinal.models.training.recipe import Recipe, run_recipe, take_part
+    from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
 
     loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
     try:
-        with (
-            _quiet_forks(),
-            progress_bar() as update,
-            _stopping_on_interrupt(TrainingWatcher(update)) as watcher,
-        ):
-            bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
+        with joined_processes(device) as processes, _quiet_forks():
+            if not processes.is_first:
+                with _after_the_first(), _stopping_on_interrupt(SilentWatcher()) as watcher:
+                    take_part(
+                        loaded, output, start=start, device=device, observer=watcher, processes=processes
+                    )
+                return
+            with progress_bar() as update, _stopping_on_interrupt(TrainingWatcher(update)) as watcher:
+                bundle = run_recipe(
+                    loaded, output, start=start, device=device, observer=watcher, processes=processes
+                )
     except TrainingStoppedError as error:
         command = _resume_command(recipe, output, data_root, settings or [], device)
         raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
@@ -70,6 +82,21 @@ def _stopping_on_interrupt(watcher: TrainingWatcher) -> Iterator[TrainingWatcher
         yield watcher
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _after_the_first() -> Iterator[None]:
+    """Leave it to the first process to say what ends them all."""
+    from vicinal.models.errors import TrainingStoppedError
+
+    try:
+        yield
+    except TrainingStoppedError as error:
+        raise typer.Exit(2) from error
+    except Exception:
+        # If the first one fails of the same, torchrun ends this one meanwhile.
+        time.sleep(_SECONDS_AFTER_THE_FIRST)
+        raise
 
 
 @contextmanager

@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.models.training import precision  # noqa: E402
+from vicinal.models.training.execution import precision  # noqa: E402
 from vicinal.models.training.config import TrainingConfig  # noqa: E402
 from vicinal.models.training.optimization import OptimizerConfig  # noqa: E402
-from vicinal.models.training.precision import MixedPrecision, choose_device  # noqa: E402
+from vicinal.models.training.execution.precision import MixedPrecision, choose_device  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
