@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import torch
@@ -35,12 +36,18 @@ def require_compiler(device: torch.device) -> None:
     """
     # What an earlier process compiled would need no compiler.
     options = {"force_disable_caches": True}
+    logger = logging.getLogger("torch._inductor")
+    level = logger.level
+    # It would say where it left its files.
+    logger.setLevel(logging.CRITICAL)
     try:
         torch.compile(torch.sin, backend=_BACKEND, options=options)(torch.ones(2, device=device))
     except Exception as error:  # dynamo, inductor and Triton raise what they like
         needed = "a C++ compiler (g++)" if device.type == "cpu" else "Triton and a C compiler (gcc)"
-        reason = " ".join(str(error).split())[:200]
+        reason = str(error).strip().splitlines()[0][:200]
         raise ConfigError(
             f"torch.compile does not work on {device} here, it needs {needed}: install that, "
             f"or set compile to false ({reason})"
         ) from error
+    finally:
+        logger.setLevel(level)

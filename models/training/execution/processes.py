@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vicinal.models.errors import ConfigError, LostProcessError
 from vicinal.models.training.execution.precision import choose_device
+from vicinal.models.training.execution.random_states import random_states
 
 __all__ = ["ALONE", "Processes", "joined_processes"]
 
@@ -153,15 +154,20 @@ class Processes:
     def own_draws(self, device: torch.device) -> Iterator[None]:
         """Context in which torch draws other random numbers in each process; afterwards all draw the same.
 
-        Before, all processes have the same random states. Alone, nothing changes.
+        Before, all processes have the same random states. Alone, nothing changes. Where nothing is drawn inside,
+        what comes afterwards draws as it would alone.
         """
         if self.count == 1:
             yield
             return
-        seed = int(torch.randint(2**62, ()))
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed + self.rank)
+            torch.manual_seed(int(torch.randint(2**62, ())) + self.rank)
+            before = random_states(device)
             yield
+            after = random_states(device)
+        if any(not torch.equal(state, after[kind]) for kind, state in before.items()):
+            # Or the next context would draw the same.
+            torch.randint(2**62, ())
 
     def _group(self, tensor: Tensor) -> dist.ProcessGroup | None:
         return self.host_group if tensor.device.type == "cpu" else None

@@ -23,6 +23,7 @@ from vicinal.service.cli.bundles.training import (
 from vicinal.service.cli.console import console, progress_bar
 
 if TYPE_CHECKING:
+    from vicinal.models.training.execution.processes import Processes
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
 
 __all__ = ["train"]
@@ -43,9 +44,8 @@ def train(
 
     On several GPUs: torchrun --nproc-per-node N -m vicinal train RECIPE -o BUNDLE
     """
-    from vicinal.models.errors import TrainingStoppedError
-
     start = run_start(resume=resume, overwrite=overwrite)
+    from vicinal.models.errors import TrainingStoppedError
     from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("training")
@@ -53,22 +53,20 @@ def train(
     from vicinal.models.training.recipe import Recipe, run_recipe, take_part
     from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
 
-    loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
-    try:
-        with joined_processes(device) as processes, _quiet_forks():
-            if not processes.is_first:
-                with _after_the_first(), _stopping_on_interrupt(SilentWatcher()) as watcher:
-                    take_part(
-                        loaded, output, start=start, device=device, observer=watcher, processes=processes
-                    )
-                return
+    with joined_processes(device) as processes, _after_the_first(processes), _quiet_forks():
+        loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
+        if not processes.is_first:
+            with _stopping_on_interrupt(SilentWatcher()) as silent:
+                take_part(loaded, output, start=start, device=device, observer=silent, processes=processes)
+            return
+        try:
             with progress_bar() as update, _stopping_on_interrupt(TrainingWatcher(update)) as watcher:
                 bundle = run_recipe(
                     loaded, output, start=start, device=device, observer=watcher, processes=processes
                 )
-    except TrainingStoppedError as error:
-        command = _resume_command(recipe, output, data_root, settings or [], device)
-        raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
+        except TrainingStoppedError as error:
+            command = _resume_command(recipe, output, data_root, settings or [], device, processes.count)
+            raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
     console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint} in {output}")
     for test, metrics in bundle.manifest.metrics.items():
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -85,17 +83,20 @@ def _stopping_on_interrupt(watcher: TrainingWatcher) -> Iterator[TrainingWatcher
 
 
 @contextmanager
-def _after_the_first() -> Iterator[None]:
+def _after_the_first(processes: Processes) -> Iterator[None]:
     """Leave it to the first process to say what ends them all."""
     from vicinal.models.errors import TrainingStoppedError
 
     try:
         yield
-    except TrainingStoppedError as error:
+    except (TrainingStoppedError, KeyboardInterrupt) as error:
+        if processes.is_first:
+            raise
         raise typer.Exit(2) from error
     except Exception:
-        # If the first one fails of the same, torchrun ends this one meanwhile.
-        time.sleep(_SECONDS_AFTER_THE_FIRST)
+        if not processes.is_first:
+            # If the first one fails of the same, torchrun ends this one meanwhile.
+            time.sleep(_SECONDS_AFTER_THE_FIRST)
         raise
 
 
@@ -108,9 +109,10 @@ def _quiet_forks() -> Iterator[None]:
 
 
 def _resume_command(
-    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str
+    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str, n_processes: int
 ) -> str:
-    words = ["vicinal", "train", str(recipe), "--output", str(output)]
+    words = ["torchrun", "--nproc-per-node", str(n_processes), "-m"] if n_processes > 1 else []
+    words += ["vicinal", "train", str(recipe), "--output", str(output)]
     words += ["--data-root", str(data_root)] if data_root else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--device", device] if device != "auto" else []
