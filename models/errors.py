@@ -172,7 +172,7 @@ class LostProcessError(ModelsError, RuntimeError):
 
     def __init__(self, rank: int, count: int, reason: str) -> None:
         super().__init__(
-            f"training process {rank} of 0 to {count - 1} lost another one, which has ended or cannot be reached: "
+            f"training process {rank} of 0 to {count - 1} lost another one, which has ended or is away: "
             f"see what that one said, then go on with --resume ({reason})"
         )
         self.rank = rank

@@ -38,7 +38,7 @@ def training_batches(
     pin_memory: bool = False,
     processes: Processes = ALONE,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Augmented batches of a run, the same for any number of workers and processes and from whichever step on.
+    """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
 
     Args:
         images: The training images.

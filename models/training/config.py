@@ -79,7 +79,8 @@ class TrainingConfig(_Frozen):
             float32, which is faster there. float16 scales the loss so that small gradients survive.
         compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
             others less than before. Needs a C++ compiler, on a GPU Triton.
-        workers: Processes that augment; 0 does it in the training process. The result is the same.
+        workers: Processes that augment for each one that trains; 0 does it in the training process. The
+            result is the same.
         seed: Seed of weights, held-out classes, batches and augmentation.
         start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
         tests: What the finished bundle is measured on; reported in it, never used to choose anything.

@@ -45,7 +45,7 @@ def multistage_backward(
     Args:
         network: Maps (b, 3, S, S) to (b, d); in training mode if it shall train.
         images: (m, 3, S, S) on any device, the process's part of the batch: all of it if it is alone. Chunks
-            are moved to the network's device.
+            are moved to the network's device, channels last.
         labels: (n,) class ids of the whole batch, on the network's device.
         loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
         chunk_size: Images that are embedded at a time, at least 1.

@@ -200,10 +200,10 @@ class Trainer:
                 f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
             )
         identity = identity_of(config, images)
-        if self.processes.from_first(lambda: identity) != identity:
+        if self.processes.any(self.processes.from_first(lambda: identity) != identity):
             raise ConfigError(
-                f"process {self.processes.rank} has another recipe or other images than the first one "
-                f"({identity['n_images']:,} images): give all processes the same"
+                "the processes do not have the same recipe and images, "
+                f"{identity['n_images']:,} in process {self.processes.rank}: give all of them the same"
             )
         return _Images(training, validation, identity, network)
 

@@ -1,8 +1,8 @@
 """Processes that train one network together, each with a part of every batch (torch).
 
-The loss is that of the whole batch, so that it sees all pairs: embeddings are gathered, every process computes
-the loss, and sends its own part of the gradient through its own network. The sum over the processes is then the
-gradient of the whole batch.
+The loss is that of the whole batch, so that it sees all pairs: embeddings are gathered, every process
+computes the loss, and sends its own part of the gradient through its own network. The sum over the processes
+is then the gradient of the whole batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Processes:
         return self.rank == 0
 
     def part(self, n: int) -> slice:
-        """Which of `n` rows are this process's: neighboring ones, as many as others have, or one more or less."""
+        """Which of `n` rows are this process's: neighboring ones, their number up to one that of others."""
         return _part(n, self.rank, self.count)
 
     def gather(self, own: Tensor, n: int) -> Tensor:
@@ -154,8 +154,8 @@ class Processes:
     def own_draws(self, device: torch.device) -> Iterator[None]:
         """Context in which torch draws other random numbers in each process; afterwards all draw the same.
 
-        Before, all processes have the same random states. Alone, nothing changes. Where nothing is drawn inside,
-        what comes afterwards draws as it would alone.
+        Before, all processes have the same random states. Alone, nothing changes. Where nothing is drawn
+        inside, what comes afterwards draws as it would alone.
         """
         if self.count == 1:
             yield

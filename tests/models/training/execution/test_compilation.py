@@ -139,6 +139,8 @@ def test_a_missing_compiler_is_told_before_any_image_is_read(
     torch._dynamo.reset()
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(tmp_path / "g++"),))
     config = make_training_config(compile=True, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
-    with pytest.raises(ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false") as told:
+    with pytest.raises(
+        ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false"
+    ) as told:
         Trainer(config, device="cpu").run()
     assert "\n" not in str(told.value)

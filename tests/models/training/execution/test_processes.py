@@ -47,7 +47,7 @@ SAME: dict[str, dict[str, Any]] = {
         "loss": {"name": "recall_at_k", "arguments": {"simix": True, "ks": [1, 2, 4]}},
         "sampler": {"batch_size": 16, "per_class": 4, "chunk_size": 3},
         # Its sigmoids are steep: large steps would make much of how sums are rounded.
-        "optimizer": {**SGD, "learning_rate": 0.01},
+        "optimizer": {**SGD, "learning_rate": 0.003},
     },
     "multi-similarity, odd batches, clipped": {
         "loss": "multi_similarity",
@@ -56,12 +56,12 @@ SAME: dict[str, dict[str, Any]] = {
     },
     "memory and proxies": {
         "loss": MEMORY,
-        "optimizer": {**SGD, "loss_learning_rate_factor": 10, "frozen_trunk_steps": 2},
+        "optimizer": {**SGD, "learning_rate": 0.02, "loss_learning_rate_factor": 10, "frozen_trunk_steps": 2},
     },
     "pairs, projector, interpolated": {
         "loss": {"name": "balanced_contrastive", "arguments": {"margin": 4.0}},
         "sampler": {"kind": "random_pairs", "n_pairs": 8},
-        "optimizer": {**SGD, "learning_rate": 1e-4},
+        "optimizer": {**SGD, "learning_rate": 2e-5},
         "projector": {"dim": 8},
         "interpolate": True,
     },
@@ -96,10 +96,10 @@ def cases(make_run: MakeConfig) -> dict[str, dict[str, Any]]:
         "mean": {"config": contextual, "wrong": "mean"},
         "own part": {"config": contextual, "wrong": "own part"},
         "no sum": {"config": contextual, "wrong": "no sum"},
+        "other seed": {"config": contextual, "differs": True},
         "stopped": {"config": contextual, "stop_after": 3},
         "resumed": {"config": contextual, "folder": "stopped", "resume": True},
         "stopped for one": {"config": contextual, "stop_after": 3},
-
     }
 
 
@@ -107,9 +107,7 @@ def cases(make_run: MakeConfig) -> dict[str, dict[str, Any]]:
 def folder(cases: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two processes have left what they trained."""
     folder = tmp_path_factory.mktemp("together")
-    plain = {
-        name: {**case, "config": case["config"].model_dump(mode="json")} for name, case in cases.items()
-    }
+    plain = {name: {**case, "config": case["config"].model_dump(mode="json")} for name, case in cases.items()}
     (folder / "cases.json").write_text(json.dumps(plain), encoding="utf-8")
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     script = Path(__file__).with_name("train_together.py")
@@ -253,6 +251,11 @@ def test_a_process_that_is_asked_to_stop_stops_both(together: Callable[..., Any]
     ] * 2
 
 
+def test_processes_with_different_recipes_are_refused(together: Callable[..., Any]) -> None:
+    for end in together("other seed"):
+        assert end["error"].startswith("the processes do not have the same recipe and images, 60 in process ")
+
+
 def test_two_processes_go_on_bit_for_bit(together: Callable[..., Any]) -> None:
     whole, resumed = together("contextual")[0], together("resumed")[0]
     assert resumed["losses"] == whole["losses"][3:]
@@ -305,11 +308,28 @@ def test_a_process_that_was_started_by_itself_is_alone(
         assert processes == ALONE
 
 
+def test_processes_on_gpus_take_their_own_and_exchange_by_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of torch; there is no GPU here that could do it."""
+    asked: list[Any] = []
+    for name, value in {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", asked.append)
+    monkeypatch.setattr("torch.distributed.init_process_group", asked.append)
+    monkeypatch.setattr("torch.distributed.new_group", lambda backend, **_: backend)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: asked.append("destroyed"))
+    with joined_processes("auto") as processes:
+        assert processes == Processes(3, 4, 1, "gloo")
+    assert asked == [torch.device("cuda:1"), "nccl", "destroyed"]
+
+
 def test_an_environment_that_is_not_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("MASTER_ADDR", "MASTER_PORT", "RANK"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match="2 processes cannot join: .*: start them with torchrun"), (
-        joined_processes("cpu")
+    with (
+        pytest.raises(ConfigError, match=r"2 processes cannot join: .*: start them with torchrun"),
+        joined_processes("cpu"),
     ):
         pass

@@ -1,4 +1,4 @@
-"""One of the processes of `test_processes.py`: trains the cases of a file with the others, and keeps the ends."""
+"""One of the processes of `test_processes.py`: trains the cases of a file with the others, keeps the ends."""
 
 from __future__ import annotations
 
@@ -89,6 +89,8 @@ def main(folder: Path) -> None:
     with joined_processes("cpu") as processes, mock.patch.object(log.Figure, "savefig"):
         for name, case in cases.items():
             config = TrainingConfig.model_validate(case.pop("config"))
+            if case.pop("differs", False):
+                config = config.model_copy(update={"seed": processes.rank})
             run = folder / case.pop("folder", name)
             if processes.is_first:
                 run.mkdir(exist_ok=True)

@@ -83,7 +83,7 @@ def test_two_processes_write_the_bundle_of_one(run: Run, command: list[str], tmp
 
 
 def test_interrupt_stops_both_and_says_once_how_to_go_on(command: list[str], tmp_path: Path) -> None:
-    """torchrun passes it on to each process, of which one may be a step ahead."""
+    """The launcher passes it on to each process, of which one may be a step ahead."""
     with started([*torchrun(), *command, *ENDLESS]) as process:
         wait_until(lambda: (tmp_path / "together" / "checkpoint.pt").exists() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
@@ -106,5 +106,5 @@ def test_a_process_whose_other_was_killed_ends_with_one_line(command: list[str],
     assert first.returncode == 2, shown
     assert "Traceback" not in shown
     last = shown.strip().splitlines()[-1]
-    assert last.startswith("vicinal: training process 0 of 0 to 1 lost another one, which has ended")
+    assert last.startswith("vicinal: training process 0 of 0 to 1 lost another one")
     assert "--resume" in last
