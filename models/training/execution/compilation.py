@@ -35,7 +35,7 @@ def require_compiler(device: torch.device) -> None:
         ConfigError: There is no compiler, or it fails.
     """
     # What an earlier process compiled would need no compiler.
-    options = {"force_disable_caches": True}
+    options: dict[str, Any] = {"force_disable_caches": True}
     logger = logging.getLogger("torch._inductor")
     level = logger.level
     # It would say where it left its files.

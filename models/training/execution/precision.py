@@ -90,7 +90,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' cannot be trained on: use auto, cpu, cuda or cuda:<number>")
     if device.type == "cuda" and local_rank is not None:
-        if device.index is not None:
+        if ":" in name:
             raise ConfigError(f"device '{name}' is one GPU, but each process takes its own: use auto or cuda")
         device = torch.device("cuda", local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

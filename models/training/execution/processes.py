@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -210,7 +210,7 @@ def joined_processes(device: str) -> Iterator[Processes]:
         if place.type == "cuda":
             torch.cuda.set_device(place)
             dist.init_process_group("nccl")
-            host_group = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
+            host_group = cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=_LONGEST_WAIT))
         else:
             dist.init_process_group("gloo", timeout=_LONGEST_WAIT)
     except ValueError as error:
