@@ -27,6 +27,7 @@ from vicinal.models.weights import (
 )
 
 __all__ = [
+    "BATCH_NORMS",
     "BackboneConfig",
     "EmbeddingNetwork",
     "GeneralizedMeanPooling",
@@ -39,7 +40,7 @@ __all__ = [
 _HUB = "hf-hub:"
 # What the hub's client raises without a network, of classes that it has moved before.
 _NOT_CONNECTED = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "URLError")
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def _none_for_zero(dim: Any) -> Any:
@@ -188,7 +189,7 @@ class EmbeddingNetwork(nn.Module):
     def _frozen_layers(self) -> list[nn.Module]:
         if not self.freeze_batch_norm:
             return []
-        return [layer for layer in self.modules() if isinstance(layer, _BATCH_NORMS)]
+        return [layer for layer in self.modules() if isinstance(layer, BATCH_NORMS)]
 
 
 def build_network(config: BackboneConfig, *, input_size: int | None = None) -> EmbeddingNetwork:

@@ -16,6 +16,7 @@ ModelsError
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
 ├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
 ├── TrainingStoppedError             a training run was asked to stop before its end
+├── LostProcessError (RuntimeError)  a process that trains with this one has ended
 └── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
 """
 
@@ -33,6 +34,7 @@ __all__ = [
     "ImageError",
     "ImageTooLargeError",
     "ImageTooSmallError",
+    "LostProcessError",
     "MissingPackageError",
     "ModelsError",
     "NetworkDeviceError",
@@ -157,6 +159,24 @@ class TrainingStoppedError(ModelsError):
         super().__init__(f"training stopped at step {step:,} of {n_steps:,}: {how_to_resume}")
         self.step = step
         self.n_steps = n_steps
+
+
+class LostProcessError(ModelsError, RuntimeError):
+    """A process that trains with this one can no longer be reached.
+
+    Args:
+        rank: Number of this process, from 0.
+        count: Number of processes.
+        reason: What the exchange between them said.
+    """
+
+    def __init__(self, rank: int, count: int, reason: str) -> None:
+        super().__init__(
+            f"training process {rank} of 0 to {count - 1} lost another one, which has ended or is away: "
+            f"see what that one said, then go on with --resume ({reason})"
+        )
+        self.rank = rank
+        self.count = count
 
 
 class MissingPackageError(ModelsError, ImportError):

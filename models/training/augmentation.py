@@ -18,6 +18,7 @@ from vicinal.models.datasets import LabelledImages
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.samplers import Batches
 from vicinal.models.training.config import AugmentationConfig, TrainingConfig
+from vicinal.models.training.execution.processes import ALONE, Processes
 
 __all__ = ["AugmentedImages", "Draw", "augmentation", "changed", "seed_of", "stored_size", "training_batches"]
 
@@ -35,8 +36,9 @@ def training_batches(
     drawn: Dataset[tuple[Tensor, int]] | None = None,
     first_step: int = 0,
     pin_memory: bool = False,
+    processes: Processes = ALONE,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Augmented batches of a run, the same for any number of workers and from whichever step on.
+    """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
 
     Args:
         images: The training images.
@@ -45,6 +47,7 @@ def training_batches(
             pixels.
         first_step: Steps that were done before; their batches are drawn, but not loaded.
         pin_memory: Load into page-locked memory, for a GPU.
+        processes: Those that train together, each of which loads its part of a batch.
 
     Yields:
         (b, 3, S, S) float32 standardized pixels, or whatever `drawn` gives, and (b,) int64 labels.
@@ -58,7 +61,7 @@ def training_batches(
     )
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
         drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
-        batch_sampler=_StepSampler(batches, first_step),
+        batch_sampler=_StepSampler(batches, first_step, processes),
         num_workers=config.workers,
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupt,
@@ -130,11 +133,12 @@ def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn
 
 
 class _StepSampler:
-    """Batches with the step and the place of each image, from a step on."""
+    """A process's part of the batches with the step and the place of each image, from a step on."""
 
-    def __init__(self, batches: Batches, first_step: int) -> None:
+    def __init__(self, batches: Batches, first_step: int, processes: Processes) -> None:
         self.batches = batches
         self.first_step = first_step
+        self.processes = processes
 
     def __len__(self) -> int:
         return len(self.batches) - self.first_step
@@ -142,7 +146,8 @@ class _StepSampler:
     def __iter__(self) -> Iterator[list[Draw]]:
         for step, batch in enumerate(self.batches):
             if step >= self.first_step:
-                yield [(step, place, position) for place, position in enumerate(batch)]
+                draws = [(step, place, position) for place, position in enumerate(batch)]
+                yield draws[self.processes.part(len(batch))]
 
 
 def seed_of(*parts: int) -> int:

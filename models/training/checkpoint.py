@@ -21,7 +21,8 @@ __all__ = ["CHECKPOINT_FILE", "check_checkpoint", "identity_of", "load_checkpoin
 CHECKPOINT_FILE = "checkpoint.pt"
 _FORMAT = 1
 # What has no say in the weights may change between a run and its continuation.
-_WITHOUT_EFFECT = {"licence", "name", "tests", "workers"}
+# Compiled passes round otherwise, and no more.
+_WITHOUT_EFFECT = {"compile", "licence", "name", "tests", "workers"}
 
 
 def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any]:

@@ -77,7 +77,10 @@ class TrainingConfig(_Frozen):
         precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
             on a processor. On a processor a network of depthwise convolutions, and a head alone, train in
             float32, which is faster there. float16 scales the loss so that small gradients survive.
-        workers: Processes that augment; 0 does it in the training process. The result is the same.
+        compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
+            others less than before. Needs a C++ compiler, on a GPU Triton.
+        workers: Processes that augment for each one that trains; 0 does it in the training process. The
+            result is the same.
         seed: Seed of weights, held-out classes, batches and augmentation.
         start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
         tests: What the finished bundle is measured on; reported in it, never used to choose anything.
@@ -100,6 +103,7 @@ class TrainingConfig(_Frozen):
     source: str = ""
     augmentation: AugmentationConfig = AugmentationConfig()
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    compile: bool = False
     workers: int = Field(0, ge=0)
     seed: int = Field(0, ge=0)
     start_from: Path | None = None

@@ -3,7 +3,8 @@
 Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity Mixup" (RSK, CVPR 2022), section
 4.2. A metric-learning loss needs the embeddings of the whole batch, but not the activations: pass 1 embeds
 chunk by chunk without a graph, the loss gives a gradient for every embedding, and pass 2 embeds each
-chunk again with a graph and sends that gradient through it.
+chunk again with a graph and sends that gradient through it. Processes that train together have a part of the
+batch each.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from vicinal.models.training.random_states import random_states, set_random_states
+from vicinal.models.training.execution.processes import ALONE, Processes
+from vicinal.models.training.execution.random_states import random_states, set_random_states
 
 __all__ = ["multistage_backward"]
 
@@ -29,6 +31,7 @@ def multistage_backward(
     *,
     chunk_size: int,
     autocast: Context = nullcontext,
+    processes: Processes = ALONE,
 ) -> Tensor:
     """Accumulate the gradients of a batch's loss in the network's and the loss's parameters.
 
@@ -36,42 +39,53 @@ def multistage_backward(
     embedding its chunks with their graphs, concatenating, and back-propagating once: dropout and other
     random layers draw the same in both passes, and batch-norm statistics are updated once.
 
+    With several processes, the network's gradients are those of the process's own part; their sum over the
+    processes is that of the batch. The loss's own parameters get the gradient of the batch in all of them.
+
     Args:
         network: Maps (b, 3, S, S) to (b, d); in training mode if it shall train.
-        images: (n, 3, S, S) on any device; chunks are moved to the network's.
-        labels: (n,) class ids on the network's device.
+        images: (m, 3, S, S) on any device, the process's part of the batch: all of it if it is alone. Chunks
+            are moved to the network's device, channels last.
+        labels: (n,) class ids of the whole batch, on the network's device.
         loss_function: `loss(embeddings (n, d) float32, labels) -> scalar`.
         chunk_size: Images that are embedded at a time, at least 1.
         autocast: Makes a context for the forward passes, such as `torch.autocast`.
+        processes: Those that train together.
 
     Returns:
         The loss, detached.
 
     Raises:
         ValueError: `chunk_size` is below 1.
+        LostProcessError: Another process has ended.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")
     device = next(network.parameters()).device
-    if chunk_size >= len(images):
-        with autocast():
-            whole = network(images.to(device, non_blocking=True))
-        loss = loss_function(whole.float(), labels)
-        loss.backward()
-        return loss.detach()
     chunks = images.split(chunk_size)
-    buffers = [buffer.clone() for buffer in network.buffers()]
+    is_staged = len(chunks) > 1
+    buffers = [buffer.clone() for buffer in network.buffers()] if is_staged else []
+
+    def embed(chunk: Tensor) -> Tensor:
+        with autocast():
+            embedded: Tensor = network(_moved(chunk, device))
+        return embedded.float()
+
     states, parts = [], []
-    with torch.no_grad():
+    with processes.own_draws(device), torch.set_grad_enabled(not is_staged):
         for chunk in chunks:
             states.append(random_states(device))
-            with autocast():
-                parts.append(network(chunk.to(device, non_blocking=True)).float())
-    embeddings = torch.cat(parts).requires_grad_()
+            parts.append(embed(chunk))
+    own = torch.cat(parts) if is_staged else parts[0]
+    embeddings = processes.gather(own, len(labels)).requires_grad_()
     loss = loss_function(embeddings, labels)
     loss.backward()
-    gradient = embeddings.grad
-    if gradient is None:
+    learns = any(parameter.requires_grad for parameter in network.parameters())
+    if embeddings.grad is None or not learns:
+        return loss.detach()
+    gradient = embeddings.grad[processes.part(len(labels))]
+    if not is_staged:
+        own.backward(gradient)
         return loss.detach()
     with torch.no_grad():
         for buffer, before in zip(network.buffers(), buffers, strict=True):
@@ -80,7 +94,12 @@ def multistage_backward(
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         for chunk, state, part in zip(chunks, states, gradient.split(chunk_size), strict=True):
             set_random_states(state, device)
-            with autocast():
-                again = network(chunk.to(device, non_blocking=True)).float()
-            again.backward(part)
+            embed(chunk).backward(part)
     return loss.detach()
+
+
+def _moved(chunk: Tensor, device: torch.device) -> Tensor:
+    """A chunk where the network is; images channels last, as its convolutions are."""
+    moved = chunk.to(device, non_blocking=True)
+    # Features that a frozen trunk pooled have no height and width.
+    return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved

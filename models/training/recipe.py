@@ -24,12 +24,13 @@ from vicinal.models.export.network import export_network
 from vicinal.models.export.sample import Sample
 from vicinal.models.training.checkpoint import CHECKPOINT_FILE
 from vicinal.models.training.config import TrainingConfig
+from vicinal.models.training.execution.processes import ALONE, Processes
 from vicinal.models.training.front_maps import MAPS_FILE, PROGRESS_FILE, discard_maps
 from vicinal.models.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
 from vicinal.models.training.observer import TrainingObserver
 from vicinal.models.training.trainer import Trainer, TrainingResult
 
-__all__ = ["RUN_FILES", "Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe"]
+__all__ = ["RUN_FILES", "Recipe", "Start", "bundle_fields", "finish_bundle", "run_recipe", "take_part"]
 
 Start = Literal["new", "resume", "overwrite"]
 RUN_FILES = (
@@ -78,8 +79,11 @@ def run_recipe(
     start: Start = "new",
     device: str = "auto",
     observer: TrainingObserver | None = None,
+    processes: Processes = ALONE,
 ) -> ModelBundle:
     """Train, export, measure on the recipe's tests, and write the model card.
+
+    Of several processes the first one does this; the others `take_part`.
 
     Args:
         recipe: Configuration and its text, which goes into the bundle.
@@ -89,13 +93,15 @@ def run_recipe(
             deletes it first.
         device: Where to train: `auto`, `cpu`, `cuda` or `cuda:<number>`.
         observer: Learns of steps and validations, and may stop the run.
+        processes: Those that train together.
 
     Raises:
         ConfigError: The recipe cannot work, or the directory holds a run that shall not be touched.
         DatasetError: A data set is missing.
-        TrainingStoppedError: The observer asked to stop.
+        TrainingStoppedError: The observer of a process asked to stop.
+        LostProcessError: A process that trains with this one has ended.
     """
-    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer)
+    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
     _prepare(output, start)
     result = trainer.run(resume=start == "resume")
     torch.save(result.network.state_dict(), output / "weights.pt")
@@ -108,6 +114,20 @@ def run_recipe(
     finished = finish_bundle(bundle, recipe.config)
     discard_maps(output)
     return finished
+
+
+def take_part(
+    recipe: Recipe,
+    output: Path,
+    *,
+    start: Start,
+    device: str,
+    observer: TrainingObserver,
+    processes: Processes,
+) -> None:
+    """Train with the process that runs the recipe, and leave the bundle to it; see `run_recipe`."""
+    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
+    trainer.run(resume=start == "resume")
 
 
 def _prepare(output: Path, start: Start) -> None:

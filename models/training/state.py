@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from vicinal.models.backbone import EmbeddingNetwork
+from vicinal.models.training.execution.random_states import random_states, set_random_states
 from vicinal.models.training.observer import StepRecord
 from vicinal.models.training.optimization import clip_gradients
-from vicinal.models.training.random_states import random_states, set_random_states
 
 __all__ = ["TrainingState", "copied"]
 

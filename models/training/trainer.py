@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from vicinal.models.backbone import EmbeddingNetwork, build_network, build_projector
+from vicinal.models.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
 from vicinal.models.datasets import LabelledImages, list_images, load_datasets, load_labels
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.evaluation import map_at_r_by_halves
@@ -34,13 +34,15 @@ from vicinal.models.training.checkpoint import (
     save_checkpoint,
 )
 from vicinal.models.training.config import TrainingConfig
+from vicinal.models.training.execution.compilation import compiled, require_compiler
+from vicinal.models.training.execution.precision import MixedPrecision, choose_device
+from vicinal.models.training.execution.processes import ALONE, Processes
 from vicinal.models.training.front_maps import FrontMaps, make_maps
 from vicinal.models.training.frozen_front import CutNetwork
 from vicinal.models.training.log import TrainingLog
 from vicinal.models.training.multistage import multistage_backward
 from vicinal.models.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.models.training.optimization import build_optimizer, build_schedule, parameter_groups
-from vicinal.models.training.precision import MixedPrecision, choose_device
 from vicinal.models.training.state import TrainingState, copied
 from vicinal.models.training.validation import best_between, between, embed_held_out, validate
 
@@ -96,9 +98,11 @@ class Trainer:
         folder: Folder that gets log, curves and checkpoint; None writes nothing.
         device: `auto`, `cpu`, `cuda` or `cuda:<number>`.
         observer: Learns of steps and validations, and may stop the run.
+        processes: Those that train together; the first one alone writes into the folder.
 
     Raises:
-        ConfigError: There is no such device, or no such loss.
+        ConfigError: There is no such device, or no such loss, or a batch has fewer images than there are
+            processes.
     """
 
     def __init__(
@@ -108,12 +112,20 @@ class Trainer:
         folder: Path | None = None,
         device: str = "auto",
         observer: TrainingObserver | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.config = config
         self.folder = folder
-        self.device = choose_device(device)
+        self.processes = processes
+        self.device = choose_device(device, processes.local_rank)
         self.observer = observer or TrainingObserver()
         self.precision = MixedPrecision(config.precision, self.device)
+        n_images = config.sampler.batch_size
+        if n_images < processes.count:
+            raise ConfigError(
+                f"a batch of {n_images} images is too small for {processes.count} processes: "
+                "raise the sampler's batch_size, or start fewer processes"
+            )
         # A wrong name or argument is told before images are decoded for an hour.
         _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
 
@@ -129,9 +141,12 @@ class Trainer:
                 missing or belongs to another run, or the loss is no number any more.
             BundleError: The first weights cannot be had.
             DatasetError: A data set is missing or empty.
-            TrainingStoppedError: The observer asked to stop.
+            TrainingStoppedError: The observer of a process asked to stop.
+            LostProcessError: A process that trains with this one has ended.
         """
         config = self.config
+        if config.compile:
+            require_compiler(self.device)
         torch.manual_seed(config.seed)
         network = _load_start(build_network(config.backbone), config.start_from)
         network = network.to(self.device).to(memory_format=torch.channels_last)
@@ -139,16 +154,21 @@ class Trainer:
         with ExitStack() as stack:
             images = self._load_images(network)
             # A run that was killed while its images went through the front has no checkpoint yet.
-            goes_on = resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
-            if goes_on:
+            goes_on = self.processes.from_first(
+                lambda: resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
+            )
+            if goes_on and self.processes.is_first:
                 check_checkpoint(self._checkpoint, images.identity)
-            images = self._cut(network, images, stack)
+            with self.processes.in_turn():
+                images = self._cut(network, images, stack)
             notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
             if notice:
                 self.observer.on_notice(notice)
             state = self._new_state(network, images)
-            if goes_on:
+            if goes_on and self.processes.is_first:
                 load_checkpoint(self._checkpoint, state, images.identity)
+            if self.processes.count > 1:
+                state.load_state_dict(self.processes.from_first(state.state_dict))
             self._optimize(state, images)
             share = self._keep_best(state, images)
         return TrainingResult(network.eval(), state.records, state.best, images.training, share)
@@ -179,7 +199,13 @@ class Trainer:
             self.observer.on_notice(
                 f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
             )
-        return _Images(training, validation, identity_of(config, images), network)
+        identity = identity_of(config, images)
+        if self.processes.any(self.processes.from_first(lambda: identity) != identity):
+            raise ConfigError(
+                "the processes do not have the same recipe and images, "
+                f"{identity['n_images']:,} in process {self.processes.rank}: give all of them the same"
+            )
+        return _Images(training, validation, identity, network)
 
     def _cut(self, network: EmbeddingNetwork, images: _Images, stack: ExitStack) -> _Images:
         """The images as maps of the network's frozen front, where it has one."""
@@ -223,11 +249,13 @@ class Trainer:
 
     def _optimize(self, state: TrainingState, images: _Images) -> None:
         steps = self.config.optimizer.steps
-        log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
+        network = compiled(images.network) if self.config.compile else images.network
+        writes = self.folder if self.processes.is_first else None
+        log = TrainingLog(writes, first_step=state.step) if writes else None
         self.observer.on_start()
         started = time.monotonic() - state.seconds
         for inputs, labels in self._batches(state, images):
-            state.losses.append(self._step(state, images.network, inputs, labels))
+            state.losses.append(self._step(state, network, inputs, labels))
             state.step += 1
             state.seconds = time.monotonic() - started
             step_loss = state.losses[-1]
@@ -244,7 +272,7 @@ class Trainer:
                     f"stopped early at step {state.step:,}: MAP@R was best at step {state.best.step:,}"
                 )
                 break
-            if state.step < steps and self.observer.should_stop():
+            if state.step < steps and self.processes.any(self.observer.should_stop()):
                 self._save(state, images)
                 raise TrainingStoppedError(state.step, steps)
         self.observer.on_finish()
@@ -258,7 +286,12 @@ class Trainer:
             training, maps = images.training, images.maps
             drawn = maps.draws(training.class_ids, self.config.seed) if maps else None
             yield from training_batches(
-                training, self.config, drawn=drawn, first_step=state.step, pin_memory=on_gpu
+                training,
+                self.config,
+                drawn=drawn,
+                first_step=state.step,
+                pin_memory=on_gpu,
+                processes=self.processes,
             )
 
     def _step(self, state: TrainingState, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -275,15 +308,26 @@ class Trainer:
 
         multistage_backward(
             trained,
-            # Features that a frozen trunk pooled have no height and width.
-            inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs,
-            labels.to(self.device),
+            inputs,
+            self.processes.gather(labels, self.config.sampler.batch_size).to(self.device),
             scaled_loss,
             chunk_size=self.config.sampler.chunk_size or len(inputs),
             autocast=self.precision.autocast,
+            processes=self.processes,
         )
+        self._unite(trained, state.loss)
         state.apply_gradients(self.config.optimizer.clip_norm)
         return losses[0]
+
+    def _unite(self, trained: nn.Module, loss: nn.Module) -> None:
+        """Give all processes the gradient of the batch, and the same running statistics."""
+        own = [one.grad for one in loss.parameters() if one.grad is not None]
+        if not self.processes.is_first:
+            # Each process has the whole of them; the first one's count.
+            for gradient in own:
+                gradient.zero_()
+        self.processes.add_up([*own, *(one.grad for one in trained.parameters() if one.grad is not None)])
+        self.processes.average(_running_statistics(trained))
 
     def _validate(self, state: TrainingState, images: _Images) -> None:
         loss = float(torch.stack(state.losses).mean())
@@ -292,8 +336,10 @@ class Trainer:
                 f"the loss is {loss} by step {state.step}: lower optimizer.learning_rate, "
                 "or set precision to 'float32'"
             )
-        hit_rate, map_at_r = validate(
-            images.network, images.validation, self.config.preprocessing, images.held_out_maps
+        hit_rate, map_at_r = self.processes.from_first(
+            lambda: validate(
+                images.network, images.validation, self.config.preprocessing, images.held_out_maps
+            )
         )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
@@ -302,7 +348,11 @@ class Trainer:
         share, weights, wanted = 1.0, state.best_weights, self.config.interpolate
         if wanted:
             share = (
-                best_between(state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried))
+                self.processes.from_first(
+                    lambda: best_between(
+                        state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
+                    )
+                )
                 if wanted is True
                 else wanted
             )
@@ -330,7 +380,7 @@ class Trainer:
         return map_at_r_by_halves(held_out, images.validation.labels, beside)
 
     def _save(self, state: TrainingState, images: _Images) -> None:
-        if self.folder is not None:
+        if self.folder is not None and self.processes.is_first:
             save_checkpoint(self._checkpoint, state, images.identity)
 
     def _has_stopped_improving(self, state: TrainingState) -> bool:
@@ -359,6 +409,12 @@ class _Labels(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, draw: Draw) -> tuple[Tensor, int]:
         return torch.empty(0), int(self.class_ids[draw[2]])
+
+
+def _running_statistics(network: nn.Module) -> list[Tensor]:
+    """Running means and variances of the batch-norm layers that learn them."""
+    learning = [one for one in network.modules() if isinstance(one, BATCH_NORMS) and one.training]
+    return [buffer for layer in learning for buffer in layer.buffers() if buffer.is_floating_point()]
 
 
 def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingConfig) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,12 @@ from vicinal.service.cli.bundles.training import (
 from vicinal.service.cli.console import console, progress_bar
 
 if TYPE_CHECKING:
+    from vicinal.models.training.execution.processes import Processes
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
 
 __all__ = ["train"]
+
+_SECONDS_AFTER_THE_FIRST = 2.0
 
 
 def train(
@@ -36,27 +40,33 @@ def train(
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
-    from vicinal.models.errors import TrainingStoppedError
+    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it.
 
+    On several GPUs: torchrun --nproc-per-node N -m vicinal train RECIPE -o BUNDLE
+    """
     start = run_start(resume=resume, overwrite=overwrite)
+    from vicinal.models.errors import TrainingStoppedError
     from vicinal.models.train_extra import require_train_extra
 
     require_train_extra("training")
-    from vicinal.models.training.recipe import Recipe, run_recipe
-    from vicinal.service.cli.bundles.watcher import TrainingWatcher
+    from vicinal.models.training.execution.processes import joined_processes
+    from vicinal.models.training.recipe import Recipe, run_recipe, take_part
+    from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
 
-    loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
-    try:
-        with (
-            _quiet_forks(),
-            progress_bar() as update,
-            _stopping_on_interrupt(TrainingWatcher(update)) as watcher,
-        ):
-            bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
-    except TrainingStoppedError as error:
-        command = _resume_command(recipe, output, data_root, settings or [], device)
-        raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
+    with joined_processes(device) as processes, _after_the_first(processes), _quiet_forks():
+        loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
+        if not processes.is_first:
+            with _stopping_on_interrupt(SilentWatcher()) as silent:
+                take_part(loaded, output, start=start, device=device, observer=silent, processes=processes)
+            return
+        try:
+            with progress_bar() as update, _stopping_on_interrupt(TrainingWatcher(update)) as watcher:
+                bundle = run_recipe(
+                    loaded, output, start=start, device=device, observer=watcher, processes=processes
+                )
+        except TrainingStoppedError as error:
+            command = _resume_command(recipe, output, data_root, settings or [], device, processes.count)
+            raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
     console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint} in {output}")
     for test, metrics in bundle.manifest.metrics.items():
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -73,6 +83,24 @@ def _stopping_on_interrupt(watcher: TrainingWatcher) -> Iterator[TrainingWatcher
 
 
 @contextmanager
+def _after_the_first(processes: Processes) -> Iterator[None]:
+    """Leave it to the first process to say what ends them all."""
+    from vicinal.models.errors import TrainingStoppedError
+
+    try:
+        yield
+    except (TrainingStoppedError, KeyboardInterrupt) as error:
+        if processes.is_first:
+            raise
+        raise typer.Exit(2) from error
+    except Exception:
+        if not processes.is_first:
+            # If the first one fails of the same, torchrun ends this one meanwhile.
+            time.sleep(_SECONDS_AFTER_THE_FIRST)
+        raise
+
+
+@contextmanager
 def _quiet_forks() -> Iterator[None]:
     # Lance, once it is imported, warns of workers that are forked; they never use it.
     with warnings.catch_warnings():
@@ -81,9 +109,10 @@ def _quiet_forks() -> Iterator[None]:
 
 
 def _resume_command(
-    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str
+    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str, n_processes: int
 ) -> str:
-    words = ["vicinal", "train", str(recipe), "--output", str(output)]
+    words = ["torchrun", "--nproc-per-node", str(n_processes), "-m"] if n_processes > 1 else []
+    words += ["vicinal", "train", str(recipe), "--output", str(output)]
     words += ["--data-root", str(data_root)] if data_root else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--device", device] if device != "auto" else []

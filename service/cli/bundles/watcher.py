@@ -9,7 +9,7 @@ from types import FrameType
 from vicinal.models.training.observer import StepProgress, TrainingObserver
 from vicinal.service.cli.console import Update, errors
 
-__all__ = ["TrainingWatcher"]
+__all__ = ["SilentWatcher", "TrainingWatcher"]
 
 # Reading the loss waits for a GPU, and people cannot read faster.
 _SECONDS_BETWEEN_NOTES = 0.25
@@ -57,8 +57,28 @@ class TrainingWatcher(TrainingObserver):
         if self.is_interrupted or not self.is_stepping:
             raise KeyboardInterrupt
         self.is_interrupted = True
+        self.on_interrupt()
+
+    def on_interrupt(self) -> None:
+        """Say what Ctrl-C does."""
         # A console may be in the middle of a line here; a plain write cannot get in its way.
         os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
+
+
+class SilentWatcher(TrainingWatcher):
+    """Shows nothing, of a process that trains beside the one that does."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_, **__: None)
+
+    def on_step(self, progress: StepProgress) -> None:
+        """Read no loss, which may wait for a GPU."""
+
+    def on_notice(self, text: str) -> None:
+        """The first process says the same."""
+
+    def on_interrupt(self) -> None:
+        """The first process says the same."""
 
 
 def _note(progress: StepProgress) -> str:

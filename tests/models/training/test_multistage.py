@@ -38,7 +38,8 @@ def network(dropout: float = 0.4) -> nn.Module:
 def batch():
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(16, 3, 8, 8, generator=generator, dtype=torch.float64)
-    return images, torch.arange(4).repeat_interleave(4)
+    # As training lays them out, on which the places that dropout draws depend.
+    return images.contiguous(memory_format=torch.channels_last), torch.arange(4).repeat_interleave(4)
 
 
 def loss_function():
@@ -79,7 +80,7 @@ def _through_the_trainer(config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
     return Trainer(config).run().network
 
 
-def _plain_in_training(model, images, labels, loss, *, chunk_size, autocast):
+def _plain_in_training(model, images, labels, loss, *, chunk_size, autocast, processes):
     """Chunks as in training, but all graphs kept and one backward pass."""
     total = loss(torch.cat([model(chunk).float() for chunk in images.split(chunk_size)]), labels)
     total.backward()
@@ -115,6 +116,20 @@ def test_training_with_augmentation_and_dropout_equals_plain_backpropagation(
     assert config.augmentation == AugmentationConfig()
     for actual, expected in zip(staged.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_frozen_networks_leave_the_learning_to_the_loss() -> None:
+    """Proxies learn while the network does not, for a batch of one chunk as for several."""
+    images, labels = batch()
+    found = []
+    for chunk_size in (16, CHUNK):
+        model = network(0.0).requires_grad_(False).eval()
+        torch.manual_seed(3)
+        loss = build_loss(LossConfig(name="proxy_anchor"), n_classes=4, dim=8)
+        multistage_backward(model, images, labels, loss, chunk_size=chunk_size)
+        found.append(gradients(loss))
+    assert found[0].abs().max() > 0
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
 
 
 def test_batch_norm_statistics_are_updated_once() -> None:

@@ -362,6 +362,32 @@ def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -
     assert not torch.equal(thawed.trunk.conv1.weight, start.trunk.conv1.weight)
 
 
+@pytest.mark.parametrize("chunk_size", [None, 6])
+def test_convolutions_run_channels_last(
+    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, chunk_size: int | None
+) -> None:
+    """Weights and images, in every step; the other layout trains the same weights."""
+    sampler = {"batch_size": 16, "per_class": 4, "chunk_size": chunk_size}
+    config = make_training_config(sampler=sampler, optimizer={"steps": 3, "name": "sgd"})
+    own, layouts = EmbeddingNetwork.forward, []
+
+    def noting(network: EmbeddingNetwork, images: torch.Tensor) -> torch.Tensor:
+        both = (network.trunk.conv1.weight, images)
+        layouts.append({one.is_contiguous(memory_format=torch.channels_last) for one in both})
+        return own(network, images)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddingNetwork, "forward", noting)
+        last = Trainer(config).run().network.state_dict()
+    # The first input is the one that is tried.
+    assert all(layout == {True} for layout in layouts[1:])
+    monkeypatch.setattr("torch.channels_last", torch.contiguous_format)
+    first = Trainer(config).run().network
+    assert first.trunk.conv1.weight.is_contiguous()
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(last[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_the_projector_is_trained_and_dropped(make_training_config: MakeConfig) -> None:
     """Weights of the exported network are those of one without a projector, by name and shape."""
     config = make_training_config()

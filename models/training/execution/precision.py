@@ -70,24 +70,33 @@ class MixedPrecision:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """The torch device of a name; `auto` is the GPU where there is one.
+
+    Args:
+        name: `auto`, `cpu`, `cuda` or `cuda:<number>`.
+        local_rank: Number of this process among those that train together on this machine: it takes the GPU
+            of that number. None where it trains alone.
 
     Raises:
         ConfigError: There is no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"unknown device '{name}': use auto, cpu, cuda or cuda:<number>") from error
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' cannot be trained on: use auto, cpu, cuda or cuda:<number>")
+    if device.type == "cuda" and local_rank is not None:
+        if ":" in name:
+            raise ConfigError(f"device '{name}' is one GPU, but each process takes its own: use auto or cuda")
+        device = torch.device("cuda", local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"device '{name}' was asked for, but torch sees {torch.cuda.device_count()} GPUs: "
-            "use cpu, or install a torch with CUDA"
+            f"device '{device}' was asked for, but torch sees {torch.cuda.device_count()} GPUs: "
+            "use cpu, start fewer processes, or install a torch with CUDA"
         )
     return device
 

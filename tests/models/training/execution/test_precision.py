@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.models.training import precision  # noqa: E402
 from vicinal.models.training.config import TrainingConfig  # noqa: E402
+from vicinal.models.training.execution import precision  # noqa: E402
+from vicinal.models.training.execution.precision import MixedPrecision, choose_device  # noqa: E402
 from vicinal.models.training.optimization import OptimizerConfig  # noqa: E402
-from vicinal.models.training.precision import MixedPrecision, choose_device  # noqa: E402
 from vicinal.models.training.trainer import Trainer  # noqa: E402
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -129,6 +129,22 @@ def test_precision_stays_elsewhere(halving: torch.nn.Module, wanted: str, side: 
 def test_device_can_be_named() -> None:
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in ("cpu", "cuda")
+
+
+def test_each_process_of_several_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [choose_device(name, 1) for name in ("auto", "cuda", "cpu")] == [
+        torch.device("cuda:1"),
+        torch.device("cuda:1"),
+        CPU,
+    ]
+    with pytest.raises(
+        ConfigError, match=r"'cuda:2' was asked for, but torch sees 2 GPUs: .*fewer processes"
+    ):
+        choose_device("auto", 2)
+    with pytest.raises(ConfigError, match="'cuda:0' is one GPU, but each process takes its own"):
+        choose_device("cuda:0", 1)
 
 
 @pytest.mark.parametrize(
