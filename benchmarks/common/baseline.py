@@ -50,7 +50,9 @@ class Change:
         return self.found < (1.0 - MOST_LOST) * self.kept
 
     def __str__(self) -> str:
-        numbers = [f"{value:12.4g}" if value is not None else f"{'-':>12}" for value in (self.kept, self.found)]
+        numbers = [
+            f"{value:12.4g}" if value is not None else f"{'-':>12}" for value in (self.kept, self.found)
+        ]
         change = "" if None in (self.kept, self.found) else f"{self.found / self.kept - 1.0:+.0%}"
         told = "FELL" if self.fell else self.remark
         return f"{self.result:28} {self.ratio:52} {''.join(numbers)} {change:>6} {told}".rstrip()

@@ -115,10 +115,10 @@ def gallery_costs(folder: Path, n_items: int, repetitions: int) -> dict[str, Any
     }
 
 
-def query_costs(folder: Path, repetitions: int) -> dict[str, Any]:
+def query_costs(folder: Path, n_items: int, repetitions: int) -> dict[str, Any]:
     """Milliseconds of refining, searching and re-ranking one query, and of embedding its image."""
-    everyone = _synthetic(20_000 + repetitions)
-    embeddings, queries = everyone[:20_000], everyone[20_000:]
+    everyone = _synthetic(n_items + repetitions)
+    embeddings, queries = everyone[:n_items], everyone[n_items:]
     graph = build_neighbor_graph(embeddings)
     scorers = {}
     for name in _REFINERS:
@@ -208,15 +208,22 @@ def main() -> None:
     """Measure costs of the gallery and of queries, and save both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=10_000)
+    parser.add_argument("--searched", type=int, default=20_000, help="items that queries are searched among")
     parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         gallery = gallery_costs(Path(folder), arguments.items, 5)
         print(gallery, flush=True)
-        queries = query_costs(Path(folder), arguments.repetitions)
+        queries = query_costs(Path(folder), arguments.searched, arguments.repetitions)
         print(queries)
-    save_result("refiner_costs", {"dim": _DIM, "threads": 1, "gallery": gallery, "queries": queries})
+    ratios = {"plain algorithm over refinement": gallery["throughput_over_plain"]["ratio"]}
+    for name, shares in queries["share_of_embedding"].items():
+        ratios[f"image at batch 32 over a query, {name}"] = round(1.0 / shares["batch 32"], 3)
+    result = {"dim": _DIM, "threads": 1, "gallery": gallery, "queries": queries, "ratios": ratios}
+    if not arguments.no_result:
+        print(save_result("refiner_costs", result))
 
 
 if __name__ == "__main__":

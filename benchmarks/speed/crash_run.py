@@ -22,6 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     started = time.monotonic()
@@ -44,7 +45,8 @@ def main() -> None:
         **driver.report.as_json(),
         "kills": [vars(one) for one in driver.report.kills],
     }
-    print(save_result("crash_run", result))
+    if not arguments.no_result:
+        print(save_result("crash_run", result))
     raise SystemExit(1 if lost else 0)
 
 

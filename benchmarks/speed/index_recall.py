@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     items, queries = items_and_queries(arguments.items, arguments.queries, arguments.dim)
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
@@ -79,9 +80,18 @@ def main() -> None:
             }
             rows.append(row)
             print(row)
-    by_size = [auto_row(items[:n], queries) for n in (12_000, 25_000, 50_000, arguments.items)]
-    result = {"items": arguments.items, "dim": arguments.dim, "rows": rows, "auto": by_size}
-    print(save_result("index_recall", result))
+    sizes = sorted({min(n, arguments.items) for n in (12_000, 25_000, 50_000, arguments.items)})
+    by_size = [auto_row(items[:n], queries) for n in sizes]
+    flat, auto = rows[0]["milliseconds"]["p50"], by_size[-1]["milliseconds"]["p50"]
+    result = {
+        "items": arguments.items,
+        "dim": arguments.dim,
+        "rows": rows,
+        "auto": by_size,
+        "ratios": {"flat over what auto picks": round(flat / auto, 3)},
+    }
+    if not arguments.no_result:
+        print(save_result("index_recall", result))
 
 
 if __name__ == "__main__":

@@ -123,11 +123,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     rows = [row for threads in arguments.threads for row in measure(threads, arguments.rounds)]
     for row in rows:
         print(row)
-    print(save_result("model_forms", {"rounds": arguments.rounds, "rows": rows}))
+    ratios = {f"{row['form']} over float32, threads {row['threads']}": row["times_float32"] for row in rows}
+    if not arguments.no_result:
+        print(save_result("model_forms", {"rounds": arguments.rounds, "rows": rows, "ratios": ratios}))
 
 
 if __name__ == "__main__":

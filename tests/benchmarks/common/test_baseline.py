@@ -41,7 +41,9 @@ def ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     return end.value.code
 
 
-@pytest.mark.parametrize(("now", "fell"), [(2.0, False), (1.71, False), (1.69, True), (0.1, True), (9.0, False)])
+@pytest.mark.parametrize(
+    ("now", "fell"), [(2.0, False), (1.71, False), (1.69, True), (0.1, True), (9.0, False)]
+)
 def test_more_than_15_percent_less_is_a_fall(write: Write, tmp_path: Path, now: float, fell: bool) -> None:
     write("kept", "forms", {"int8 over float32": 2.0})
     write("results", "forms", {"int8 over float32": now})
