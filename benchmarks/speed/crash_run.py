@@ -8,6 +8,7 @@ ends the run, and its folder stays.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -38,6 +39,10 @@ def main() -> None:
     except LostError as error:
         lost = str(error)
         print(f"LOST: {lost}; the gallery and the journal are in {folder}")
+    finally:
+        driver.close()
+    if lost is None:
+        shutil.rmtree(folder)
     result = {
         "seed": arguments.seed,
         "seconds": round(time.monotonic() - started, 1),

@@ -290,7 +290,7 @@ def goals_of(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def ratios_of(found: dict[str, Any]) -> dict[str, float]:
-    """What each loss is compared with against the loss; of the memory, a step of CHUNK against one of LARGE."""
+    """What each loss is compared with over the loss; memory of a step of CHUNK over that of one of LARGE."""
     recall, contextual = found["recall_at_k"], found["contextual"]
     costs = {
         "product over recall@k, n 4,096": recall["loss_over_product_4096"]["ratio"],
