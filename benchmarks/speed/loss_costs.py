@@ -34,7 +34,7 @@ __all__: list[str] = []
 
 PER_CLASS = 4
 DIM = 512
-LARGE = 4096
+LARGE, MIDDLE = 4096, 1024
 CHUNK = 64
 MEBIBYTE = 1 << 20
 KS = (1, 2, 4, 8, 16)
@@ -98,7 +98,7 @@ def measure_recall_at_k(device: torch.device, repetitions: int) -> dict[str, Any
     """
     loss = RecallAtKLoss(KS, max_per_class=PER_CLASS)
     mixed = RecallAtKLoss(SIMIX_KS, simix=True, max_per_class=PER_CLASS)
-    small, large = embeddings_of(1024, device), embeddings_of(LARGE, device)
+    small, large = embeddings_of(MIDDLE, device), embeddings_of(LARGE, device)
     parts = {
         "product": partial(product_with_gradient, large[0], torch.ones(LARGE, LARGE, device=device)),
         "loss": partial(with_gradient, loss, *large),
@@ -109,7 +109,7 @@ def measure_recall_at_k(device: torch.device, repetitions: int) -> dict[str, Any
         {"simix": partial(with_gradient, mixed, *large)}, device, repetitions=1, warm_up=False
     )
     parts = {
-        "product": partial(product_with_gradient, small[0], torch.ones(1024, 1024, device=device)),
+        "product": partial(product_with_gradient, small[0], torch.ones(MIDDLE, MIDDLE, device=device)),
         "loss": partial(with_gradient, loss, *small),
         "simix": partial(with_gradient, mixed, *small),
         "loop": partial(with_gradient, loop_over_queries, *small),

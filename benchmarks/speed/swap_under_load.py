@@ -226,7 +226,7 @@ def main() -> None:
         "rate": arguments.rate,
         "load_average": os.getloadavg(),
         "ways": ways,
-        # A few answers decide the 99th percentile: from run to run it differs by more than what is looked for.
+        # A few answers decide the 99th percentile, which differs from run to run by more than that.
         "ratios": {
             f"median before over during, {way}": row["p50_before_over_during"] for way, row in ways.items()
         },
