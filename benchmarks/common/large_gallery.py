@@ -23,6 +23,8 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.refine.weights import parameter_shapes, save_weights
 from vicinal.service.settings import Settings
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "large_gallery",
     "write_bundle",
     "write_gallery",
+    "write_refiner",
 ]
 
 NAME = "large"
@@ -86,6 +89,23 @@ def write_bundle(path: Path, dim: int) -> ModelBundle:
         path,
         {"name": "width", "backbone": "width", "dim": dim, "preprocessing": {"input_size": 32}},
     )
+
+
+def write_refiner(bundle: ModelBundle) -> ModelBundle:
+    """Give a bundle a refiner of the form that ships, with random weights: time does not depend on them.
+
+    Args:
+        bundle: A bundle, or a space, whose folder may be missing.
+    """
+    architecture = RefinerArchitecture(
+        dim=bundle.dim, n_steps=1, n_neighbors=8, n_heads=1, form="gated", expansion=True, level=True
+    )
+    rng = np.random.default_rng(0)
+    weights = {name: 0.1 * rng.normal(size=shape) for name, shape in parameter_shapes(architecture).items()}
+    bundle.path.mkdir(parents=True, exist_ok=True)
+    save_weights(bundle.path / REFINER_WEIGHTS_FILE, [weights], architecture)
+    (bundle.path / REFINER_FILE).write_bytes(b"never run here: the weights are what is read")
+    return bundle.with_refiner({"architecture": architecture, "sides": "both", "rerank": "off"})
 
 
 def item_rows(

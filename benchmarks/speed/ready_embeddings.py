@@ -32,6 +32,7 @@ from vicinal.models.embedder import SpaceEmbedder
 from vicinal.models.similarity import FloatArray
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES
 
+SPACE = "made-up"
 _BLOCK = 50_000
 _GROUPS = 200
 _PER_LABEL = 12
@@ -67,7 +68,7 @@ def index(source: Path, folder: Path) -> dict[str, Any]:
     opened = time.perf_counter()
     rows = EmbeddingSource.open(source)
     seconds = {"open": round(time.perf_counter() - opened, 2)}
-    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("made-up", rows.dim)), gallery.name)
+    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest(SPACE, rows.dim)), gallery.name)
     started, busy = time.perf_counter(), time.process_time()
     with Memory() as memory:
         result = index_items(gallery, rows, space)
