@@ -24,6 +24,7 @@ from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.models.similarity import normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
 from vicinal.service.settings import Settings
 
@@ -34,6 +35,7 @@ __all__ = [
     "clustered_vectors",
     "item_rows",
     "items_and_queries",
+    "labelled_vectors",
     "large_gallery",
     "write_bundle",
     "write_gallery",
@@ -67,6 +69,23 @@ def items_and_queries(n_items: int, n_queries: int, dim: int) -> tuple[np.ndarra
     centers, basis = rng.normal(size=(5000, 64)), rng.normal(size=(64, dim))
     items = clustered_vectors(rng, n_items, dim, centers, basis)
     return items, clustered_vectors(rng, n_queries, dim, centers, basis)
+
+
+def labelled_vectors(
+    n: int, dim: int, *, per_label: int = 10, spread: float = 1.1
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, dim) float32 unit vectors around a center a label, and (n,) labels.
+
+    Args:
+        n: How many.
+        dim: Their dimensions.
+        per_label: Vectors a label; the last may have fewer.
+        spread: Noise by the length of a center; from 1 on classes overlap.
+    """
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) // per_label
+    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
+    return normalize(centers[labels] + spread * rng.normal(size=(n, dim)).astype(np.float32)), labels
 
 
 def write_bundle(path: Path, dim: int) -> ModelBundle:

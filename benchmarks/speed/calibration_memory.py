@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.common.cost_meters import in_fresh_process, peak_of
+from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.common.record import save_result
 from vicinal.calibration import Target
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
-from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline
@@ -49,12 +50,16 @@ def approximate_graph(embeddings: np.ndarray) -> NeighborGraph:
     return NeighborGraph(ids.astype(np.int32), similarities)
 
 
-def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
-    """Write the snapshot of a synthetic gallery."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(n_items) // per_label
-    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
-    embeddings = normalize(centers[labels] + 1.1 * rng.normal(size=(n_items, dim)).astype(np.float32))
+def write(path: Path, embeddings: np.ndarray, labels: np.ndarray, graph: NeighborGraph) -> None:
+    """Write the snapshot of a synthetic gallery.
+
+    Args:
+        path: Its folder, which does not exist yet.
+        embeddings: (n, d) float32 unit vectors.
+        labels: (n,) numbers of their labels.
+        graph: Their neighbor lists.
+    """
+    n_items = len(embeddings)
     items = pa.table(
         {
             "id": [f"item {i}" for i in range(n_items)],
@@ -65,7 +70,7 @@ def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
     )
     write_snapshot(
         path,
-        SnapshotRows(items, np.arange(n_items), embeddings, approximate_graph(embeddings)),
+        SnapshotRows(items, np.arange(n_items), embeddings, graph),
         index="auto",
         fields={
             "version": 1,
@@ -114,7 +119,8 @@ def main() -> None:
     setting = {name: getattr(arguments, name) for name in ("items", "dim", "per_label", "queries")}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "1"
-        write(path, arguments.items, arguments.dim, arguments.per_label)
+        embeddings, labels = labelled_vectors(arguments.items, arguments.dim, per_label=arguments.per_label)
+        write(path, embeddings, labels, approximate_graph(embeddings))
         runs = []
         for target in TARGETS:
             runs.append(in_fresh_process(calibrate, path, arguments.queries, target))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.speed import decoding_memory, index_throughput, start_up
+from benchmarks.speed import cost_by_size, decoding_memory, index_throughput, start_up
 from tests.indexer.filters.hostile import NO_FILTERS
 from vicinal.indexer.sources import SourceItem, read_source
 
@@ -129,3 +129,27 @@ def test_index_throughput(short_form: ShortForm, tmp_path: Path, monkeypatch: py
     result = short_form("speed.index_throughput", "--data", tmp_path)
     assert ratios(result) == ["job over the slower part"]
     assert result["photos"] == 4
+
+
+def test_cost_by_size(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_by_size, "N_STARTS", 1)
+    monkeypatch.setattr(cost_by_size, "N_SAMPLED", 400)
+    monkeypatch.setattr(cost_by_size, "in_fresh_process", lambda function, *given: function(*given))
+    result = short_form("speed.cost_by_size", "--sizes", 400, 600, "--dim", 16, "--queries", 64)
+    assert len(ratios(result)) == 6
+    for run in result["runs"]:
+        assert {"calibration, 400 queries, s", "calibration, every item, s"} <= run["costs"].keys()
+        assert min(run["costs"].values()) > 0.0
+    assert result["exponents"]["build, all, s"]["sizes"] == [400, 600]
+    assert list(tmp_path.glob("*/galleries")) == []
+
+
+def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
+    runs = [{"items": n, "costs": {"linear": 3.0 * n, "square": n * n, "once": 1.0}} for n in (10, 100, 1000)]
+    for run in runs[1:]:
+        del run["costs"]["once"]
+    del runs[0]["costs"]["square"]
+    assert cost_by_size.exponents(runs) == {
+        "linear": {"exponent": 1.0, "sizes": [10, 100, 1000]},
+        "square": {"exponent": 2.0, "sizes": [100, 1000]},
+    }
