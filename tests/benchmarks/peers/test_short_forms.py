@@ -31,13 +31,11 @@ def test_reranking(short_form: ShortForm) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rerank", ["off", "contextual"])
 def test_calibration(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch, rerank: str) -> None:
-    parts = {}
-
     def only_ours(part: Callable[..., Any], *given: Any) -> Any:
         # The peers import torch, which takes longer than all of this, or are not installed.
         if part not in (calibration.vicinal, calibration.dense):
             raise ModuleNotFoundError("left out")
-        return parts.setdefault(part, part(*given))
+        return part(*given)
 
     monkeypatch.setattr(calibration, "in_fresh_process", only_ours)
     result = short_form("peers.calibration", "--items", 400, "--dim", 16, "--rerank", rerank)

@@ -35,7 +35,7 @@ def test_model_forms(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(model_forms.FIELDS, "preprocessing", preprocessing)
     monkeypatch.setattr(model_forms, "SIDE", 64)
     result = short_form("speed.model_forms", "--rounds", 1, "--threads", 1)
-    assert len(ratios(result)) == 2 * len(model_forms.PRECISIONS) + 2
+    assert len(ratios(result)) == 2 * len(model_forms.PRECISIONS) + len(model_forms.PER_THREAD) + 2
 
 
 def test_refiner_costs(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> None:
