@@ -28,7 +28,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
+bench: $(VENV)/.dev ## every benchmark; results go to benchmarks/results, and what fell against those before is named
+	rm -rf build/kept-results && mkdir -p build && cp -r benchmarks/results build/kept-results
 	$(BIN)/python -m benchmarks.speed.index_recall
 	$(BIN)/python -m benchmarks.speed.loss_costs
 	$(BIN)/python -m benchmarks.speed.model_forms
@@ -40,15 +41,19 @@ bench: $(VENV)/.dev ## every benchmark; raw results go to benchmarks/results
 	$(BIN)/python -m benchmarks.speed.index_throughput --data $(DATA)
 	$(BIN)/python -m benchmarks.speed.ready_embeddings --folder build/ready
 	$(BIN)/python -m benchmarks.speed.block_scores
+	$(BIN)/python -m benchmarks.speed.cost_by_size --folder build
 	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.interval_coverage
 	$(BIN)/python -m benchmarks.quality.gallery_growth --data $(DATA)
+	$(BIN)/python -m benchmarks.common.baseline build/kept-results
 
 bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would take instead, in one run
 	$(PIP) -r benchmarks/peers/requirements.txt
+	$(PIP) --no-deps --upgrade --target build/peers-oml -r benchmarks/peers/requirements-oml.txt
 	$(BIN)/python -m benchmarks.peers.vector_search
 	$(BIN)/python -m benchmarks.peers.reranking
+	$(BIN)/python -m benchmarks.peers.calibration
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json

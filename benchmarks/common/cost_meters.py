@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import re
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Peak", "Times", "in_fresh_process", "interleaved", "peak_of"]
+__all__ = ["Memory", "Peak", "Times", "in_fresh_process", "interleaved", "peak_of"]
+
+_SECONDS_BETWEEN_LOOKS = 0.05
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,14 @@ def interleaved(
     return times
 
 
-def peak_of(run: Callable[[], object], device: torch.device) -> Peak:
-    """Memory in use before a part and at most while it runs."""
-    if device.type == "cuda":
+def peak_of(run: Callable[[], object], device: torch.device | None = None) -> Peak:
+    """Memory in use before a part and at most while it runs.
+
+    Args:
+        run: The part.
+        device: Where the work is done; the processor when None.
+    """
+    if device is not None and device.type == "cuda":
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)
@@ -103,6 +111,41 @@ def peak_of(run: Callable[[], object], device: torch.device) -> Peak:
     before = _resident("VmRSS")
     run()
     return Peak(before, _resident("VmHWM"))
+
+
+class Memory:
+    """Most memory that this process holds while the context lasts, looked at all the time.
+
+    Attributes:
+        anonymous: Its own, in bytes.
+        resident: With the pages of mapped files, which the system takes back when it needs them.
+    """
+
+    def __init__(self) -> None:
+        self.anonymous = self.resident = 0
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._watched, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+        self._look()
+
+    def as_json(self) -> dict[str, int]:
+        """Both, by name."""
+        return {"anonymous": self.anonymous, "resident": self.resident}
+
+    def _watched(self) -> None:
+        while not self._over.wait(_SECONDS_BETWEEN_LOOKS):
+            self._look()
+
+    def _look(self) -> None:
+        self.anonymous = max(self.anonymous, _resident("RssAnon"))
+        self.resident = max(self.resident, _resident("VmRSS"))
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -23,6 +23,9 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.indexer.storage.arrays import as_fixed_lists
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
+from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
+from vicinal.models.similarity import normalize
+from vicinal.refine.weights import parameter_shapes, save_weights
 from vicinal.service.settings import Settings
 
 __all__ = [
@@ -32,9 +35,11 @@ __all__ = [
     "clustered_vectors",
     "item_rows",
     "items_and_queries",
+    "labelled_vectors",
     "large_gallery",
     "write_bundle",
     "write_gallery",
+    "write_refiner",
 ]
 
 NAME = "large"
@@ -66,6 +71,23 @@ def items_and_queries(n_items: int, n_queries: int, dim: int) -> tuple[np.ndarra
     return items, clustered_vectors(rng, n_queries, dim, centers, basis)
 
 
+def labelled_vectors(
+    n: int, dim: int, *, per_label: int = 10, spread: float = 1.1
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n, dim) float32 unit vectors around a center a label, and (n,) labels.
+
+    Args:
+        n: How many.
+        dim: Their dimensions.
+        per_label: Vectors a label; the last may have fewer.
+        spread: Noise by the length of a center; from 1 on classes overlap.
+    """
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) // per_label
+    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
+    return normalize(centers[labels] + spread * rng.normal(size=(n, dim)).astype(np.float32)), labels
+
+
 def write_bundle(path: Path, dim: int) -> ModelBundle:
     """A bundle whose network is never run here: it only has to have the right width."""
     path.mkdir(parents=True)
@@ -86,6 +108,23 @@ def write_bundle(path: Path, dim: int) -> ModelBundle:
         path,
         {"name": "width", "backbone": "width", "dim": dim, "preprocessing": {"input_size": 32}},
     )
+
+
+def write_refiner(bundle: ModelBundle) -> ModelBundle:
+    """Give a bundle a refiner of the form that ships, with random weights: time does not depend on them.
+
+    Args:
+        bundle: A bundle, or a space, whose folder may be missing.
+    """
+    architecture = RefinerArchitecture(
+        dim=bundle.dim, n_steps=1, n_neighbors=8, n_heads=1, form="gated", expansion=True, level=True
+    )
+    rng = np.random.default_rng(0)
+    weights = {name: 0.1 * rng.normal(size=shape) for name, shape in parameter_shapes(architecture).items()}
+    bundle.path.mkdir(parents=True, exist_ok=True)
+    save_weights(bundle.path / REFINER_WEIGHTS_FILE, [weights], architecture)
+    (bundle.path / REFINER_FILE).write_bytes(b"never run here: the weights are what is read")
+    return bundle.with_refiner({"architecture": architecture, "sides": "both", "rerank": "off"})
 
 
 def item_rows(

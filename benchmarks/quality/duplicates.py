@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--copies", type=int, nargs="+", default=[400, 100])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-save", action="store_true")
+    parser.add_argument("--no-result", action="store_true", help="print only")
     options = parser.parse_args()
     rows = []
     for name in SETS:
@@ -145,7 +145,7 @@ def main() -> None:
             rows.append(row)
             print({key: value for key, value in row.items() if key != "wrong"}, flush=True)
             print(*row["wrong"], sep="\n", flush=True)
-    if not options.no_save:
+    if not options.no_result:
         save_result("duplicates", {"runs": rows})
 
 

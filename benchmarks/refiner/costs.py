@@ -42,6 +42,7 @@ __all__: list[str] = []
 
 _DIM = 512
 _CPU = torch.device("cpu")
+_EMBEDDER = "resnet50"
 _GATED = {"form": "gated", "init": "softmax_qe", "temperature": 0.2, "level": True, "n_steps": 1}
 _REFINERS: dict[str, dict[str, Any]] = {
     "attention_mlp, 8 steps": {"form": "attention_mlp", "n_steps": 8},
@@ -88,11 +89,10 @@ def plain_gallery(refiner: ContextRefiner, embeddings: FloatArray, neighbor_ids:
     return refined
 
 
-def gallery_costs(folder: Path, n_items: int, repetitions: int) -> dict[str, Any]:
+def gallery_costs(refiners: dict[str, ContextRefiner], n_items: int, repetitions: int) -> dict[str, Any]:
     """Items a second of both ways, and how far their results are apart."""
     embeddings = _synthetic(n_items)
     graph = build_neighbor_graph(embeddings)
-    refiners = {name: refiner_of(folder, name) for name in _REFINERS}
     paper = refiners["attention_mlp, 8 steps"]
     ways: dict[str, Callable[[], FloatArray]] = {
         "plain algorithm": lambda: plain_gallery(paper, embeddings, graph.ids),
@@ -115,21 +115,22 @@ def gallery_costs(folder: Path, n_items: int, repetitions: int) -> dict[str, Any
     }
 
 
-def query_costs(folder: Path, repetitions: int) -> dict[str, Any]:
+def query_costs(
+    folder: Path, refiners: dict[str, ContextRefiner], n_items: int, repetitions: int
+) -> dict[str, Any]:
     """Milliseconds of refining, searching and re-ranking one query, and of embedding its image."""
-    everyone = _synthetic(20_000 + repetitions)
-    embeddings, queries = everyone[:20_000], everyone[20_000:]
+    everyone = _synthetic(n_items + repetitions)
+    embeddings, queries = everyone[:n_items], everyone[n_items:]
     graph = build_neighbor_graph(embeddings)
     scorers = {}
-    for name in _REFINERS:
-        refiner = refiner_of(folder / "queries", name)
+    for name, refiner in refiners.items():
         snapshot = _snapshot(folder / f"gallery-{len(scorers)}", refiner.bundle, embeddings, graph)
         write_refined(snapshot, refiner, refiner.n_steps)
         refine = Refine(sides="both", steps=refiner.n_steps, refiner=refiner.fingerprint)
         pipeline = Pipeline(refine=refine)
         scorers[name] = Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, "g", snapshot))
     scorers["not refined"] = Scorer(snapshot, Pipeline())
-    session = _resnet50(folder)
+    session = _embedder(folder)
     images = {n: np.random.default_rng(0).normal(size=(n, 3, 224, 224)).astype(np.float32) for n in (1, 32)}
     turn = itertools.cycle(queries[:, None])
     ways: dict[str, Callable[[], Any]] = {
@@ -188,9 +189,9 @@ def _snapshot(path: Path, bundle: ModelBundle, embeddings: FloatArray, graph: An
     return write_snapshot(path, rows, index="auto", fields=fields)
 
 
-def _resnet50(folder: Path) -> Any:
-    network = timm.create_model("resnet50", pretrained=False, num_classes=_DIM).eval()
-    path = folder / "resnet50.onnx"
+def _embedder(folder: Path) -> Any:
+    network = timm.create_model(_EMBEDDER, pretrained=False, num_classes=_DIM).eval()
+    path = folder / "embedder.onnx"
     batch = torch.export.Dim("batch", min=1)
     torch.onnx.export(
         network,
@@ -208,15 +209,23 @@ def main() -> None:
     """Measure costs of the gallery and of queries, and save both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=10_000)
+    parser.add_argument("--searched", type=int, default=20_000, help="items that queries are searched among")
     parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        gallery = gallery_costs(Path(folder), arguments.items, 5)
+        refiners = {name: refiner_of(Path(folder), name) for name in _REFINERS}
+        gallery = gallery_costs(refiners, arguments.items, 5)
         print(gallery, flush=True)
-        queries = query_costs(Path(folder), arguments.repetitions)
+        queries = query_costs(Path(folder), refiners, arguments.searched, arguments.repetitions)
         print(queries)
-    save_result("refiner_costs", {"dim": _DIM, "threads": 1, "gallery": gallery, "queries": queries})
+    ratios = {"plain algorithm over refinement": gallery["throughput_over_plain"]["ratio"]}
+    for name, shares in queries["share_of_embedding"].items():
+        ratios[f"image at batch 32 over a query, {name}"] = round(1.0 / shares["batch 32"], 3)
+    result = {"dim": _DIM, "threads": 1, "gallery": gallery, "queries": queries, "ratios": ratios}
+    if not arguments.no_result:
+        print(save_result("refiner_costs", result))
 
 
 if __name__ == "__main__":

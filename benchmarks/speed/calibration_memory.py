@@ -8,10 +8,6 @@ approximate index, which makes them fast: some rates would differ a little with 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,12 +15,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.common.cost_meters import in_fresh_process, peak_of
+from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.common.record import save_result
 from vicinal.calibration import Target
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, NeighborGraph
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
-from vicinal.models.similarity import exact_similarities, normalize
+from vicinal.models.similarity import exact_similarities
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.scoring.pipeline import Pipeline
@@ -52,12 +50,16 @@ def approximate_graph(embeddings: np.ndarray) -> NeighborGraph:
     return NeighborGraph(ids.astype(np.int32), similarities)
 
 
-def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
-    """Write the snapshot of a synthetic gallery."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(n_items) // per_label
-    centers = rng.normal(size=(labels[-1] + 1, dim)).astype(np.float32)
-    embeddings = normalize(centers[labels] + 1.1 * rng.normal(size=(n_items, dim)).astype(np.float32))
+def write(path: Path, embeddings: np.ndarray, labels: np.ndarray, graph: NeighborGraph) -> None:
+    """Write the snapshot of a synthetic gallery.
+
+    Args:
+        path: Its folder, which does not exist yet.
+        embeddings: (n, d) float32 unit vectors.
+        labels: (n,) numbers of their labels.
+        graph: Their neighbor lists.
+    """
+    n_items = len(embeddings)
     items = pa.table(
         {
             "id": [f"item {i}" for i in range(n_items)],
@@ -68,7 +70,7 @@ def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
     )
     write_snapshot(
         path,
-        SnapshotRows(items, np.arange(n_items), embeddings, approximate_graph(embeddings)),
+        SnapshotRows(items, np.arange(n_items), embeddings, graph),
         index="auto",
         fields={
             "version": 1,
@@ -82,12 +84,15 @@ def write(path: Path, n_items: int, dim: int, per_label: int) -> None:
 
 def calibrate(path: Path, n_queries: int, target: str) -> dict:
     """Calibrate in this process, and say what it took."""
-    snapshot = Snapshot.open(path)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    snapshot, found = Snapshot.open(path), []
+
+    def run() -> None:
+        calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
+        found.append(calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target)))
+
     started, busy = time.perf_counter(), time.process_time()
-    calibrator = Calibrator(snapshot, Pipeline(), max_queries=n_queries)
-    found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse(target))
-    record = found.record
+    peak = peak_of(run)
+    record = found[0].record
     return {
         "target": target,
         "threshold": record.threshold,
@@ -95,38 +100,33 @@ def calibrate(path: Path, n_queries: int, target: str) -> dict:
         "opis": {space: one.model_dump() for space, one in record.evidence.opis.items()},
         "n_negative_pairs": record.n_negative_pairs,
         "n_positive_pairs": record.n_positive_pairs,
-        "peak_resident_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        "megabytes_before": round(before / 1024, 1),
+        "peak_resident_mebibytes": round(peak.highest / 2**20, 1),
+        "mebibytes_before": round(peak.before / 2**20, 1),
         "wall_seconds": round(time.perf_counter() - started, 1),
         "processor_seconds": round(time.process_time() - busy, 1),
     }
 
 
 def main() -> None:
-    """Measure each target in a fresh process, or, with --snapshot, in this one."""
+    """Measure each target in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--per-label", type=int, default=10)
     parser.add_argument("--queries", type=int, default=1000)
-    parser.add_argument("--snapshot", type=Path, help="measure this one here, and print JSON")
-    parser.add_argument("--target", default=TARGETS[0])
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
-    if arguments.snapshot:
-        print(json.dumps(calibrate(arguments.snapshot, arguments.queries, arguments.target)))
-        return
     setting = {name: getattr(arguments, name) for name in ("items", "dim", "per_label", "queries")}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "1"
-        write(path, arguments.items, arguments.dim, arguments.per_label)
+        embeddings, labels = labelled_vectors(arguments.items, arguments.dim, per_label=arguments.per_label)
+        write(path, embeddings, labels, approximate_graph(embeddings))
         runs = []
         for target in TARGETS:
-            command = [sys.executable, __file__, "--snapshot", str(path), "--target", target]
-            command += ["--queries", str(arguments.queries)]
-            answer = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-            runs.append(json.loads(answer.stdout))
+            runs.append(in_fresh_process(calibrate, path, arguments.queries, target))
             print(runs[-1], flush=True)
-    print(save_result("calibration_memory", {**setting, "runs": runs}))
+    if not arguments.no_result:
+        print(save_result("calibration_memory", {**setting, "runs": runs}))
 
 
 if __name__ == "__main__":

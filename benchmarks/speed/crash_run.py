@@ -8,6 +8,7 @@ ends the run, and its folder stays.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     started = time.monotonic()
@@ -37,6 +39,10 @@ def main() -> None:
     except LostError as error:
         lost = str(error)
         print(f"LOST: {lost}; the gallery and the journal are in {folder}")
+    finally:
+        driver.close()
+    if lost is None:
+        shutil.rmtree(folder)
     result = {
         "seed": arguments.seed,
         "seconds": round(time.monotonic() - started, 1),
@@ -44,7 +50,8 @@ def main() -> None:
         **driver.report.as_json(),
         "kills": [vars(one) for one in driver.report.kills],
     }
-    print(save_result("crash_run", result))
+    if not arguments.no_result:
+        print(save_result("crash_run", result))
     raise SystemExit(1 if lost else 0)
 
 

@@ -125,21 +125,25 @@ def main() -> None:
     """Measure, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="now")
-    label = parser.parse_args().label
+    parser.add_argument("--pictures", nargs="+", choices=pictures(), default=list(pictures()))
+    parser.add_argument("--no-result", action="store_true", help="print only")
+    arguments = parser.parse_args()
     Image.MAX_IMAGE_PIXELS = None
     rows: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture"
-        for name, make in pictures().items():
-            path.write_bytes(make())
+        for name in arguments.pictures:
+            path.write_bytes(pictures()[name]())
             rows[name] = {**measured(path), "counted_mib": expected(path.read_bytes())}
             print(name, rows[name], flush=True)
             if name in ("PNG RGB, 16 bits", "PNG RGB, 16 bits, 64 megapixels", "PNG I;16"):
                 rows[f"{name}, {N_BATCH} of them"] = measured(path, N_BATCH)
                 print(N_BATCH, rows[f"{name}, {N_BATCH} of them"], flush=True)
+    if arguments.no_result:
+        return
     earlier = RESULTS / "decoding_memory.json"
     runs = json.loads(earlier.read_text(encoding="utf-8"))["runs"] if earlier.exists() else {}
-    runs[label] = {"at": time.strftime("%Y-%m-%d"), "pixels": SIDES[0] * SIDES[1], "pictures": rows}
+    runs[arguments.label] = {"at": time.strftime("%Y-%m-%d"), "pixels": SIDES[0] * SIDES[1], "pictures": rows}
     save_result("decoding_memory", {"runs": runs})
 
 

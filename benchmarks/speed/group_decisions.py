@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=50_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     items, queries = items_and_queries(arguments.items, arguments.queries + 20, arguments.dim)
     found = {}
@@ -57,8 +58,10 @@ def main() -> None:
         "dim": arguments.dim,
         "queries": arguments.queries,
         "forms": found,
+        "ratios": {f"photos over groups, {name}": one["photos_over_groups"] for name, one in found.items()},
     }
-    print(save_result("group_decisions", result))
+    if not arguments.no_result:
+        print(save_result("group_decisions", result))
 
 
 def measure(served: LargeGallery, queries: np.ndarray, *, warm_up: int) -> dict:
@@ -77,7 +80,8 @@ def measure(served: LargeGallery, queries: np.ndarray, *, warm_up: int) -> dict:
         stage: round(medians["groups"][stage]["p50"] - medians["photos"][stage]["p50"], 3)
         for stage in ("request", "answer")
     }
-    return {"milliseconds": medians, "extra_p50": extra, "raw": raw}
+    ratio = medians["photos"]["request"]["p50"] / medians["groups"]["request"]["p50"]
+    return {"milliseconds": medians, "extra_p50": extra, "photos_over_groups": round(ratio, 4), "raw": raw}
 
 
 if __name__ == "__main__":

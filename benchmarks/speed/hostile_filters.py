@@ -7,6 +7,7 @@ The gallery has 2,000 items with metadata; they are searched by id, so that the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
@@ -27,7 +28,6 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.similarity import normalize
 
 _N_ITEMS = 2000
-_N_FILTERS = 400
 # Other work on the machine delays one answer of thousands; the best of some is the filter's own.
 _N_TIMES = 3
 # The most that is allowed of everything that costs.
@@ -45,19 +45,24 @@ _COSTLY = [
 
 def main() -> None:
     """Measure and keep the raw result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--filters", type=int, default=400, help="hostile ones that are drawn")
+    parser.add_argument("--no-result", action="store_true", help="print only")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bundle = ModelBundle.open(default_bundle_path())
         write_gallery(Path(folder), bundle)
         with running_server(Path(folder), bundle.path) as (url, pid), httpx.Client(timeout=60) as client:
             search(client, url, "label = 'a'")
             before = memory_of(pid)
-            groups = {"hostile": hostile_filters(_N_FILTERS), "costly": _COSTLY}
+            groups = {"hostile": hostile_filters(arguments.filters), "costly": _COSTLY}
             measured = {name: measure(client, url, filters) for name, filters in groups.items()}
             after = memory_of(pid)
             client.get(f"{url}/livez").raise_for_status()
     result = {"items": _N_ITEMS, **measured, "memory_mib": {"before": before, "after": after}}
     print(json.dumps(result, indent=1))
-    print(save_result("hostile_filters", result))
+    if not arguments.no_result:
+        print(save_result("hostile_filters", result))
 
 
 def measure(client: httpx.Client, url: str, filters: list[str]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 The vectors are synthetic: 5,000 clusters in a 64-dimensional subspace and isotropic noise, 100,000 x 512.
 What `auto` picks, and how many lists it looks into, is measured at smaller sizes too: clusters of few items.
+Around the size up to which it picks a flat index, that and inverted lists are measured beside each other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import percentiles, save_result
-from vicinal.indexer.graph.vector_index import FaissIndex
+from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, choose_factory
 
 FETCHED = 400
 
@@ -44,14 +45,20 @@ def measure(index, queries: np.ndarray, exact: np.ndarray, n_probed: int | None,
     return {"n_probed": n_probed, "fetched": fetched, **recall, "milliseconds": percentiles(times)}
 
 
-def auto_row(items: np.ndarray, queries: np.ndarray) -> dict:
-    """What `auto` builds over (n, d) items, and finds."""
+def row_of(items: np.ndarray, queries: np.ndarray, factory: str = "auto") -> dict:
+    """What the service would build over (n, d) items, and find."""
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
-    built = FaissIndex.build(items)
-    found = measure(built.as_faiss, queries, exact, built.n_probed, FETCHED)
+    built = FaissIndex.build(items, factory)
+    found = measure(built.as_faiss, queries, exact, built.n_probed or None, FETCHED)
     row = {"items": len(items), "index": built.spec, **found}
     print(row)
     return row
+
+
+def inverted_lists(n_items: int, dim: int) -> tuple[int, str]:
+    """How many lists `auto` gives a gallery above the limit, and its whole factory string."""
+    spec = choose_factory(max(n_items, FLAT_LIMIT + 1), dim)
+    return int(spec.partition(",")[0].removeprefix("IVF")), spec
 
 
 def main() -> None:
@@ -60,18 +67,22 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     items, queries = items_and_queries(arguments.items, arguments.queries, arguments.dim)
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
     rows = []
     half, quarter = arguments.dim // 2, arguments.dim // 4
-    for spec in ("Flat", "IVF1024,SQ8", f"IVF1024,PQ{quarter}x4fs", f"IVF1024,PQ{half}x4fs"):
+    lists, _ = inverted_lists(arguments.items, arguments.dim)
+    specs = ["Flat", "HNSW32", f"IVF{lists},SQ8", f"IVF{lists},PQ{quarter}x4fs"]
+    specs += [f"IVF{n},PQ{half}x4fs" for n in (lists // 2, lists, 2 * lists)]
+    for spec in specs:
         started = time.perf_counter()
         index = faiss.index_factory(arguments.dim, spec, faiss.METRIC_INNER_PRODUCT)
         index.train(items)
         index.add(items)
         seconds = round(time.perf_counter() - started, 1)
-        for n_probed in (None,) if spec == "Flat" else (32, 64, 128):
+        for n_probed in (32, 64, 128) if spec.startswith("IVF") else (None,):
             row = {
                 "index": spec,
                 "build_seconds": seconds,
@@ -79,9 +90,25 @@ def main() -> None:
             }
             rows.append(row)
             print(row)
-    by_size = [auto_row(items[:n], queries) for n in (12_000, 25_000, 50_000, arguments.items)]
-    result = {"items": arguments.items, "dim": arguments.dim, "rows": rows, "auto": by_size}
-    print(save_result("index_recall", result))
+    sizes = sorted({min(n, arguments.items) for n in (12_000, 25_000, 50_000, arguments.items)})
+    by_size = [row_of(items[:n], queries) for n in sizes]
+    around = sorted({min(n, arguments.items) for n in (FLAT_LIMIT // 2, FLAT_LIMIT, 2 * FLAT_LIMIT)})
+    around_limit = [
+        row_of(items[:n], queries, spec)
+        for n in around
+        for spec in ("Flat", inverted_lists(n, arguments.dim)[1])
+    ]
+    flat, auto = rows[0]["milliseconds"]["p50"], by_size[-1]["milliseconds"]["p50"]
+    result = {
+        "items": arguments.items,
+        "dim": arguments.dim,
+        "rows": rows,
+        "auto": by_size,
+        "around_limit": around_limit,
+        "ratios": {"flat over what auto picks": round(flat / auto, 3)},
+    }
+    if not arguments.no_result:
+        print(save_result("index_recall", result))
 
 
 if __name__ == "__main__":

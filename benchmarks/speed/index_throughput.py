@@ -12,6 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.common.record import save_result
 from benchmarks.quality.protocol_data import extract_part
 from vicinal.indexer.gallery import Gallery
@@ -71,6 +73,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="threads of ONNX Runtime")
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     embedder = Embedder(ModelBundle.open(arguments.bundle), device="cpu", threads=arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +89,10 @@ def main() -> None:
         "workers": arguments.workers,
         "threads": arguments.threads,
     }
-    print(save_result("index_throughput", {**circumstances, "images_per_second": rounds}))
+    share = float(np.median([one["share_of_slower"] for one in rounds]))
+    result = {**circumstances, "images_per_second": rounds, "ratios": {"job over the slower part": share}}
+    if not arguments.no_result:
+        print(save_result("index_throughput", result))
 
 
 if __name__ == "__main__":

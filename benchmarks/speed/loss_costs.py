@@ -34,7 +34,7 @@ __all__: list[str] = []
 
 PER_CLASS = 4
 DIM = 512
-LARGE = 4096
+LARGE, MIDDLE = 4096, 1024
 CHUNK = 64
 MEBIBYTE = 1 << 20
 KS = (1, 2, 4, 8, 16)
@@ -98,7 +98,7 @@ def measure_recall_at_k(device: torch.device, repetitions: int) -> dict[str, Any
     """
     loss = RecallAtKLoss(KS, max_per_class=PER_CLASS)
     mixed = RecallAtKLoss(SIMIX_KS, simix=True, max_per_class=PER_CLASS)
-    small, large = embeddings_of(1024, device), embeddings_of(LARGE, device)
+    small, large = embeddings_of(MIDDLE, device), embeddings_of(LARGE, device)
     parts = {
         "product": partial(product_with_gradient, large[0], torch.ones(LARGE, LARGE, device=device)),
         "loss": partial(with_gradient, loss, *large),
@@ -109,7 +109,7 @@ def measure_recall_at_k(device: torch.device, repetitions: int) -> dict[str, Any
         {"simix": partial(with_gradient, mixed, *large)}, device, repetitions=1, warm_up=False
     )
     parts = {
-        "product": partial(product_with_gradient, small[0], torch.ones(1024, 1024, device=device)),
+        "product": partial(product_with_gradient, small[0], torch.ones(MIDDLE, MIDDLE, device=device)),
         "loss": partial(with_gradient, loss, *small),
         "simix": partial(with_gradient, mixed, *small),
         "loop": partial(with_gradient, loop_over_queries, *small),
@@ -289,11 +289,25 @@ def goals_of(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def ratios_of(found: dict[str, Any]) -> dict[str, float]:
+    """What each loss is compared with over the loss; memory of a step of CHUNK over that of one of LARGE."""
+    recall, contextual = found["recall_at_k"], found["contextual"]
+    costs = {
+        "product over recall@k, n 4,096": recall["loss_over_product_4096"]["ratio"],
+        "loop over recall@k, n 1,024": recall["loss_over_loop_1024"]["ratio"],
+        "three products over contextual, n 512": contextual["loss_over_products_512"]["ratio"],
+        "step over TCM": found["tcm"]["alone_share_of_step"],
+        "memory of a step of 64 over one of 4,096": found["multistage"]["step_ratio"],
+    }
+    return {name: round(1.0 / cost, 4) for name, cost in costs.items()}
+
+
 def main() -> None:
     """Measure every loss on the processor and on a GPU where there is one, and save it with the goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     result: dict[str, Any] = {"threads": arguments.threads, "repetitions": arguments.repetitions}
@@ -309,8 +323,12 @@ def main() -> None:
         result[name] = {**found, "goals": goals_of(found)}
         for goal in result[name]["goals"]:
             print(f"{name:5} {goal['found']:10.4f} of at most {goal['at_most']:8.2f}  {goal['what']}")
+        result.setdefault("ratios", {}).update(
+            {f"{name}: {what}": ratio for what, ratio in ratios_of(found).items()}
+        )
     result["cpu_seconds"] = round(sum(os.times()[:4]), 1)
-    print(save_result("loss_costs", result))
+    if not arguments.no_result:
+        print(save_result("loss_costs", result))
 
 
 if __name__ == "__main__":

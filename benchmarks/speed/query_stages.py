@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     items, queries = items_and_queries(arguments.items, arguments.queries + 20, arguments.dim)
     stages: dict[str, list[float]] = {}
@@ -63,7 +64,14 @@ def main() -> None:
     }
     for stage, row in result["milliseconds"].items():
         print(f"{stage:16} {row}")
-    print(save_result("query_stages", result))
+    medians = {stage: row["p50"] for stage, row in result["milliseconds"].items()}
+    whole = medians["search"] + medians["all_but_search"]
+    result["ratios"] = {
+        "index over all stages": round(medians["search"] / whole, 4),
+        "all stages over the request": round(whole / medians["request"], 4),
+    }
+    if not arguments.no_result:
+        print(save_result("query_stages", result))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from benchmarks.common.cost_meters import in_fresh_process
+from benchmarks.common.cost_meters import Memory, in_fresh_process
 from benchmarks.common.record import percentiles, save_result
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.gallery import Gallery
@@ -33,10 +32,10 @@ from vicinal.models.embedder import SpaceEmbedder
 from vicinal.models.similarity import FloatArray
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES
 
+SPACE = "made-up"
 _BLOCK = 50_000
 _GROUPS = 200
 _PER_LABEL = 12
-_SECONDS_BETWEEN_LOOKS = 0.05
 # What a search fetches from an index that is not exact, and scores exactly.
 _FETCHED = 4 * N_DECIDED_CANDIDATES
 
@@ -69,50 +68,27 @@ def index(source: Path, folder: Path) -> dict[str, Any]:
     opened = time.perf_counter()
     rows = EmbeddingSource.open(source)
     seconds = {"open": round(time.perf_counter() - opened, 2)}
-    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("made-up", rows.dim)), gallery.name)
+    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest(SPACE, rows.dim)), gallery.name)
     started, busy = time.perf_counter(), time.process_time()
-    with _Memory() as memory:
+    with Memory() as memory:
         result = index_items(gallery, rows, space)
     seconds |= result.seconds
     return {
         "seconds": {**seconds, "all": round(seconds["open"] + time.perf_counter() - started, 2)},
         "processor_seconds": round(time.process_time() - busy, 1),
         "index": result.index,
-        "peak_bytes": {"anonymous": memory.anonymous, "resident": memory.resident},
+        "peak_bytes": memory.as_json(),
         "labels": result.n_labels,
     }
-
-
-class _Memory:
-    """Most memory that the process held, looked at all the time; what is mapped from files can be dropped."""
-
-    def __init__(self) -> None:
-        self.anonymous = self.resident = 0
-        self._over = threading.Event()
-        self._watch = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> _Memory:
-        self._watch.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._watch.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(_SECONDS_BETWEEN_LOOKS):
-            status = Path("/proc/self/status").read_text().splitlines()
-            sizes = {line.partition(":")[0]: line.split()[1] for line in status if line.startswith("Rss")}
-            parts = {name: 1024 * int(size) for name, size in sizes.items()}
-            self.anonymous = max(self.anonymous, parts["RssAnon"])
-            self.resident = max(self.resident, sum(parts.values()))
 
 
 def quality(folder: Path, n_probes: int) -> dict[str, Any]:
     """Shares of the true nearest items in stored neighbor lists and in searches of the index."""
     snapshot = Gallery(folder / "large").snapshot()
     rows = np.sort(np.random.default_rng(1).choice(len(snapshot), min(n_probes, len(snapshot)), False))
-    true, _ = nearest_others(np.asarray(snapshot.embeddings), rows, snapshot.neighbor_ids.shape[1])
+    everyone, started = np.asarray(snapshot.embeddings), time.perf_counter()
+    true, _ = nearest_others(everyone, rows, snapshot.neighbor_ids.shape[1])
+    exact_seconds = time.perf_counter() - started
     listed = np.asarray(snapshot.neighbor_ids[rows])
     found, milliseconds = _searched(snapshot, np.asarray(snapshot.embeddings[rows]))
     return {
@@ -120,6 +96,7 @@ def quality(folder: Path, n_probes: int) -> dict[str, Any]:
         "listed": {f"recall_at_{k}": _recall(true, listed, k) for k in (1, 10, 20, 32)},
         "candidates": {f"recall_at_{k}": _recall(true, found, k, among=_FETCHED) for k in (1, 10)},
         "milliseconds_a_search": percentiles(milliseconds),
+        "exact_milliseconds_a_probe": round(1e3 * exact_seconds / len(rows), 3),
     }
 
 
@@ -137,6 +114,18 @@ def _recall(true: np.ndarray, found: np.ndarray, k: int, *, among: int | None = 
     return round(float(hits.mean()), 5)
 
 
+def ratios_of(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """What comparing all pairs would take, by how long the probes took, against what was done instead."""
+    ratios = {}
+    for run in runs:
+        n, milliseconds = run["items"], run["exact_milliseconds_a_probe"]
+        lists = 1e-3 * n * milliseconds / max(run["seconds"]["neighbors"], 1e-3)
+        ratios[f"all pairs over neighbor lists, {n:,} items"] = round(lists, 3)
+        search = milliseconds / run["milliseconds_a_search"]["p50"]
+        ratios[f"all items over the index, {n:,} items"] = round(search, 3)
+    return ratios
+
+
 def main() -> None:
     """Write the file, index it, compare and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -145,7 +134,7 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path("build/ready"), help="three files as large as it")
     parser.add_argument("--note", default="", help="what else the machine did")
-    parser.add_argument("--no-save", action="store_true")
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     runs = []
     for n_items in arguments.items:
@@ -160,8 +149,9 @@ def main() -> None:
             shutil.rmtree(arguments.folder, ignore_errors=True)
         runs.append({"items": n_items, "dim": arguments.dim, **run})
         print(runs[-1])
-    if not arguments.no_save:
-        print(save_result("ready_embeddings", {"note": arguments.note, "runs": runs}))
+    if not arguments.no_result:
+        result = {"note": arguments.note, "runs": runs, "ratios": ratios_of(runs)}
+        print(save_result("ready_embeddings", result))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,155 @@
+"""Benchmarks of speed at tiny sizes: they run, and what they let be compared are numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.speed import cost_by_size, decoding_memory, index_throughput, start_up
+from tests.indexer.filters.hostile import NO_FILTERS
+from vicinal.indexer.sources import SourceItem, read_source
+
+pytestmark = pytest.mark.slow
+
+ShortForm = Callable[..., dict[str, Any]]
+
+SERVED = ("--items", 300, "--dim", 16, "--queries", 6)
+
+
+def ratios(result: dict[str, Any]) -> list[str]:
+    """Their names; each is a positive number."""
+    assert all(math.isfinite(value) and value > 0.0 for value in result["ratios"].values())
+    return list(result["ratios"])
+
+
+def test_index_recall(short_form: ShortForm) -> None:
+    result = short_form("speed.index_recall", "--items", 1500, "--dim", 32, "--queries", 5)
+    assert ratios(result) == ["flat over what auto picks"]
+    assert result["rows"][0]["recall_at_10"] == 1.0
+
+
+def test_nothing_is_kept_where_none_is_asked_for(short_form: ShortForm) -> None:
+    options = ("--items", 1500, "--dim", 32, "--queries", 5, "--no-result")
+    assert short_form("speed.index_recall", *options) == {}
+
+
+def test_ready_embeddings(short_form: ShortForm, tmp_path: Path) -> None:
+    options = ("--items", 500, "--dim", 16, "--probes", 20, "--folder", tmp_path / "ready")
+    result = short_form("speed.ready_embeddings", *options)
+    assert ratios(result) == [
+        "all pairs over neighbor lists, 500 items",
+        "all items over the index, 500 items",
+    ]
+    assert result["runs"][0]["listed"]["recall_at_32"] == 1.0
+
+
+def test_query_stages(short_form: ShortForm) -> None:
+    # The first twenty do not count.
+    result = short_form("speed.query_stages", *SERVED)
+    assert ratios(result) == ["index over all stages", "all stages over the request"]
+
+
+def test_group_decisions(short_form: ShortForm) -> None:
+    result = short_form("speed.group_decisions", *SERVED, "--labels", 100)
+    assert len(ratios(result)) == 4
+
+
+def test_hostile_filters(short_form: ShortForm) -> None:
+    result = short_form("speed.hostile_filters", "--filters", len(NO_FILTERS))
+    # Each is asked for three times.
+    assert result["hostile"]["statuses"] == {"422": 3 * len(NO_FILTERS)}
+    assert not any(status.startswith("5") for status in result["costly"]["statuses"])
+
+
+def test_start_up(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_up, "CACHES", ("warm",))
+    monkeypatch.setattr(start_up, "N_ADDED", 20)
+    monkeypatch.setattr(start_up, "N_REMOVED", 5)
+    options = ("--items", 1200, "--dim", 16, "--repeats", 1, "--folder", tmp_path / "start")
+    result = short_form("speed.start_up", *options)
+    assert ratios(result) == ["imports over a start, as built", "imports over a start, with live changes"]
+
+
+def test_swap_under_load(short_form: ShortForm) -> None:
+    options = (
+        "--items",
+        20,
+        "--rate",
+        10,
+        "--seconds",
+        1,
+        "--ways",
+        "server",
+        "--turns",
+        0,
+        "--warm-up",
+        0.5,
+    )
+    result = short_form("speed.swap_under_load", *options)
+    assert ratios(result) == ["median before over during, server"]
+    assert (result["ways"]["server"]["failed"], result["ways"]["server"]["wrong_version"]) == ([], 0)
+
+
+def test_calibration_memory(short_form: ShortForm) -> None:
+    result = short_form("speed.calibration_memory", "--items", 1200, "--dim", 16, "--queries", 50)
+    # Every query against all others but itself, nine of which are mates.
+    assert result["runs"][0]["n_negative_pairs"] == 50 * (1200 - 10)
+    assert result["runs"][0]["peak_resident_mebibytes"] >= result["runs"][0]["mebibytes_before"] > 0
+
+
+def test_decoding_memory(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding_memory, "SIDES", (80, 50))
+    result = short_form("speed.decoding_memory", "--pictures", "JPEG RGB", "PNG L")
+    rows = result["runs"]["now"]["pictures"]
+    assert [row["outcome"] for row in rows.values()] == ["embedded", "embedded"]
+
+
+def test_crash_run(short_form: ShortForm) -> None:
+    with pytest.raises(SystemExit) as end:
+        short_form("speed.crash_run", "--kills", 1, "--no-result")
+    assert end.value.code == 0
+
+
+def test_index_throughput(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(data: Path, folder: Path) -> list[SourceItem]:
+        rng = np.random.default_rng(0)
+        for number in range(4):
+            (folder / "drawn").mkdir(exist_ok=True)
+            pixels = rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "drawn" / f"{number}.png")
+        return list(read_source(folder / "drawn"))
+
+    monkeypatch.setattr(index_throughput, "photos", drawn)
+    result = short_form("speed.index_throughput", "--data", tmp_path)
+    assert ratios(result) == ["job over the slower part"]
+    assert result["photos"] == 4
+
+
+def test_cost_by_size(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_by_size, "N_STARTS", 1)
+    monkeypatch.setattr(cost_by_size, "N_SAMPLED", 400)
+    monkeypatch.setattr(cost_by_size, "in_fresh_process", lambda function, *given: function(*given))
+    result = short_form("speed.cost_by_size", "--sizes", 400, 600, "--dim", 16, "--queries", 64)
+    assert len(ratios(result)) == 6
+    for run in result["runs"]:
+        assert {"calibration, 400 queries, s", "calibration, every item, s"} <= run["costs"].keys()
+        assert min(run["costs"].values()) > 0.0
+    assert result["exponents"]["build, all, s"]["sizes"] == [400, 600]
+    assert list(tmp_path.glob("*/galleries")) == []
+
+
+def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
+    runs = [{"items": n, "costs": {"linear": 3.0 * n, "square": n * n, "once": 1.0}} for n in (10, 100, 1000)]
+    for run in runs[1:]:
+        del run["costs"]["once"]
+    del runs[0]["costs"]["square"]
+    assert cost_by_size.exponents(runs) == {
+        "linear": {"exponent": 1.0, "sizes": [10, 100, 1000]},
+        "square": {"exponent": 2.0, "sizes": [100, 1000]},
+    }
