@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.common.cost_meters import in_fresh_process
 from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.peers import calibration
 from benchmarks.peers.calibration import apart, dense_calibration
@@ -35,12 +36,12 @@ def test_calibration(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch, rer
         # The peers import torch, which takes longer than all of this, or are not installed.
         if part not in (calibration.vicinal, calibration.dense):
             raise ModuleNotFoundError("left out")
-        return part(*given)
+        return in_fresh_process(part, *given)
 
     monkeypatch.setattr(calibration, "in_fresh_process", only_ours)
-    result = short_form("peers.calibration", "--items", 400, "--dim", 16, "--rerank", rerank)
+    result = short_form("peers.calibration", "--items", 800, "--dim", 16, "--rerank", rerank)
     assert all(math.isfinite(one) and one > 0.0 for one in result["ratios"].values())
-    rows = result["items"]["400"]
+    rows = result["items"]["800"]
     assert rows["parts"]["OML, retrieval"]["failed"] == "ModuleNotFoundError: left out"
     compared = {"off": {"fpir"}, "contextual": set()}[rerank] | {"far", "frr", "fnir", "threshold"}
     assert compared <= rows["apart"]["dense"].keys()
