@@ -54,6 +54,10 @@ bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would t
 	$(BIN)/python -m benchmarks.peers.vector_search
 	$(BIN)/python -m benchmarks.peers.reranking
 	$(BIN)/python -m benchmarks.peers.calibration
+	$(BIN)/python -m benchmarks.peers.embedding
+	$(PYTHON) -m venv build/peers-chroma
+	build/peers-chroma/bin/python -m pip install -r benchmarks/peers/requirements-chroma.txt
+	$(BIN)/python -m benchmarks.peers.http_search --folder build/http --chroma build/peers-chroma/bin/chroma
 
 openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served
 	$(BIN)/vicinal openapi > openapi.json

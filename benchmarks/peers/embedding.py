@@ -13,7 +13,8 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,28 +86,30 @@ def contenders(config: BackboneConfig, folder: Path, files: list[bytes]) -> dict
         runs[f"Vicinal, {form}"] = lambda embedder=embedder: [
             embedder.embed(files[start : start + BATCH]) for start in range(0, len(files), BATCH)
         ]
+    loader = DataLoader(
+        JpegFiles(files),
+        BATCH,
+        num_workers=os.cpu_count() or 1,
+        persistent_workers=True,
+        multiprocessing_context="forkserver",
+    )
     session = open_session(plain.backbone_path, plain.manifest.files[BACKBONE_FILE], device="cpu")
     name = session.get_inputs()[0].name
-    runs["ONNX Runtime, float32"] = lambda: [
-        session.run(None, {name: batch.numpy()}) for batch in loaded(files)
-    ]
+    runs["ONNX Runtime, float32"] = lambda: [session.run(None, {name: batch.numpy()}) for batch in loader]
     for layout in (torch.contiguous_format, torch.channels_last):
-        runs[f"torch, float32, {str(layout).removeprefix('torch.')}"] = lambda layout=layout: in_torch(
-            network, layout, files
+        runs[f"torch, float32, {str(layout).removeprefix('torch.')}"] = partial(
+            in_torch, network, layout, loader
         )
     return runs
 
 
-def loaded(files: list[bytes]) -> Iterator[torch.Tensor]:
-    """Batches of images from a loader with one worker a core."""
-    yield from DataLoader(JpegFiles(files), BATCH, num_workers=os.cpu_count() or 1)
-
-
-def in_torch(network: torch.nn.Module, layout: torch.memory_format, files: list[bytes]) -> list[torch.Tensor]:
-    """All files through the torch network."""
+def in_torch(
+    network: torch.nn.Module, layout: torch.memory_format, loader: DataLoader[torch.Tensor]
+) -> list[torch.Tensor]:
+    """All images through the torch network."""
     network.to(memory_format=layout)
     with torch.inference_mode():
-        return [network(batch.to(memory_format=layout)) for batch in loaded(files)]
+        return [network(batch.to(memory_format=layout)) for batch in loader]
 
 
 def measured(config: BackboneConfig, files: list[bytes], rounds: int) -> dict[str, float]:

@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.large_gallery import labelled_vectors
 from benchmarks.common.record import save_result
 from benchmarks.speed.calibration_memory import write
 from vicinal.calibration import Target
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
 from vicinal.service.calibrator.calibrator import Calibrator
@@ -66,18 +68,21 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="+", default=[10_000, 50_000])
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--no-result", action="store_true", help="print only")
     arguments = parser.parse_args()
     runs = []
     for n_items in arguments.items:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "1"
-            write(path, n_items, arguments.dim, _PER_LABEL)
+            embeddings, labels = labelled_vectors(n_items, arguments.dim, per_label=_PER_LABEL)
+            write(path, embeddings, labels, build_neighbor_graph(embeddings))
             for rerank in (Rerank(method="off"), Rerank()):
                 pipeline = Pipeline(rerank=rerank)
                 runs.append(measured(Snapshot.open(path), pipeline, arguments.queries))
                 print(runs[-1], flush=True)
     setting = {"dim": arguments.dim, "queries": arguments.queries, "per_label": _PER_LABEL}
-    print(save_result("block_scores", {**setting, "runs": runs}))
+    if not arguments.no_result:
+        print(save_result("block_scores", {**setting, "runs": runs}))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,20 @@ def test_vector_search(short_form: ShortForm) -> None:
 @pytest.mark.slow
 def test_reranking(short_form: ShortForm) -> None:
     short_form("peers.reranking", "--items", 300, "--queries", 32, "--dim", 16, "--rounds", 1, "--no-result")
+
+
+@pytest.mark.slow
+def test_embedding(short_form: ShortForm) -> None:
+    result = short_form("peers.embedding", "--images", 4, "--rounds", 1, "--networks", "bundled model")
+    assert all(speed > 0.0 for speed in result["images_per_second"]["bundled model"].values())
+
+
+@pytest.mark.slow
+def test_http_search(short_form: ShortForm, tmp_path: Path) -> None:
+    options = ("--items", 500, "--seconds", 1.2, "--rounds", 1, "--workers", 1)
+    result = short_form("peers.http_search", "--folder", tmp_path / "http", *options)
+    assert result["servers"]["Vicinal"]["recall_at_10"] == 1.0
+    assert result["ratios"] == {}
 
 
 @pytest.mark.slow

@@ -144,6 +144,10 @@ def test_cost_by_size(short_form: ShortForm, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.glob("*/galleries")) == []
 
 
+def test_block_scores(short_form: ShortForm) -> None:
+    short_form("speed.block_scores", "--items", 300, "--dim", 16, "--queries", 64)
+
+
 def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
     runs = [{"items": n, "costs": {"linear": 3.0 * n, "square": n * n, "once": 1.0}} for n in (10, 100, 1000)]
     for run in runs[1:]:
