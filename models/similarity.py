@@ -86,31 +86,29 @@ def exact_similarities(queries: FloatArray, items: FloatArray) -> FloatArray:
     return np.clip(wide, -1.0, 1.0).astype(np.float32)
 
 
-def most_similar(queries: FloatArray, items: FloatArray, n: int, out: npt.NDArray[np.bool_]) -> Places:
-    """Which of each query's own items can be among its n most similar ones, however products are rounded.
+def most_similar(products: FloatArray, n: int, dim: int) -> Places:
+    """Which items can be among the n most similar ones of each query, however their products were rounded.
 
     A sum of d products of float32 numbers, in any order, is off by at most `g = d u / (1 - d u)` times the
     sum of their absolute values, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1),
     and that sum is at most 1 here. What lies 2 g below the n-th largest is not among the n most similar.
 
     Args:
-        queries: (B, d) float32, of length 1 at most.
-        items: (B, w, d) float32, L2-normalized.
+        products: (B, w) float32 inner products of queries, of length 1 at most, with unit vectors, summed in
+            float32; -inf for items that do not count.
         n: Number of items.
-        out: (B, w) items that do not count.
+        dim: Length d of the vectors.
 
     Returns:
-        (B, m) places in `items`, in no order, with the n most similar of each row among them; m is at least
+        (B, m) places in a row, in no order, with the n most similar of each row among them; m is at least
         the smaller one of n and w.
     """
-    width, dim = items.shape[1:]
+    width = products.shape[1]
     if width <= n:
-        return np.broadcast_to(np.arange(width), items.shape[:2])
-    products = (items @ queries[:, :, None])[:, :, 0]
-    products[out] = -np.inf
-    # One unit more for the rounding of what is compared with: float32 similarities.
-    unit = 2.0**-24
-    bound = (dim + 1) * unit / (1.0 - (dim + 1) * unit)
-    ranked = np.partition(products, width - n, axis=1)
-    n_kept = int((products >= ranked[:, width - n, None] - np.float32(2.5 * bound)).sum(axis=1).max())
+        return np.broadcast_to(np.arange(width), products.shape)
+    # One unit more for the rounding of what is compared: float32 similarities.
+    terms = (dim + 1) * 2.0**-24
+    bound = np.float32(2.5 * terms / (1.0 - terms))
+    least = np.partition(products, width - n, axis=1)[:, width - n, None] - bound
+    n_kept = int((products >= least).sum(axis=1).max())
     return np.argpartition(products, width - n_kept, axis=1)[:, width - n_kept :]

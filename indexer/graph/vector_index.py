@@ -27,6 +27,7 @@ __all__ = [
     "check_factory",
     "choose_factory",
     "import_faiss",
+    "products_at",
     "shared_out",
 ]
 
@@ -254,6 +255,26 @@ def import_faiss() -> Any:
     except ImportError as error:
         raise MissingPackageError("faiss", "cpu", "the vector index") from error
     return faiss
+
+
+def products_at(queries: FloatArray, rows: FloatArray, positions: Positions) -> FloatArray:
+    """Inner products of each query with some rows, summed in float32; the rows are not copied.
+
+    Args:
+        queries: (B, d) float32.
+        rows: (n, d) float32, in C order; may be a memory map.
+        positions: (B, w) positions of rows, or -1.
+
+    Returns:
+        (B, w) float32, -inf at -1.
+    """
+    faiss = import_faiss()
+    products = np.full(positions.shape, -np.inf, np.float32)
+    wanted, left = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(queries)
+    pointers = (faiss.swig_ptr(array) for array in (products, left, np.asarray(rows), wanted))
+    with _one_thread(faiss):
+        faiss.fvec_inner_products_by_idx(*pointers, rows.shape[1], *positions.shape)
+    return products
 
 
 def shared_out(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.graph.vector_index import import_faiss
+from vicinal.indexer.graph.vector_index import import_faiss, products_at
 from vicinal.indexer.views.selection import Selection, nearest_among
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, items_at, places_of
 from vicinal.models.similarity import FloatArray
@@ -237,6 +237,19 @@ class GalleryView:
         vectors[built] = self.snapshot.embeddings[positions[built]]
         vectors[added] = self.segment.embeddings[positions[added] - n_built]
         return vectors
+
+    def products(self, queries: FloatArray, positions: Positions) -> FloatArray:
+        """(B, w) inner products of (B, d) queries with the items at (B, w) positions, summed in float32.
+
+        They are -inf at -1.
+        """
+        n_built = len(self.snapshot)
+        is_added = positions >= n_built
+        products = products_at(queries, self.snapshot.embeddings, np.where(is_added, -1, positions))
+        for row in np.flatnonzero(is_added.any(axis=1)):
+            added = self.segment.embeddings[positions[row, is_added[row]] - n_built]
+            products[row, is_added[row]] = added @ queries[row]
+        return products
 
     def neighbor_similarities(self, positions: Positions) -> FloatArray:
         """(..., K) similarities to the neighbors in each item's list, descending, -inf for padding."""

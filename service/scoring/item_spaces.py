@@ -45,6 +45,11 @@ class SearchSpace(Protocol):
     def vectors(self, positions: Positions, excluded: Sequence[Positions]) -> FloatArray:
         """(B, n, d) embeddings at (B, n) positions; any values at -1."""
 
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """(B, n) inner products with the items at (B, n) positions, summed in float32; any values at -1."""
+
     def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
         """(B, n, 2) similarity of items to their (k-1)-th and k-th neighbor, themselves the first."""
 
@@ -82,6 +87,13 @@ class InitialSpace:
         """See `SearchSpace`."""
         del excluded
         return self.view.vectors(positions)
+
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """See `SearchSpace`."""
+        del excluded
+        return self.view.products(queries, positions)
 
     def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
         """See `SearchSpace`."""
@@ -150,6 +162,13 @@ class RefinedItemSpace:
         """See `SearchSpace`."""
         pairs = zip(positions, excluded, strict=True)
         return np.stack([self._without(out).vectors(row) for row, out in pairs])
+
+    def products(
+        self, queries: FloatArray, positions: Positions, excluded: Sequence[Positions]
+    ) -> FloatArray:
+        """See `SearchSpace`."""
+        rows = zip(queries, positions, excluded, strict=True)
+        return np.stack([self._without(out).vectors(near) @ query for query, near, out in rows])
 
     def kth_similarities(self, positions: Positions, excluded: Sequence[Positions], k: int) -> FloatArray:
         """See `SearchSpace`."""

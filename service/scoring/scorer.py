@@ -267,12 +267,17 @@ class Scorer:
         out = found < 0
         if any(len(gone) for gone in excluded):
             out |= np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
+        if found.shape[1] > n_wanted:
+            # Most of what an approximate index gives is not among the nearest, and is not copied.
+            products = self.space.products(queries, found, excluded)
+            products[out] = -np.inf
+            kept = np.arange(len(found))[:, None], most_similar(products, n_wanted, queries.shape[1])
+            found, out = found[kept], out[kept]
         vectors = self.space.vectors(found, excluded)
-        places = most_similar(queries, vectors, n_wanted, out)
-        rows = np.arange(len(queries))[:, None]
-        similarities = exact_similarities(queries, vectors[rows, places])
-        similarities[out[rows, places]] = -np.inf
-        nearest = _in_order(_Nearest(queries, found[rows, places], similarities, vectors, places), n_wanted)
+        similarities = exact_similarities(queries, vectors)
+        similarities[out] = -np.inf
+        places = np.broadcast_to(np.arange(found.shape[1]), found.shape)
+        nearest = _in_order(_Nearest(queries, found, similarities, vectors, places), n_wanted)
         clock.lap("rescore")
         return nearest
 

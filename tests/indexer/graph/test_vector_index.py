@@ -18,6 +18,7 @@ from vicinal.indexer.graph.vector_index import (
     FaissIndex,
     check_factory,
     choose_factory,
+    products_at,
     shared_out,
 )
 from vicinal.indexer.storage.seals import FileSeal
@@ -216,6 +217,15 @@ def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
     assert shared_out(lambda part: part, []) == []
     with pytest.raises(ZeroDivisionError):
         shared_out(lambda part: 1 // part, [2, 1, 0])
+
+
+def test_products_are_those_of_the_rows_that_are_named(embeddings: FloatArray, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", embeddings)
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    positions = np.array([[3, -1, 699, 3], [-1, 0, 1, 2]])
+    found = products_at(embeddings[[5, 6]], rows, positions)
+    expected = np.einsum("bd,bwd->bw", embeddings[[5, 6]], embeddings[positions])
+    assert found == pytest.approx(np.where(positions < 0, -np.inf, expected), abs=1e-6)
 
 
 def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embeddings: FloatArray) -> None:
