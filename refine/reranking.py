@@ -192,9 +192,7 @@ def contextual_scores(
     sizes = inside.sum(axis=1)
     width = int(sizes.max(initial=0))
     if width > embeddings.shape[1]:
-        raise ValueError(
-            f"a neighborhood has {width} candidates, and embeddings of {embeddings.shape[1]} came"
-        )
+        raise ValueError(f"a neighborhood has {width} candidates, got embeddings of {embeddings.shape[1]}")
     contextual = np.zeros(similarities.shape)
     if width:
         with_query = _radius_with_query(similarities[:, :width], kth[:, :width])

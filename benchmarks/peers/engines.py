@@ -345,14 +345,13 @@ class MilvusLite(Engine):
             metric_type="IP",
             params={"M": _EDGES // 2, "efConstruction": _BUILD_EFFORT},
         )
-        client.create_collection("items", schema=schema)
+        client.create_collection("items", schema=schema, index_params=index)
         for start in range(0, len(items), 2000):
             rows = [
                 {"id": start + i, "vector": row.tolist()} for i, row in enumerate(items[start : start + 2000])
             ]
             client.insert("items", rows)
         client.flush("items")
-        client.create_index("items", index)
         client.close()
 
     def __init__(self, folder: Path) -> None:

@@ -15,6 +15,7 @@ from vicinal.refine.reranking import (
     contextual_scores,
     dense_contextual_scores,
     kth_similarities,
+    neighborhood,
     neighborhood_radius,
     rerank,
 )
@@ -172,6 +173,22 @@ def test_padding_never_scores() -> None:
     scores, contextual = contextual_scores(similarities, gallery[None], kth, k=3, beta=0.5)
     assert np.isneginf(scores[0, 2:]).all()
     assert not contextual[0, 2:].any()
+
+
+def test_embeddings_of_the_neighborhood_are_enough() -> None:
+    rng = np.random.default_rng(6)
+    gallery, queries = normalize(rng.normal(size=(60, 8))), normalize(rng.normal(size=(4, 8)))
+    similarities = exact_similarities(queries, np.broadcast_to(gallery, (4, 60, 8)))
+    order = np.argsort(-similarities, axis=1)
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    kth = kth_similarities(neighbor_lists(similarity_matrix(gallery))[1][order], 6)
+    width = int(neighborhood(ranked, 6, 0.1).sum(axis=1).max())
+    whole = contextual_scores(ranked, gallery[order], kth, k=6, beta=0.3, eps=0.1)
+    less = contextual_scores(ranked, gallery[order[:, :width]], kth[:, :width], k=6, beta=0.3, eps=0.1)
+    assert 5 <= width < 60
+    np.testing.assert_array_equal(less, whole)
+    with pytest.raises(ValueError, match=f"a neighborhood has {width} candidates, got embeddings of 4"):
+        contextual_scores(ranked, gallery[order[:, :4]], kth[:, :4], k=6, beta=0.3, eps=0.1)
 
 
 def test_scores_stay_between_zero_and_one() -> None:

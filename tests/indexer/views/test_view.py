@@ -133,6 +133,18 @@ def test_vectors_and_items_stand_at_the_same_positions(changed: GalleryView, uni
     assert changed.positions(names).tolist() == positions.reshape(-1).tolist()
 
 
+def test_products_are_those_of_the_vectors(changed: GalleryView, unit: Unit) -> None:
+    """Of built and added rows alike; nothing stands at -1."""
+    queries = unit(3, seed=7)
+    positions = np.stack(
+        [np.random.default_rng(row).permutation(changed.n_positions)[:90] for row in range(3)]
+    )
+    positions[:, ::7] = -1
+    expected = np.einsum("bd,bwd->bw", queries, changed.vectors(positions))
+    found = changed.products(queries, positions)
+    assert found == pytest.approx(np.where(positions < 0, -np.inf, expected), abs=1e-6)
+
+
 @pytest.mark.parametrize("item_id", ["0", "new 0", "absent", ""])
 def test_an_item_that_is_not_there_has_no_position(changed: GalleryView, item_id: str) -> None:
     assert changed.positions([item_id]).tolist() == [-1]
