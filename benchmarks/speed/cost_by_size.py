@@ -7,8 +7,8 @@ a refiner of the bundled form with random weights, searches, a calibration, a st
 
     build        seconds of an index job from a Parquet file: staging; neighbor lists; index and publishing
     refinement   seconds of refining all items; of their neighbor lists and index
-    search       milliseconds a query, alone and in batches of 32, from ready embeddings: plain, re-ranked,
-                 and with both sides refined; all ways take turns
+    search       milliseconds a query, alone and in batches of 32, from ready embeddings: the index alone,
+                 plain, re-ranked, with both sides refined, and both; all ways take turns
     calibration  seconds, leave-one-out and re-ranked, of 2,000 sampled queries (the default), and of every
                  item of galleries of up to `--all-queries` items
     start        seconds to open the gallery; from the start of `vicinal serve` to its first answer
@@ -25,7 +25,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.scoring.opened_refiner import open_refiner
 from vicinal.service.scoring.pipeline import Pipeline, Refine, Rerank
-from vicinal.service.scoring.scorer import Scorer
+from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, Scorer
 from vicinal.service.settings import Settings
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -57,6 +58,7 @@ N_STARTS = 3
 _LIMIT = 10
 
 Costs = dict[str, float]
+Way = Callable[[FloatArray], object]
 
 
 def measured(folder: Path, n_items: int, dim: int, n_queries: int, all_queries: int) -> dict[str, Any]:
@@ -115,7 +117,8 @@ def searches(gallery: Path, bundle: Path, n_queries: int) -> Costs:
     refiner = ContextRefiner(ModelBundle.open(bundle))
     with Memory() as memory:
         started = time.perf_counter()
-        snapshot = GalleryReader(Gallery(gallery)).view().snapshot
+        view = GalleryReader(Gallery(gallery)).view()
+        snapshot = view.snapshot
         opened = time.perf_counter() - started
         refine = Refine(sides="both", steps=refiner.n_steps, refiner=refiner.fingerprint)
         off = Rerank(method="off")
@@ -123,12 +126,13 @@ def searches(gallery: Path, bundle: Path, n_queries: int) -> Costs:
             "plain": Pipeline(refine=Refine(), rerank=off),
             "re-ranked": Pipeline(refine=Refine(), rerank=Rerank()),
             "refined": Pipeline(refine=refine, rerank=off),
+            "refined and re-ranked": Pipeline(refine=refine, rerank=Rerank()),
         }
-        scorers = {
-            name: Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, NAME, snapshot))
-            for name, pipeline in pipelines.items()
-        }
-        spent = _in_turns(scorers, _queries(snapshot.embeddings, n_queries))
+        ways: dict[str, Way] = {"index": lambda queries: view.nearest(queries, N_DECIDED_CANDIDATES)}
+        for name, pipeline in pipelines.items():
+            scorer = Scorer(snapshot, pipeline, open_refiner(pipeline, refiner, NAME, snapshot))
+            ways[name] = partial(scorer.score, n_candidates=_LIMIT)
+        spent = _in_turns(ways, _queries(snapshot.embeddings, n_queries))
     return {
         "start, opening, s": round(opened, 4),
         **{
@@ -177,9 +181,12 @@ def ratios_of(runs: list[dict[str, Any]]) -> dict[str, float]:
     ratios = {}
     for run in runs:
         costs, at = run["costs"], f"{run['items']:,} items"
-        for name in ("re-ranked", "refined"):
+        for name in ("re-ranked", "refined", "refined and re-ranked"):
             share = costs["search, plain, of 32, ms"] / costs[f"search, {name}, of 32, ms"]
             ratios[f"plain over {name}, of 32, {at}"] = round(share, 4)
+        ratios[f"index over refined and re-ranked, of 32, {at}"] = round(
+            costs["search, index, of 32, ms"] / costs["search, refined and re-ranked, of 32, ms"], 4
+        )
         ratios[f"alone over of 32, plain, {at}"] = round(
             costs["search, plain, alone, ms"] / costs["search, plain, of 32, ms"], 4
         )
@@ -194,14 +201,14 @@ def _queries(embeddings: FloatArray, n: int) -> FloatArray:
     return normalize(rng.permutation(items) + 0.5 * noise)
 
 
-def _in_turns(scorers: dict[str, Scorer], queries: FloatArray) -> dict[tuple[str, int], list[float]]:
+def _in_turns(ways: dict[str, Way], queries: FloatArray) -> dict[tuple[str, int], list[float]]:
     """Milliseconds of each call by way and batch; the first turn, which loads pages, does not count."""
     spent: dict[tuple[str, int], list[float]] = {}
     for batch in BATCHES:
         for turn, part in enumerate(_batches(queries, batch)):
-            for name, scorer in scorers.items():
+            for name, way in ways.items():
                 began = time.perf_counter()
-                scorer.score(part, _LIMIT)
+                way(part)
                 if turn:
                     spent.setdefault((name, batch), []).append(1e3 * (time.perf_counter() - began))
     return spent
