@@ -34,6 +34,14 @@ def test_index_recall(short_form: ShortForm) -> None:
     assert result["rows"][0]["recall_at_10"] == 1.0
 
 
+def test_index_recall_of_embeddings_in_a_file(short_form: ShortForm, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(1500, 32)).astype(np.float32)
+    np.save(tmp_path / "photos.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    options = ("--queries", 5, "--embeddings", tmp_path / "photos.npy")
+    result = short_form("speed.index_recall", *options)
+    assert (result["name"], result["items"], result["dim"]) == ("index_recall_photos", 1495, 32)
+
+
 def test_nothing_is_kept_where_none_is_asked_for(short_form: ShortForm) -> None:
     options = ("--items", 1500, "--dim", 32, "--queries", 5, "--no-result")
     assert short_form("speed.index_recall", *options) == {}
