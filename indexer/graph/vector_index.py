@@ -74,7 +74,7 @@ def choose_factory(n_items: int, dim: int) -> str:
     """
     if n_items <= FLAT_LIMIT:
         return "Flat"
-    n_lists = 2 ** round(math.log2(4.0 * math.sqrt(n_items)))
+    n_lists = 2 ** round(math.log2(2.0 * math.sqrt(n_items)))
     per_code = math.gcd(dim, 4 if dim >= _LONG else 2)
     codes = f"PQ{dim // per_code}x4fsr" if per_code > 1 else "SQ8"
     return f"IVF{n_lists},{codes}"

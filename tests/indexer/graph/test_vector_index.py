@@ -91,10 +91,10 @@ def test_auto_is_exact_up_to_the_flat_limit(n_items: int) -> None:
 @pytest.mark.parametrize(
     ("n_items", "expected"),
     [
-        (FLAT_LIMIT + 1, "IVF512,PQ128x4fsr"),
-        (60_000, "IVF1024,PQ128x4fsr"),
-        (1_000_000, "IVF4096,PQ128x4fsr"),
-        (50_000_000, "IVF32768,PQ128x4fsr"),
+        (FLAT_LIMIT + 1, "IVF256,PQ128x4fsr"),
+        (60_000, "IVF512,PQ128x4fsr"),
+        (1_000_000, "IVF2048,PQ128x4fsr"),
+        (50_000_000, "IVF16384,PQ128x4fsr"),
     ],
 )
 def test_auto_quantizes_four_dimensions_of_long_vectors_a_code_above_the_flat_limit(
@@ -105,12 +105,12 @@ def test_auto_quantizes_four_dimensions_of_long_vectors_a_code_above_the_flat_li
 
 @pytest.mark.parametrize("dim", [2, 128, 254, 510])
 def test_auto_quantizes_two_dimensions_of_short_vectors_a_code(dim: int) -> None:
-    assert choose_factory(60_000, dim) == f"IVF1024,PQ{dim // 2}x4fsr"
+    assert choose_factory(60_000, dim) == f"IVF512,PQ{dim // 2}x4fsr"
 
 
 @pytest.mark.parametrize("dim", [1, 9, 511])
 def test_auto_codes_odd_dimensions_one_by_one(dim: int) -> None:
-    assert choose_factory(60_000, dim) == "IVF1024,SQ8"
+    assert choose_factory(60_000, dim) == "IVF512,SQ8"
 
 
 def test_index_of_odd_dimension_finds_items_by_their_own_embedding() -> None:
@@ -130,7 +130,7 @@ def test_large_index_keeps_the_ten_nearest_among_its_candidates(
     """Recall@10 as a search sees it: some hundred candidates, which are then scored exactly."""
     vectors, queries = clustered
     found = large_index.search(queries, 150)
-    assert large_index.spec == "IVF512,PQ16x4fsr"
+    assert large_index.spec == "IVF256,PQ16x4fsr"
     assert _recall(found, _nearest(queries, vectors, 10)) > 0.9
 
 
@@ -172,7 +172,7 @@ def test_query_finds_the_same_alone_and_in_a_batch(
 def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan() -> None:
     """Clusters of two or three items: the ten nearest lie in many lists, of which an eighth held .88."""
     rng = np.random.default_rng(0)
-    n_items, n_queries, dim = 12_000, 50, 128
+    n_items, n_queries, dim = 12_000, 300, 128
     centers = rng.normal(size=(5000, 64))[rng.integers(0, 5000, n_items + n_queries)]
     latent = centers + 0.6 * rng.normal(size=centers.shape)
     noise = 4.0 * rng.normal(size=(len(latent), dim))
