@@ -5,8 +5,8 @@ torch's own modules and in numpy; all run on the same cores and give the same re
 Queries are refined, searched and re-ranked by the service's scorer in a gallery of 20,000 synthetic items,
 alone and 32 together; beside them a ResNet-50 embeds 224 px images in ONNX Runtime, one and 32.
 
-Repetitions of what is compared take turns. What is compared is the processor time of one core, or on two cores
-the wall time, which wants a machine with nothing else to do.
+Repetitions of what is compared take turns. What is compared is the processor time of one core, or on two
+cores the wall time, which wants a machine with nothing else to do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Two kinds of process: `open` loads the bundle, opens the gallery and searches once with a ready embedding;
 `serve` is `vicinal serve`, asked over HTTP as soon as it answers. Each is measured as the gallery was built
 and with live changes on top, and each with its files in the page cache (`warm`), after they were dropped from
-it (`cold`), and where the system allows it after everything was, Python and its packages too (`nothing cached`).
-Modules are compiled, as those of an installed package are. `cpu` is the processor time of the whole
+it (`cold`), and where the system allows it after everything was, Python and its packages too (`nothing
+cached`). Modules are compiled, as those of an installed package are. `cpu` is the processor time of the whole
 process, its end included, which other work on the machine does not lengthen. `anonymous` and `file` are its
 resident memory in MiB after the first answer: its own, and pages of mapped files, which the system takes back
 when it needs them.
