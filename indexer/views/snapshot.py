@@ -185,7 +185,7 @@ class Snapshot:
         self.served(self.embeddings, self.neighbor_similarities)
 
     def served(self, *arrays: npt.NDArray[Any]) -> None:
-        """Expect reads of single rows of memory maps of this version where it is opened for searches alone."""
+        """Expect reads of single rows of this version's memory maps where it is opened for searches only."""
         if self._is_served:
             for array in arrays:
                 expect_single_rows(array)
