@@ -21,13 +21,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.fragment import write_fragments
-from lance.optimize import Compaction, CompactionOptions
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
@@ -141,6 +138,9 @@ class ItemTable(SealedTable):
         Raises:
             StorageError: The disk refuses.
         """
+        import lance
+        from lance.fragment import write_fragments
+
         table = self._made_latest(revision)
         with self._committing():
             updated, emptied = _without(table, removed)
@@ -159,10 +159,7 @@ class ItemTable(SealedTable):
             The new revision; the given one when there was nothing to merge.
         """
         # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
-        return self._rewrite(
-            revision,
-            CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
-        )
+        return self._rewrite(revision, materialize_deletions=False)
 
     def drop_removed_rows(self, revision: int) -> int:
         """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
@@ -171,19 +168,18 @@ class ItemTable(SealedTable):
             The new revision; the given one when there was nothing to rewrite.
         """
         return self._rewrite(
-            revision,
-            CompactionOptions(
-                target_rows_per_fragment=_SMALL_FILE_ROWS,
-                materialize_deletions=True,
-                materialize_deletions_threshold=_MOST_REMOVED_SHARE,
-            ),
+            revision, materialize_deletions=True, materialize_deletions_threshold=_MOST_REMOVED_SHARE
         )
 
-    def _rewrite(self, revision: int, options: CompactionOptions) -> int:
+    def _rewrite(self, revision: int, **options: Any) -> int:
+        from lance.optimize import Compaction, CompactionOptions
+
         table = self._made_latest(revision)
         before = table.version
         with self._committing():
-            Compaction.execute(table, options)
+            Compaction.execute(
+                table, CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, **options)
+            )
         rewritten = self.latest()
         if rewritten.version == before:
             return revision
