@@ -209,9 +209,9 @@ class ContextRefiner:
         attention = np.zeros((len(rows), n_steps, neighbors.mask.shape[1]), np.float32)
         lengths = np.ones((len(rows), n_steps), np.float32)
         alone = self.architecture.neighbors == "none"
-        refinable: Bools | slice = np.logical_or(neighbors.mask.any(axis=1), alone)
+        has_any = np.logical_or(neighbors.mask.any(axis=1), alone)
         # A slice copies nothing.
-        refinable = slice(None) if refinable.all() else refinable
+        refinable: Bools | slice = slice(None) if has_any.all() else has_any
         initial = rows[refinable, None]
         near = (
             Neighbors(initial, np.full((len(initial), 1), True)) if alone else neighbors[refinable].cleared()

@@ -197,11 +197,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument(
+        "--two-cores", action="store_true", help="refine on two cores too; nothing else may run"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         result: dict[str, Any] = {"dim": _DIM}
-        for threads, name in ((1, "gallery"), (2, "gallery_on_two_cores")):
+        names = ("gallery", "gallery_on_two_cores")[: 1 + arguments.two_cores]
+        for threads, name in enumerate(names, start=1):
             result[name] = gallery_costs(Path(folder) / name, arguments.items, 5, threads=threads)
             print(result[name], flush=True)
         with threadpool_limits(1):

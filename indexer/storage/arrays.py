@@ -81,5 +81,7 @@ def expect_single_rows(array: npt.NDArray[Any]) -> None:
     Otherwise each that is not in memory brings what lies around it: 8 MB where the disk is set so, and 1.5 GB
     for the first search among a million items. Reading all rows in order takes several times longer then.
     """
-    if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
-        array.base.madvise(mmap.MADV_RANDOM)
+    # What numpy maps has the map as its base, whatever its stubs say; not every system can be told.
+    mapped: Any = array.base
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_p
 from vicinal.indexer.storage.seals import SealedTable
 from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
+
+if TYPE_CHECKING:
+    from lance.optimize import CompactionOptions
 
 __all__ = ["Difference", "ItemTable", "Sequences"]
 
@@ -159,7 +162,9 @@ class ItemTable(SealedTable):
             The new revision; the given one when there was nothing to merge.
         """
         # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
-        return self._rewrite(revision, materialize_deletions=False)
+        return self._rewrite(
+            revision, {"target_rows_per_fragment": _SMALL_FILE_ROWS, "materialize_deletions": False}
+        )
 
     def drop_removed_rows(self, revision: int) -> int:
         """Rewrite the files that hold mostly removed rows without them; the others stay as they are.
@@ -168,18 +173,21 @@ class ItemTable(SealedTable):
             The new revision; the given one when there was nothing to rewrite.
         """
         return self._rewrite(
-            revision, materialize_deletions=True, materialize_deletions_threshold=_MOST_REMOVED_SHARE
+            revision,
+            {
+                "target_rows_per_fragment": _SMALL_FILE_ROWS,
+                "materialize_deletions": True,
+                "materialize_deletions_threshold": _MOST_REMOVED_SHARE,
+            },
         )
 
-    def _rewrite(self, revision: int, **options: Any) -> int:
-        from lance.optimize import Compaction, CompactionOptions
+    def _rewrite(self, revision: int, options: CompactionOptions) -> int:
+        from lance.optimize import Compaction
 
         table = self._made_latest(revision)
         before = table.version
         with self._committing():
-            Compaction.execute(
-                table, CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, **options)
-            )
+            Compaction.execute(table, options)
         rewritten = self.latest()
         if rewritten.version == before:
             return revision
