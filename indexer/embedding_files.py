@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -197,6 +196,8 @@ class _LanceTables:
     """A Lance dataset, in its latest version."""
 
     def __init__(self, path: Path) -> None:
+        import lance
+
         self._dataset = lance.dataset(str(path))
         self.schema = self._dataset.schema
 

@@ -25,7 +25,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -57,7 +57,14 @@ from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
-from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot, SnapshotRows, intact_graph, write_snapshot
+from vicinal.indexer.views.snapshot import (
+    ITEM_COLUMNS,
+    Snapshot,
+    SnapshotRows,
+    intact_graph,
+    read_snapshot_ahead,
+    write_snapshot,
+)
 from vicinal.models.bundle import (
     MANIFEST_FILE,
     BundleManifest,
@@ -68,7 +75,7 @@ from vicinal.models.bundle import (
 from vicinal.models.errors import BundleError
 from vicinal.models.similarity import FloatArray
 
-__all__ = ["Gallery", "list_galleries"]
+__all__ = ["Gallery", "list_galleries", "read_ahead"]
 
 
 class Gallery:
@@ -452,3 +459,16 @@ def list_galleries(root: Path) -> list[Gallery]:
         if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
     )
     return [Gallery(folder) for folder in folders if (folder / "active.json").is_file()]
+
+
+def read_ahead(root: Path) -> None:
+    """Let the disk begin to read what opening the galleries below a data folder compares byte by byte.
+
+    Nothing waits for it. What cannot be read, whoever opens the gallery is told.
+    """
+    with suppress(GalleryError, OSError):
+        for gallery in list_galleries(root):
+            with suppress(GalleryError, OSError):
+                version = gallery.active_version
+                if version is not None:
+                    read_snapshot_ahead(gallery.snapshot_path(version))

@@ -31,7 +31,8 @@ class GalleryReader:
 
     Args:
         gallery: The gallery.
-        devices: Where its indexes are searched; the processor when None.
+        devices: Where its indexes are searched, and it is then opened for searches alone; the processor when
+            None.
     """
 
     def __init__(self, gallery: Gallery, devices: IndexDevices | None = None) -> None:
@@ -109,6 +110,7 @@ class _Opened:
         snapshot = gallery.snapshot(activation.version)
         if devices is not None:
             snapshot.move_to(devices)
+            snapshot.serve()
         view = replace(GalleryView.of(snapshot), calibrated_as=activation.calibrated_as)
         return cls(gallery, activation, view, SegmentBuilder(view.snapshot.manifest.dim))
 

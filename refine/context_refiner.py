@@ -78,6 +78,8 @@ class Neighbors:
 
     def cleared(self) -> Neighbors:
         """With zeros where there is no neighbor."""
+        if self.mask.all():
+            return self
         there, zero = self.mask[..., None], np.float32(0.0)
         radii = None if self.radii is None else np.where(there, self.radii, zero)
         return Neighbors(np.where(there, self.contexts, zero), self.mask, radii)
@@ -219,7 +221,9 @@ class ContextRefiner:
         attention = np.zeros((len(rows), n_steps, neighbors.mask.shape[1]), np.float32)
         lengths = np.ones((len(rows), n_steps), np.float32)
         alone = self.architecture.neighbors == "none"
-        refinable = np.logical_or(neighbors.mask.any(axis=1), alone)
+        has_any = np.logical_or(neighbors.mask.any(axis=1), alone)
+        # A slice copies nothing.
+        refinable: Bools | slice = slice(None) if has_any.all() else has_any
         initial = rows[refinable, None]
         near = (
             Neighbors(initial, np.full((len(initial), 1), True)) if alone else neighbors[refinable].cleared()

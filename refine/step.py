@@ -99,24 +99,30 @@ def moved_rows(
         return _gated(xp, weights, rows, initial, context, mask)
     times, by_heads = (_at_once, _heads_at_once) if together else (_one_by_one, _heads_one_by_one)
     width, has_output = architecture.dim // architecture.n_heads, architecture.form != "bare"
+    # In place where nothing else holds an array, here and below: memory is what a gallery waits for.
     queries = times(rows, weights["query"])
     if has_output:
-        queries = queries + weights["query_bias"]
+        queries += weights["query_bias"]
+    # The queries, and not what a head compares: they are as many times smaller as there are heads.
+    queries = queries * (weights["logit_scale"] / math.sqrt(width))
     compared = by_heads(queries.reshape(-1, architecture.n_heads, width), weights["key"])
-    compared = compared * (weights["logit_scale"] / math.sqrt(width))
     if architecture.expansion:
         compared = compared + weights["expansion_scale"] * rows
     by_head = masked_softmax(xp, compared @ context.swapaxes(1, 2), mask[:, None])
     attention = by_head.mean(1)
     added = by_heads(by_head @ context, weights["value"]).reshape(-1, 1, architecture.dim)
     if has_output:
-        added = drop(times(added, weights["output"]) + weights["output_bias"])
+        added = times(added, weights["output"])
+        added += weights["output_bias"]
+        added = drop(added)
     if architecture.expansion:
         added = added + weights["expansion_weight"] * (attention[:, None] @ context)
     moved = rows + added
     if architecture.form == "attention_mlp":
-        hidden = _positive_part(times(moved, weights["hidden"]) + weights["hidden_bias"])
-        moved = moved + times(drop(hidden), weights["mlp"]) + weights["mlp_bias"]
+        hidden = times(moved, weights["hidden"])
+        hidden += weights["hidden_bias"]
+        moved = moved + times(drop(_positive_part(hidden)), weights["mlp"])
+        moved += weights["mlp_bias"]
     return moved, attention
 
 

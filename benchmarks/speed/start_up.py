@@ -2,8 +2,9 @@
 
 Two kinds of process: `open` loads the bundle, opens the gallery and searches once with a ready embedding;
 `serve` is `vicinal serve`, asked over HTTP as soon as it answers. Each is measured as the gallery was built
-and with live changes on top, and each with its files in the page cache (`warm`) and after they were dropped
-from it (`cold`, as far as the system lets a process do that). `cpu` is the processor time of the whole
+and with live changes on top, and each with its files in the page cache (`warm`), after they were dropped from
+it (`cold`), and where the system allows it after everything was, Python and its packages too (`nothing
+cached`). Modules are compiled, as those of an installed package are. `cpu` is the processor time of the whole
 process, its end included, which other work on the machine does not lengthen. `anonymous` and `file` are its
 resident memory in MiB after the first answer: its own, and pages of mapped files, which the system takes back
 when it needs them.
@@ -44,7 +45,8 @@ from vicinal.service.settings import Settings
 ROWS_PER_COMMIT = 50_000
 N_ADDED, N_REMOVED = 500, 100
 BOUND_SECONDS = 3.0
-CACHES = ("cold", "warm")
+CACHES = ("nothing cached", "cold", "warm")
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 OPEN_AND_SEARCH = """
 import json, sys, time
@@ -53,6 +55,7 @@ import numpy as np
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.reader import GalleryReader
 from vicinal.service.matcher.matcher import Matcher
 laps = {"imports": time.perf_counter() - started}
@@ -60,7 +63,7 @@ def lap(name):
     laps[name] = time.perf_counter() - started - sum(laps.values())
 embedder = Embedder(ModelBundle.open(sys.argv[2]), device="cpu", threads=1)
 lap("bundle")
-view = GalleryReader(Gallery(sys.argv[1])).view()
+view = GalleryReader(Gallery(sys.argv[1]), IndexDevices("cpu")).view()
 lap("gallery")
 query = np.random.default_rng(1).normal(size=(1, embedder.bundle.dim))
 found = Matcher(Gallery(sys.argv[1]), embedder, view=view).search(embeddings=query, threshold=0.5)
@@ -120,6 +123,16 @@ def drop_from_cache(folder: Path) -> None:
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def drop_everything() -> bool:
+    """Drop the whole page cache; whether the system allows it."""
+    try:
+        os.sync()
+        _DROP_CACHES.write_text("3")
+    except OSError:
+        return False
+    return True
+
+
 def cpu_of_children() -> float:
     """Seconds of processor time of all processes that were started here and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -164,6 +177,8 @@ def measure(settings: Settings, bundle: ModelBundle, repeats: int) -> dict[str, 
             for kind in ("open", "serve"):
                 if cache == "cold":
                     drop_from_cache(gallery.path)
+                elif cache == "nothing cached" and not drop_everything():
+                    continue
                 taken = timed(
                     partial(time_open, gallery, bundle)
                     if kind == "open"
@@ -202,20 +217,21 @@ def main() -> None:
     manifest = gallery.snapshot().manifest
     if GalleryReader(gallery).view().n_changes:
         gallery.pointer.activate(manifest.version, as_built=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Writes what is not compiled yet.
+    time_serve(settings, bundle.dim)
     measured = {"as built": measure(settings, bundle, arguments.repeats)}
     change(gallery, bundle)
     measured["with live changes"] = measure(settings, bundle, arguments.repeats)
-    slowest = max(
-        run.get("first answer", run.get("process", 0.0))
-        for kinds in measured.values()
-        for name, runs in kinds.items()
-        for run in runs
-        if name.endswith("warm")
-    )
+    slowest = {
+        name: max(run["first answer"] for run in runs)
+        for name, runs in measured["as built"].items()
+        if name.startswith("serve")
+    }
     for state, kinds in measured.items():
         for kind, runs in kinds.items():
             print(f"{state:18} {kind:12} {runs}")
-    print(f"slowest warm start {slowest:.2f} s, asked for at most {BOUND_SECONDS} s")
+    print(f"slowest starts as built {slowest}, asked for less than {BOUND_SECONDS} s")
     result = {
         "items": manifest.n_items,
         "dim": manifest.dim,
@@ -228,9 +244,9 @@ def main() -> None:
             for file in sorted(gallery.snapshot_path(manifest.version).iterdir())
         },
         "seconds": measured,
-        "slowest_warm_seconds": slowest,
+        "slowest_seconds_as_built": slowest,
         "bound_seconds": BOUND_SECONDS,
-        "is_within_bound": slowest <= BOUND_SECONDS,
+        "is_within_bound": max(slowest.values()) < BOUND_SECONDS,
         "ratios": ratios_of(measured),
     }
     if not arguments.no_result:

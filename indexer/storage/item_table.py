@@ -19,15 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.fragment import write_fragments
-from lance.optimize import Compaction, CompactionOptions
 
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.filters import Filter
@@ -36,6 +33,9 @@ from vicinal.indexer.storage.files import read_sealed_or_refuse, storing, sync_p
 from vicinal.indexer.storage.seals import SealedTable
 from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
+
+if TYPE_CHECKING:
+    from lance.optimize import CompactionOptions
 
 __all__ = ["Difference", "ItemTable", "Sequences"]
 
@@ -141,6 +141,9 @@ class ItemTable(SealedTable):
         Raises:
             StorageError: The disk refuses.
         """
+        import lance
+        from lance.fragment import write_fragments
+
         table = self._made_latest(revision)
         with self._committing():
             updated, emptied = _without(table, removed)
@@ -160,8 +163,7 @@ class ItemTable(SealedTable):
         """
         # Removed rows of large files stay where they are: rewriting those takes too long beside changes.
         return self._rewrite(
-            revision,
-            CompactionOptions(target_rows_per_fragment=_SMALL_FILE_ROWS, materialize_deletions=False),
+            revision, {"target_rows_per_fragment": _SMALL_FILE_ROWS, "materialize_deletions": False}
         )
 
     def drop_removed_rows(self, revision: int) -> int:
@@ -172,14 +174,16 @@ class ItemTable(SealedTable):
         """
         return self._rewrite(
             revision,
-            CompactionOptions(
-                target_rows_per_fragment=_SMALL_FILE_ROWS,
-                materialize_deletions=True,
-                materialize_deletions_threshold=_MOST_REMOVED_SHARE,
-            ),
+            {
+                "target_rows_per_fragment": _SMALL_FILE_ROWS,
+                "materialize_deletions": True,
+                "materialize_deletions_threshold": _MOST_REMOVED_SHARE,
+            },
         )
 
     def _rewrite(self, revision: int, options: CompactionOptions) -> int:
+        from lance.optimize import Compaction
+
         table = self._made_latest(revision)
         before = table.version
         with self._committing():

@@ -32,7 +32,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-import lance
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
@@ -261,6 +260,8 @@ class SealedTable:
         Raises:
             StorageError: The disk refuses.
         """
+        import lance
+
         with self._committing():
             lance.write_dataset(rows, str(self.path), mode=mode)
 
@@ -286,6 +287,9 @@ class SealedTable:
             self._seals.add([self._manifest(table.version), *self._files_of(table.get_fragments())])
 
     def _open(self, revision: int | None) -> Any:
+        # Its library has 200 MB, and no search in a version as it was built needs it.
+        import lance
+
         if revision is not None:
             self._compare([self._manifest(revision)])
         try:

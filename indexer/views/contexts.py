@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.neighbor_graph import SPARE_NEIGHBORS
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray, exact_similarities
-from vicinal.refine.neighbor_features import neighborhood_radii
+from vicinal.refine.neighbor_features import N_RADII, neighborhood_radii
 
-__all__ = ["context_radii", "item_contexts", "query_context"]
+__all__ = ["context_radii", "item_contexts", "query_contexts"]
 
 Positions = npt.NDArray[np.int64]
 _NOBODY: Positions = np.empty(0, np.int64)
+# Queries whose nearest items are fetched at a time, some 3 MB of 512 dimensions.
+_AT_ONCE = 32
 
 
 def item_contexts(
@@ -37,62 +42,93 @@ def item_contexts(
     return _padded(contexts.astype(np.int64), k)
 
 
-def query_context(
+def query_contexts(
     view: GalleryView,
-    query: FloatArray,
+    queries: FloatArray,
     k: int,
-    excluded: Positions = _NOBODY,
-    item: int | None = None,
+    excluded: Sequence[Positions],
+    items: Positions | None = None,
 ) -> Positions:
-    """The k nearest items of a query, as its context.
+    """The k nearest items of each query, as its context: the same alone and in any batch.
 
     Args:
         view: The state of the gallery.
-        query: (d,) float32, L2-normalized.
-        k: Neighbors of the context.
-        excluded: Positions that count as not in the gallery.
-        item: Position of the query where it is an item. Its context is then the one that the item was refined
-            with, from its list; only where that runs out is it searched for anew.
+        queries: (B, d) float32, L2-normalized.
+        k: Neighbors of a context.
+        excluded: For each query, positions that count as not in the gallery.
+        items: (B,) positions of the queries where they are items. The context of an item is the one that it
+            was refined with, from its list; only where that runs out is it searched for anew.
 
     Returns:
-        (k,) positions, nearest first, ties by position, -1 where there are fewer.
+        (B, k) positions, nearest first, ties by position, -1 where there are fewer.
     """
-    if item is not None:
-        row = np.array([item])
-        listed = item_contexts(view, row, k, excluded)[0]
-        # A list with an end holds all there are.
-        if (listed >= 0).all() or not np.isfinite(view.neighbor_similarities(row)[0, -1]):
-            return listed
-        excluded = np.union1d(excluded, row)
-    if not len(view):
-        return np.full(k, -1, np.int64)
-    n_fetched = min(len(view), k + SPARE_NEIGHBORS + len(excluded))
-    found = view.nearest(query[None], n_fetched)[0]
-    similarities = exact_similarities(query, view.vectors(found))
-    similarities[(found < 0) | np.isin(found, excluded)] = -np.inf
-    order = np.lexsort((found, -similarities))[:k]
-    return _padded(np.where(np.isfinite(similarities[order]), found[order], -1)[None], k)[0]
+    contexts = np.full((len(queries), k), -1, np.int64)
+    searched: defaultdict[int, list[int]] = defaultdict(list)
+    out = list(excluded)
+    for row in range(len(queries)):
+        if items is not None:
+            listed = _listed_context(view, int(items[row]), k, out[row])
+            if listed is not None:
+                contexts[row] = listed
+                continue
+            out[row] = np.union1d(out[row], items[row])
+        # What an approximate index finds depends on how many are asked for.
+        searched[min(len(view), k + SPARE_NEIGHBORS + len(out[row]))].append(row)
+    for n_fetched, rows in searched.items():
+        for start in range(0, len(rows) if len(view) else 0, _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            contexts[some] = _nearest(view, queries[some], k, [out[row] for row in some], n_fetched)
+    return contexts
 
 
-def context_radii(view: GalleryView, context: Positions, excluded: Positions = _NOBODY) -> FloatArray:
-    """Radii of the neighbors that refine a query, from their own lists; see `refine.neighbor_features`.
+def context_radii(view: GalleryView, contexts: Positions, excluded: Sequence[Positions]) -> FloatArray:
+    """Radii of the neighbors that refine queries, from their own lists; see `refine.neighbor_features`.
 
     Args:
         view: The state of the gallery.
-        context: (k,) positions, -1 where there is none.
-        excluded: Positions that count as not in the gallery.
+        contexts: (B, k) positions, -1 where there is none.
+        excluded: For each query, positions that count as not in the gallery.
 
     Returns:
-        (k, 3) float32, 0 where there is no neighbor.
+        (B, k, 3) float32, 0 where there is no neighbor.
     """
-    similarities = view.neighbor_similarities(context)
-    listed = view.neighbor_positions(context)
-    gone = (listed < 0) | np.isin(listed, excluded) | (context < 0)[:, None]
-    order = np.argsort(gone, axis=1, kind="stable")
-    kept = np.where(gone, np.float32(-np.inf), similarities)
-    return neighborhood_radii(np.take_along_axis(kept, order, axis=1))
+    similarities = view.neighbor_similarities(contexts)
+    gone = _gone(view.neighbor_positions(contexts), excluded) | (contexts < 0)[..., None]
+    order = np.argsort(gone, axis=-1, kind="stable")
+    kept = np.take_along_axis(np.where(gone, np.float32(-np.inf), similarities), order, axis=-1)
+    return neighborhood_radii(kept.reshape(contexts.size, -1)).reshape(*contexts.shape, N_RADII)
+
+
+def _listed_context(view: GalleryView, item: int, k: int, excluded: Positions) -> Positions | None:
+    row = np.array([item])
+    listed: Positions = item_contexts(view, row, k, excluded)[0]
+    # A list with an end holds all there are.
+    has_end = not np.isfinite(view.neighbor_similarities(row)[0, -1])
+    return listed if has_end or (listed >= 0).all() else None
+
+
+def _nearest(
+    view: GalleryView, queries: FloatArray, k: int, excluded: Sequence[Positions], n_fetched: int
+) -> Positions:
+    found = view.nearest(queries, n_fetched)
+    similarities = exact_similarities(queries, view.vectors(found))
+    similarities[_gone(found, excluded)] = -np.inf
+    order = np.lexsort((found, -similarities), axis=1)[:, :k]
+    is_there = np.isfinite(np.take_along_axis(similarities, order, axis=1))
+    return _padded(np.where(is_there, np.take_along_axis(found, order, axis=1), -1), k)
+
+
+def _gone(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np.bool_]:
+    """Where nothing stands or what is excluded for its row, of the shape of the positions."""
+    gone = positions < 0
+    for row, out in enumerate(excluded):
+        if len(out):
+            gone[row] |= np.isin(positions[row], out)
+    return gone
 
 
 def _padded(contexts: Positions, k: int) -> Positions:
     """The same with k columns: a sum of k numbers does not depend on how many of them there are."""
+    if contexts.shape[1] == k:
+        return contexts
     return np.pad(contexts, ((0, 0), (0, k - contexts.shape[1])), constant_values=-1)

@@ -137,6 +137,7 @@ class RefinedSnapshot:
         self.embeddings: FloatArray = files.array("refined")
         self.graph = files.graph()
         self.index = snapshot.placed(files.index(_INDEX), self.embeddings)
+        snapshot.served(self.embeddings, self.graph.similarities)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod

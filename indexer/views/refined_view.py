@@ -87,7 +87,7 @@ class RefinedView:
         """(..., d) refined embeddings at (...) positions; any values at -1."""
         n_built = len(self.view.snapshot)
         if n_built and not len(self.changed) and not len(self.view.segment):
-            return np.asarray(self.built.stored.embeddings[positions])
+            return np.asarray(self.built.stored.embeddings).take(positions, axis=0)
         vectors = np.zeros((*positions.shape, self.view.snapshot.manifest.dim), np.float32)
         places = places_of(self.changed, positions)
         stored = (places < 0) & (positions >= 0) & (positions < n_built)

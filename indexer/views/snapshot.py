@@ -21,6 +21,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from vicinal.indexer.graph.gpu_index import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex
 from vicinal.indexer.item_rules import served_metadata
+from vicinal.indexer.storage.arrays import expect_single_rows
 from vicinal.indexer.storage.seals import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
@@ -56,6 +58,7 @@ __all__ = [
     "intact_graph",
     "items_at",
     "places_of",
+    "read_snapshot_ahead",
     "snapshot_manifest",
     "write_snapshot",
 ]
@@ -137,10 +140,14 @@ class Snapshot:
         self.neighbor_ids: npt.NDArray[np.int32] = graph.ids
         self.neighbor_similarities: FloatArray = graph.similarities
         self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
-        self._built_index = files.index(_INDEX)
+        with ThreadPoolExecutor(1) as beside:
+            # Every byte of both is compared, which holds up nothing else in Python.
+            items = beside.submit(files.table, _ITEMS)
+            self._built_index = files.index(_INDEX)
+            self.item_table = items.result()
         self.index: VectorIndex = self._built_index
         self._devices: IndexDevices | None = None
-        self.item_table = files.table(_ITEMS)
+        self._is_served = False
         self._files = files
         # What is mapped stays when the folder is made again.
         self._folder = files.path.stat().st_ino
@@ -171,6 +178,17 @@ class Snapshot:
             return self.path.stat().st_ino != self._folder
         except OSError:
             return True
+
+    def serve(self) -> None:
+        """Expect searches alone from now on, also of refined items that are opened later: see `served`."""
+        self._is_served = True
+        self.served(self.embeddings, self.neighbor_similarities)
+
+    def served(self, *arrays: npt.NDArray[Any]) -> None:
+        """Expect reads of single rows of this version's memory maps where it is opened for searches only."""
+        if self._is_served:
+            for array in arrays:
+                expect_single_rows(array)
 
     def move_to(self, devices: IndexDevices) -> None:
         """Search the index, and those of refined items that are opened from now on, on other devices.
@@ -223,6 +241,19 @@ def items_at(
     """Rows of a table with `ITEM_COLUMNS`, in the given order, their metadata parsed."""
     rows = table.select(ITEM_COLUMNS).take(pa.array(positions, pa.int64())).to_pylist()
     return [{**row, "metadata": served_metadata(row["metadata"])} for row in rows]
+
+
+def read_snapshot_ahead(path: Path) -> None:
+    """Let the disk begin to read the files in a snapshot's folder that opening it compares byte by byte.
+
+    Raises:
+        OSError: One of them cannot be opened.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for file in (path / _INDEX, path / _ITEMS, *path.glob("*/*.index")):
+        with file.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def intact_graph(path: Path) -> NeighborGraph | None:

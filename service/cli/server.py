@@ -26,12 +26,17 @@ def serve(
     bundle: BundleOption = None,
 ) -> None:
     """Answer searches over HTTP."""
+    from vicinal.indexer.gallery import read_ahead
+
+    settings = load_settings(host=host, port=port, workers=workers, data_dir=data_dir, bundle=bundle)
+    # The disk reads while the rest is imported.
+    read_ahead(settings.galleries_path)
+
     from vicinal.service.http.security import check_exposure
     from vicinal.service.http.serving.server import listen
     from vicinal.service.keys import Keyring
     from vicinal.service.observability.logs import configure_logs
 
-    settings = load_settings(host=host, port=port, workers=workers, data_dir=data_dir, bundle=bundle)
     configure_logs(settings.log_level, settings.log_format)
     check_exposure(settings)
     with listen(settings.host, settings.port) as listener:

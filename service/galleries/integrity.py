@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 IntegrityState = Literal["unchecked", "checking", "whole", "damaged"]
 # Between two looks whether another process is done with the same files.
 _WAIT_SECONDS = 0.5
+# After the first gallery was opened: its first searches go before.
+_FIRST_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Integrity:
         self._checks: dict[str, _Check] = {}
         self._due: deque[_Check] = deque()
         self._thread: threading.Thread | None = None
+        self._may_begin = threading.Event()
 
     def watch(self, reader: GalleryReader, snapshot: Snapshot) -> bool:
         """See to it that the files of a version are checked, and refuse what was found damaged.
@@ -143,6 +146,7 @@ class Integrity:
         """Wait until everything that was started is done."""
         thread = self._thread
         if thread is not None:
+            self._may_begin.set()
             thread.join()
 
     def _opened(self, reader: GalleryReader, snapshot: Snapshot) -> _Check:
@@ -172,6 +176,8 @@ class Integrity:
                 self._thread.start()
 
     def _work(self) -> None:
+        self._may_begin.wait(_FIRST_SECONDS)
+        self._may_begin.set()
         while True:
             with self._lock:
                 if not self._due:

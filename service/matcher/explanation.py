@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from vicinal.indexer.views.contexts import query_context
+from vicinal.indexer.views.contexts import query_contexts
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
@@ -130,8 +130,9 @@ class Explainer:
     def _explain(
         self, query: FloatArray, best: int, item: int | None, devices: dict[str, str]
     ) -> Explanation:
-        excluded = np.array([] if item is None else [item], dtype=np.int64)
-        context = query_context(self.view, query, self.refiner.n_neighbors, excluded, item)
+        items = None if item is None else np.array([item])
+        excluded = np.empty(0, np.int64) if items is None else items
+        context = query_contexts(self.view, query[None], self.refiner.n_neighbors, [excluded], items)[0]
         vectors = self.view.vectors(context)
         refinement = self.refiner.attend(query[None], vectors[None], context[None] >= 0, n_steps=self.n_steps)
         steps = np.concatenate([query[None], refinement.steps[0]])

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.indexer.graph.vector_index import shared_out
-from vicinal.indexer.views.contexts import context_radii, query_context
+from vicinal.indexer.views.contexts import context_radii, query_contexts
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -183,17 +183,9 @@ class Scorer:
         """(B, d) the embeddings to search for."""
         if self.refinement is None or not self.pipeline.refine.of_query or not len(queries):
             return queries
-        k = self.refinement.refiner.n_neighbors
-        contexts = np.stack(
-            [
-                query_context(self.view, query, k, out, None if items is None else int(items[row]))
-                for row, (query, out) in enumerate(zip(queries, excluded, strict=True))
-            ]
-        )
-        refiner, radii = self.refinement.refiner, None
-        if refiner.has_level:
-            pairs = zip(contexts, excluded, strict=True)
-            radii = np.stack([context_radii(self.view, near, out) for near, out in pairs])
+        refiner = self.refinement.refiner
+        contexts = query_contexts(self.view, queries, refiner.n_neighbors, excluded, items)
+        radii = context_radii(self.view, contexts, excluded) if refiner.has_level else None
         refined = refiner.attend(
             queries,
             self.view.vectors(contexts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.mappings import is_read_at_random
 from vicinal.indexer import Gallery, list_galleries
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
+from vicinal.indexer.gallery import read_ahead
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
+from vicinal.indexer.jobs.changes import remove_items
+from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -25,6 +31,15 @@ from vicinal.indexer import Gallery
 with Gallery(sys.argv[1]).writing():
     print("held", flush=True)
     time.sleep(60)
+"""
+
+SEARCH = """
+import sys
+from vicinal.indexer import Gallery
+from vicinal.indexer.reader import GalleryReader
+view = GalleryReader(Gallery(sys.argv[1])).view()
+view.nearest(view.vectors(view.positions(["100%_"])), 3)
+print("lance" in sys.modules)
 """
 
 
@@ -358,3 +373,59 @@ def test_a_deletion_that_died_leaves_no_half_gallery(
     live_gallery.delete()
     # The room that removals take is kept for all galleries.
     assert [path.name for path in root.iterdir()] == [".reserve"]
+
+
+def test_a_server_reads_single_rows_and_a_job_reads_ahead(gallery: Gallery) -> None:
+    served = GalleryReader(gallery, IndexDevices("cpu")).view().snapshot
+    assert is_read_at_random(served.embeddings)
+    assert is_read_at_random(served.neighbor_similarities)
+    assert not is_read_at_random(GalleryReader(gallery).view().snapshot.embeddings)
+
+
+@pytest.fixture
+def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that the disk was told to read."""
+    names: list[str] = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda file, *_: names.append(Path(f"/proc/self/fd/{file}").readlink().name)
+    )
+    return names
+
+
+def test_what_is_compared_whole_of_the_active_version_is_read_ahead(
+    gallery: Gallery, advised: list[str]
+) -> None:
+    _publish(gallery, ODD_IDS, seed=1)
+    read_ahead(gallery.path.parent)
+    assert advised == ["initial.index", "items.arrow"]
+
+
+@pytest.mark.parametrize("gone", ["active.json", "versions/1/initial.index", "versions/1"])
+def test_reading_ahead_leaves_what_is_damaged_to_whoever_opens_it(
+    gallery: Gallery, advised: list[str], gone: str
+) -> None:
+    whole = Gallery(gallery.path.with_name("whole"))
+    _publish(whole, ODD_IDS)
+    path = gallery.path / gone
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.write_bytes(b"{") if gone == "active.json" else path.unlink()
+    read_ahead(gallery.path.parent)
+    assert advised == ["initial.index", "items.arrow"]
+
+
+def test_reading_ahead_of_no_folder_reads_nothing(tmp_path: Path, advised: list[str]) -> None:
+    read_ahead(tmp_path / "nowhere")
+    assert advised == []
+
+
+@pytest.mark.slow
+def test_lance_is_loaded_for_live_changes_and_not_for_a_version_as_it_was_built(gallery: Gallery) -> None:
+    def is_lance_loaded() -> str:
+        command = [sys.executable, "-c", SEARCH, str(gallery.path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert is_lance_loaded() == "False"
+    remove_items(GalleryReader(gallery), ["naïve 日本"])
+    assert is_lance_loaded() == "True"

@@ -11,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.disks import mounted
-from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix, mapped_matrix, matrices
+from tests.mappings import is_read_at_random
+from vicinal.indexer.storage.arrays import (
+    as_fixed_lists,
+    as_matrix,
+    expect_single_rows,
+    mapped_matrix,
+    matrices,
+)
 from vicinal.models.similarity import FloatArray
 
 
@@ -54,3 +61,15 @@ def test_a_column_of_a_dataset_comes_in_order(tmp_path: Path) -> None:
     parts = list(matrices(rows, "a"))
     assert len(parts) > 1
     np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+def test_a_memory_map_is_read_row_by_row_only_when_that_was_said(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((100, 8), np.float32))
+    one, other = (np.load(tmp_path / "rows.npy", mmap_mode="r") for _ in range(2))
+    expect_single_rows(one)
+    assert is_read_at_random(one)
+    assert not is_read_at_random(other)
+
+
+def test_an_array_that_is_no_memory_map_is_left_alone() -> None:
+    expect_single_rows(np.ones((2, 2), np.float32))

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.mappings import is_read_at_random
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
@@ -200,3 +202,9 @@ def test_a_compaction_makes_what_an_index_job_would_make(
     np.testing.assert_array_equal(compacted.embeddings, built.embeddings)
     np.testing.assert_array_equal(compacted.graph.ids, built.graph.ids)
     np.testing.assert_array_equal(compacted.graph.similarities, built.graph.similarities)
+
+
+def test_a_server_reads_single_rows_of_refined_items(gallery: Gallery, plan: RefinementPlan) -> None:
+    served = GalleryReader(gallery, IndexDevices("cpu")).view()
+    assert is_read_at_random(space_of(served, plan).built.stored.embeddings)
+    assert not is_read_at_random(space_of(GalleryReader(gallery).view(), plan).built.stored.embeddings)

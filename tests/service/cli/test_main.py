@@ -120,7 +120,7 @@ def test_help_loads_nothing_that_a_run_needs() -> None:
 
 def test_a_command_that_runs_loads_what_it_needs() -> None:
     """Negative control."""
-    assert {"numpy", "lance"} <= loaded_after("run(['gallery', 'list'])\n")
+    assert {"numpy", "pyarrow"} <= loaded_after("run(['gallery', 'list'])\n")
 
 
 def test_a_gallery_is_named_in_one_way() -> None:
