@@ -36,7 +36,7 @@ Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_CHUNK = 64
+_CHUNK = 256
 _MOST_CANDIDATES = 1024
 
 
