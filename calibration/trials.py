@@ -10,6 +10,7 @@ threshold cuts counts as reached, which makes rates of acceptance too high by at
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -104,13 +105,18 @@ class Trials:
         """All negative pairs, listed or counted."""
         return len(self.non_mate_scores) + (self.low_pairs.n if self.low_pairs else 0)
 
+    @cached_property
+    def rising_non_mates(self) -> Floats:
+        """The listed scores of negative pairs, ascending."""
+        return np.sort(self.non_mate_scores)
+
     def n_non_mates_reaching(self, thresholds: Floats) -> npt.NDArray[np.int64]:
         """(N,) negative pairs that reach each threshold; exact down to the lowest listed score.
 
         Args:
             thresholds: (N,) scores.
         """
-        below = np.searchsorted(np.sort(self.non_mate_scores), thresholds, side="left")
+        below = np.searchsorted(self.rising_non_mates, thresholds, side="left")
         reaching = len(self.non_mate_scores) - below
         if self.low_pairs is not None:
             reaching += self.low_pairs.reaching(thresholds).sum(axis=0) // 2
@@ -125,8 +131,7 @@ class Trials:
         n_listed = len(self.non_mate_scores)
         if self.low_pairs is not None and rank >= n_listed:
             return self.low_pairs.score_at(rank - n_listed)
-        place = n_listed - 1 - rank
-        return float(np.partition(self.non_mate_scores, place)[place])
+        return float(self.rising_non_mates[n_listed - 1 - rank])
 
     def calibration_range(self, far_range: tuple[float, float]) -> tuple[float, float]:
         """Linearly interpolated scores that given shares of the negative pairs, at least one, reach.

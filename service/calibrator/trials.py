@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -131,11 +132,17 @@ class Measurement:
 
     def trials_in(self, space: str) -> Trials:
         """The pairs alone, scored in one space; see `PairScores`."""
+        return self.trials if space == "final" else self._trials_by_space[space]
+
+    @cached_property
+    def _trials_by_space(self) -> dict[str, Trials]:
+        return {space: self._trials_in(space) for space in self.pairs.non_mates if space != "final"}
+
+    def _trials_in(self, space: str) -> Trials:
         none, no_codes = np.empty(0), self.query_codes[:0]
-        labels = self.trials.labels
-        if labels is None or space == "final":
+        labels, listed = self.trials.labels, self.pairs.non_mates[space]
+        if labels is None:
             return self.trials
-        listed = self.pairs.non_mates[space]
         return Trials(
             mate_scores=self.pairs.mate_scores[space],
             non_mate_scores=listed.scores,
