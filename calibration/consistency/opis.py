@@ -53,6 +53,9 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
+# Trials that are counted at a time.
+_AT_ONCE = 2**18
+
 
 @dataclass(frozen=True)
 class Opis:
@@ -256,11 +259,13 @@ def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tup
 def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Counts:
     """(L, N) trials that reach each threshold, by each label that they stand under."""
     # Slot j holds the scores that reach j thresholds; those that reach none are of no use.
-    reaching = np.flatnonzero(scores >= rising[0])
-    slots = np.searchsorted(rising, scores[reaching], side="right")
     table = np.zeros(n_labels * (len(rising) + 1), dtype=np.int64)
-    for one in codes:
-        np.add.at(table, one[reaching].astype(np.int64) * (len(rising) + 1) + slots, 1)
+    for start in range(0, len(scores), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        reaching = scores[part] >= rising[0]
+        slots = np.searchsorted(rising, scores[part][reaching], side="right")
+        for one in codes:
+            np.add.at(table, one[part][reaching].astype(np.int64) * (len(rising) + 1) + slots, 1)
     table = table.reshape(n_labels, -1)
     return table[:, :0:-1].cumsum(axis=1)[:, ::-1]
 

@@ -4,8 +4,8 @@ Each (query, item) pair of two known labels counts, whether a search would fetch
 a query with itself and with photos of its group. A pair that a search would fetch has the score that the
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
 so that its score follows from its similarity alone; that is computed in blocks of items, as one float64
-product a block, and rounded to float32 like the similarities of candidates. Never more than one block is
-held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
+product a block, and rounded to float32 like the similarities of candidates. No more than one block of each
+space is held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Positions = npt.NDArray[np.int64]
 
 Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
-# Pairs that are multiplied at a time, and of these as many are counted at once as stay in the processor's cache.
+# Pairs that are multiplied at a time, and pairs that are counted at a time, which stay in the processor's cache.
 _BLOCK = 2**22
 _AT_ONCE = 2**15
 

@@ -280,7 +280,9 @@ class TrialScoring:
             mates=mates,
             first_labels=first.groups[:, 0],
             ranked_labels=first.groups,
-            tables=self._tables(tables, tables_without or tables, np.flatnonzero(chosen), is_taken_out=is_taken_out),
+            tables=self._tables(
+                tables, tables_without or tables, np.flatnonzero(chosen), is_taken_out=is_taken_out
+            ),
         )
 
     def _trials(
