@@ -126,7 +126,7 @@ def choose_threshold(trials: Trials, target: Target) -> float:
 
 def _scores_of(trials: Trials, target: Target) -> tuple[Floats, str]:
     found: dict[str, tuple[Floats, str]] = {
-        "far": (trials.non_mate_scores, "negative pairs"),
+        "far": (trials.rising_non_mates, "negative pairs"),
         "frr": (trials.mate_scores, "positive pairs"),
         "fpir": (trials.best_scores_without_mate, "queries without a mate"),
         "fnir": (trials.best_mate_scores, "queries with a mate"),

@@ -10,6 +10,7 @@ threshold cuts counts as reached, which makes rates of acceptance too high by at
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -104,13 +105,18 @@ class Trials:
         """All negative pairs, listed or counted."""
         return len(self.non_mate_scores) + (self.low_pairs.n if self.low_pairs else 0)
 
+    @cached_property
+    def rising_non_mates(self) -> Floats:
+        """The listed scores of negative pairs, ascending."""
+        return np.sort(self.non_mate_scores)
+
     def n_non_mates_reaching(self, thresholds: Floats) -> npt.NDArray[np.int64]:
         """(N,) negative pairs that reach each threshold; exact down to the lowest listed score.
 
         Args:
             thresholds: (N,) scores.
         """
-        below = np.searchsorted(np.sort(self.non_mate_scores), thresholds, side="left")
+        below = np.searchsorted(self.rising_non_mates, thresholds, side="left")
         reaching = len(self.non_mate_scores) - below
         if self.low_pairs is not None:
             reaching += self.low_pairs.reaching(thresholds).sum(axis=0) // 2
@@ -125,8 +131,7 @@ class Trials:
         n_listed = len(self.non_mate_scores)
         if self.low_pairs is not None and rank >= n_listed:
             return self.low_pairs.score_at(rank - n_listed)
-        place = n_listed - 1 - rank
-        return float(np.partition(self.non_mate_scores, place)[place])
+        return float(self.rising_non_mates[n_listed - 1 - rank])
 
     def calibration_range(self, far_range: tuple[float, float]) -> tuple[float, float]:
         """Linearly interpolated scores that given shares of the negative pairs, at least one, reach.
@@ -223,6 +228,9 @@ MOST_LISTED = 12_000_000
 _MOST_CELLS = 2**23
 _MOST_BINS = 1024
 _LEAST_BINS = 32
+# Every so manieth score of a list that grew too long tells where to cut it, and some more than wanted are left.
+_SAMPLED = 32
+_SPARE, _ENOUGH = 1.02, 1.1
 
 
 @dataclass(frozen=True)
@@ -307,6 +315,9 @@ class ListedPairs:
 class NegativePairs:
     """Collects negative pairs, block by block.
 
+    Pairs are listed while they are few. From then on all of them are counted as they come, and listed only
+    where they can still be among the highest; what is listed in the end is taken off the counts.
+
     Args:
         query_labels: (Q,) label of each query.
         n_labels: Number L of labels.
@@ -320,69 +331,100 @@ class NegativePairs:
         self._most = most_listed
         self._parts: list[tuple[Floats, Codes, Codes]] = []
         self._n_listed = 0
-        self._ceiling = -np.inf
-        self._cells: Counts | None = None
+        # What scores lower is only counted.
+        self._floor = 0.0
+        # A power of two, so that the edges of bins are exact.
+        affordable = 2 ** max(0, (_MOST_CELLS // max(1, n_labels)).bit_length() - 1)
+        self._n_bins = max(_LEAST_BINS, min(_MOST_BINS, affordable))
+        # By label and bin, with one bin more a label for what is no pair; empty until something is counted.
+        self._cells = np.zeros(0, np.int64)
 
     def add(self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes) -> None:
         """Take some more pairs.
 
         Args:
-            scores: (P,) in [0, 1].
-            queries: (P,) number of the query of each.
-            item_labels: (P,) label of its item.
+            scores: (P,) or (B, w), in [0, 1]; -1 where there is no pair.
+            queries: Number of the query of each, of a shape that can be broadcast to that of the scores.
+            item_labels: Label of its item, likewise.
         """
-        self._list(scores, queries.astype(self._query_type), item_labels)
+        if len(self._cells):
+            self._count(scores, queries, item_labels)
+        places = np.flatnonzero(scores >= self._floor)
+        if not len(places):
+            return
+        at = np.unravel_index(places, scores.shape)
+        queries, item_labels = (np.broadcast_to(one, scores.shape)[at] for one in (queries, item_labels))
+        self._parts.append((scores[at], queries.astype(self._query_type), item_labels))
+        self._n_listed += len(places)
         if self._n_listed > self._most + self._most // 2:
-            self._shrink()
+            self._shorten()
 
     def collected(self) -> ListedPairs:
         """All pairs so far."""
         if self._n_listed > self._most:
-            self._shrink()
-        self._join()
-        scores, queries, items = self._parts[0] if self._parts else self._none()
-        low = (
-            None if self._cells is None else LowPairs(self._ceiling, self._cells.reshape(self._n_labels, -1))
-        )
-        return ListedPairs(scores, queries, items, low)
+            self._count_all()
+            self._keep(self._ceiling())
+        scores, queries, item_labels = self._joined()
+        if not len(self._cells):
+            return ListedPairs(scores, queries, item_labels, None)
+        self._count(scores, queries, item_labels, times=-1)
+        counts = self._cells.reshape(self._n_labels, -1)[:, 1:].copy()
+        self._count(scores, queries, item_labels)
+        return ListedPairs(scores, queries, item_labels, LowPairs(self._floor, counts))
 
-    def _list(self, scores: Floats, queries: Codes, item_labels: Codes) -> None:
-        is_low = scores < self._ceiling
-        if is_low.any():
-            self._count(scores[is_low], queries[is_low], item_labels[is_low])
-            kept = ~is_low
-            scores, queries, item_labels = scores[kept], queries[kept], item_labels[kept]
-        if len(scores):
-            self._parts.append((scores, queries, item_labels))
-            self._n_listed += len(scores)
+    def _shorten(self) -> None:
+        """Drop pairs that more than enough others outdo."""
+        self._count_all()
+        # A sample tells about where the highest begin, in a fraction of the time; one look tells whether
+        # enough of them are left.
+        sample = np.concatenate([part[0][::_SAMPLED] for part in self._parts])
+        place = len(sample) - 1 - int(_SPARE * self._most / _SAMPLED)
+        floor = float(np.partition(sample, place)[place]) if place >= 0 else self._floor
+        n_left = sum(np.count_nonzero(part[0] >= floor) for part in self._parts)
+        self._keep(floor if self._most < n_left <= _ENOUGH * self._most else self._ceiling())
 
-    def _shrink(self) -> None:
-        """Keep the highest pairs; of those tied at the end none, so that the list stays short."""
-        self._join()
-        scores, queries, item_labels = self._parts.pop()
-        self._n_listed = 0
-        last = np.partition(scores, len(scores) - 1 - self._most)[len(scores) - 1 - self._most]
-        self._ceiling = float(np.nextafter(last, np.inf))
-        self._list(scores, queries, item_labels)
+    def _ceiling(self) -> float:
+        """The lowest that a listed pair can score; of those tied at the end none is, so that they are few."""
+        scores = np.concatenate([part[0] for part in self._parts])
+        place = len(scores) - 1 - self._most
+        scores.partition(place)
+        return float(np.nextafter(scores[place], np.inf))
 
-    def _join(self) -> None:
+    def _keep(self, floor: float) -> None:
+        """Keep the listed pairs that score at least as high, and list no others from now on."""
+        self._floor, kept = floor, []
+        for scores, queries, item_labels in self._parts:
+            places = np.flatnonzero(scores >= floor)
+            if len(places):
+                kept.append((scores[places], queries[places], item_labels[places]))
+        self._parts = kept
+        self._n_listed = sum(len(part[0]) for part in kept)
+
+    def _joined(self) -> tuple[Floats, Codes, Codes]:
         if len(self._parts) > 1:
             scores, queries, items = zip(*self._parts, strict=True)
             self._parts = [(np.concatenate(scores), np.concatenate(queries), np.concatenate(items))]
+        return self._parts[0] if self._parts else self._none()
 
-    def _count(self, scores: Floats, queries: Codes, item_labels: Codes) -> None:
-        # A power of two, so that the edges of bins are exact.
-        affordable = 2 ** max(0, (_MOST_CELLS // self._n_labels).bit_length() - 1)
-        n_bins = max(_LEAST_BINS, min(_MOST_BINS, affordable))
-        if self._cells is None:
-            self._cells = np.zeros(self._n_labels * n_bins, dtype=np.int64)
-        bins = _bins(scores, n_bins)
+    def _count_all(self) -> None:
+        """From now on, count all pairs."""
+        if not len(self._cells):
+            self._cells = np.zeros(self._n_labels * (self._n_bins + 1), dtype=np.int64)
+            for part in self._parts:
+                self._count(*part)
+
+    def _count(
+        self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes, *, times: int = 1
+    ) -> None:
+        # What is no pair falls into the bin before the first.
+        bins = _bins(scores, self._n_bins, lowest=-1)
         for labels in (self._query_labels[queries], item_labels):
-            np.add.at(self._cells, labels.astype(np.intp) * n_bins + bins, 1)
+            places = bins + (labels.astype(np.intp) * (self._n_bins + 1) + 1)
+            np.add.at(self._cells, places.ravel(), times)
 
     def _none(self) -> tuple[Floats, Codes, Codes]:
         return np.empty(0), np.empty(0, self._query_type), np.empty(0, self._query_labels.dtype)
 
 
-def _bins(scores: Floats, n_bins: int) -> npt.NDArray[np.intp]:
-    return np.clip(scores * n_bins, 0, n_bins - 1).astype(np.intp)
+def _bins(scores: Floats, n_bins: int, *, lowest: int = 0) -> npt.NDArray[np.intp]:
+    return np.clip(scores * n_bins, lowest, n_bins - 1).astype(np.intp)

@@ -53,6 +53,9 @@ __all__ = [
 
 Floats = npt.NDArray[np.float64]
 
+# Trials that are counted at a time.
+_AT_ONCE = 2**18
+
 
 @dataclass(frozen=True)
 class Opis:
@@ -227,7 +230,7 @@ def class_utilities(
     kept = (n_positive > 0) & (n_negative > 0)
     if not kept.any():
         raise NoUtilityError("no label has both positive and negative pairs: its utility is not defined")
-    accepted = _accepted(trials.mate_scores, labels.mates, rising, n)
+    accepted = _accepted(trials.mate_scores, (labels.mates,), rising, n)
     sensitivity = (accepted[kept] / n_positive[kept, None])[:, ::-1]
     specificity = (1.0 - impostors[kept] / n_negative[kept, None])[:, ::-1]
     return ClassUtilities(
@@ -247,19 +250,23 @@ def _negative_counts(trials: Trials, labels: TrialLabels, rising: Floats) -> tup
     n, low = len(labels.names), trials.low_pairs
     total = np.zeros(n, dtype=np.int64) if low is None else low.by_label
     reaching = np.zeros((n, len(rising)), dtype=np.int64) if low is None else low.reaching(rising)
-    for codes in (labels.non_mate_queries, labels.non_mate_items):
+    both = labels.non_mate_queries, labels.non_mate_items
+    for codes in both:
         total = total + np.bincount(codes, minlength=n)
-        reaching = reaching + _accepted(trials.non_mate_scores, codes, rising, n)
-    return total, reaching
+    return total, reaching + _accepted(trials.non_mate_scores, both, rising, n)
 
 
-def _accepted(scores: Floats, codes: Codes, rising: Floats, n_labels: int) -> Counts:
-    """(L, N) trials of each label that reach each threshold."""
+def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels: int) -> Counts:
+    """(L, N) trials that reach each threshold, by each label that they stand under."""
     # Slot j holds the scores that reach j thresholds; those that reach none are of no use.
-    reaching = scores >= rising[0]
-    slots = np.searchsorted(rising, scores[reaching], side="right")
-    cells = codes[reaching].astype(np.int64) * (len(rising) + 1) + slots
-    table = np.bincount(cells, minlength=n_labels * (len(rising) + 1)).reshape(n_labels, -1)
+    table = np.zeros(n_labels * (len(rising) + 1), dtype=np.int64)
+    for start in range(0, len(scores), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        reaching = scores[part] >= rising[0]
+        slots = np.searchsorted(rising, scores[part][reaching], side="right")
+        for one in codes:
+            np.add.at(table, one[part][reaching].astype(np.int64) * (len(rising) + 1) + slots, 1)
+    table = table.reshape(n_labels, -1)
     return table[:, :0:-1].cumsum(axis=1)[:, ::-1]
 
 

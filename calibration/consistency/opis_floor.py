@@ -410,10 +410,14 @@ def _query_specificities(
 ) -> npt.NDArray[np.float64]:
     """(Q, N) share of each query's negative pairs that are rejected, for queries with such pairs."""
     n = len(found.thresholds)
-    reaching = trials.non_mate_scores >= found.thresholds[-1]
-    slots = _first_reached(found, trials.non_mate_scores[reaching])
-    cells = images.non_mate_queries[reaching].astype(np.int64) * (n + 1) + slots
-    counts = np.bincount(cells, minlength=len(images.n_negatives) * (n + 1)).reshape(-1, n + 1)
+    table = np.zeros(len(images.n_negatives) * (n + 1), dtype=np.int64)
+    for start in range(0, len(trials.non_mate_scores), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        scores, queries = trials.non_mate_scores[part], images.non_mate_queries[part]
+        reaching = scores >= found.thresholds[-1]
+        slots = _first_reached(found, scores[reaching])
+        np.add.at(table, queries[reaching].astype(np.int64) * (n + 1) + slots, 1)
+    counts = table.reshape(-1, n + 1)
     some = images.n_negatives > 0
     return np.asarray(1.0 - counts[some, :n].cumsum(axis=1) / images.n_negatives[some, None])
 

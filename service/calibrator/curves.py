@@ -149,7 +149,7 @@ def _curves(trials: Trials) -> Curves:
     shares = np.linspace(0.0, 1.0, _N_CURVE // 4 + 1)
     scores = (
         trials.mate_scores,
-        trials.non_mate_scores,
+        trials.rising_non_mates,
         trials.best_mate_scores,
         trials.best_scores_without_mate,
     )
@@ -167,7 +167,7 @@ def _measured(rates: Floats) -> list[float]:
 
 def _histograms(trials: Trials) -> Histograms:
     edges = np.linspace(0.0, 1.0, _N_BINS + 1)
-    non_mates = np.histogram(trials.non_mate_scores, edges)[0]
+    non_mates = np.histogram(trials.rising_non_mates, edges)[0]
     if trials.low_pairs is not None:
         counts = trials.low_pairs.counts.sum(axis=0) // 2
         middles = (np.arange(len(counts)) + 0.5) / len(counts)

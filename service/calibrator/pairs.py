@@ -4,8 +4,8 @@ Each (query, item) pair of two known labels counts, whether a search would fetch
 a query with itself and with photos of its group. A pair that a search would fetch has the score that the
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
 so that its score follows from its similarity alone; that is computed in blocks of items, as one float64
-product a block, and rounded to float32 like the similarities of candidates. Never more than one block is
-held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
+product a block, and rounded to float32 like the similarities of candidates. No more than one block of each
+space is held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Pairs a block.
-_BLOCK = 2**20
+Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+# Pairs that are multiplied at a time, and pairs that are counted at a time, which stay in the processor's cache.
+_BLOCK = 2**22
+_AT_ONCE = 2**15
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,26 @@ class PairScores:
     n_negatives: Positions
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Some pairs of a block.
+
+    Attributes:
+        start: First query of the block.
+        few: Which of its rows.
+        columns: Which items.
+    """
+
+    start: int
+    few: slice
+    columns: slice
+
+    @property
+    def rows(self) -> slice:
+        """Which queries."""
+        return slice(self.start + self.few.start, self.start + self.few.stop)
+
+
 class PairScoring:
     """Collects the pairs of queries with a gallery.
 
@@ -116,6 +139,9 @@ class PairScoring:
     ) -> None:
         self._labels = labels
         self._is_labelled = labels.is_labelled
+        self._all_labelled = bool(self._is_labelled.all())
+        # Items without a label have a code that no query has.
+        self._item_codes = np.minimum(labels.groups, labels.n_labels).astype(labels.code_type)
         self._codes = codes
         self._spaces = spaces
         self._context_weight = context_weight
@@ -144,18 +170,12 @@ class PairScoring:
         width = max(1, _BLOCK // n_rows)
         for start in range(0, n, width):
             columns = slice(start, min(start + width, n))
-            is_mate, is_negative = self._kinds(rows, columns, excluded)
-            for (name, space), embeddings in zip(self._spaces.items(), compared, strict=True):
-                wide = space.similarities(embeddings, excluded, columns)
-                closeness = 1.0 - np.sqrt(2.0 - 2.0 * wide) / 2.0
-                self._keep(name, rows, columns, (closeness, is_mate, is_negative))
-            scores = similarity_score(wide.astype(np.float32), self._context_weight)
-            _take_over(scores, scored, columns)
-            self._keep("final", rows, columns, (scores, is_mate, is_negative))
-            self._n_negatives[rows] += is_negative.sum(axis=1)
-            queries, items = np.nonzero(is_mate)
-            self._mate_places.append((queries + rows.start, items + columns.start))
-            _update(best, np.where(is_mate, scores, -np.inf), columns)
+            spaces = zip(self._spaces.items(), compared, strict=True)
+            wide = {name: space.similarities(given, excluded, columns) for (name, space), given in spaces}
+            height = max(1, _AT_ONCE // (columns.stop - start))
+            for first in range(0, n_rows, height):
+                part = slice(first, min(first + height, n_rows))
+                self._add_part(_Part(rows.start, part, columns), wide, scored, excluded[part], best)
         return best
 
     def collected(self) -> PairScores:
@@ -169,34 +189,72 @@ class PairScoring:
             n_negatives=self._n_negatives,
         )
 
-    def _kinds(self, rows: slice, columns: slice, excluded: Sequence[Positions]) -> tuple[Bools, Bools]:
-        """(B, w) whether a pair is a positive one, and whether it is a negative one."""
-        counts = np.repeat(self._is_labelled[None, columns], rows.stop - rows.start, axis=0)
-        for row, out in zip(counts, excluded, strict=True):
-            row[out[(out >= columns.start) & (out < columns.stop)] - columns.start] = False
-        is_mate = (self._codes[rows, None] == self._labels.groups[columns]) & counts
-        return is_mate, counts & ~is_mate
+    def _add_part(
+        self,
+        part: _Part,
+        wide: Mapping[str, Floats],
+        scored: ScoredCandidates,
+        excluded: Sequence[Positions],
+        best: QueryMates,
+    ) -> None:
+        mates, others = self._kinds(part, excluded)
+        for name, similarities in wide.items():
+            # 1 - sqrt(2 - 2 s) / 2
+            closeness = np.multiply(similarities[part.few], -2.0)
+            closeness += 2.0
+            np.sqrt(closeness, out=closeness)
+            closeness *= -0.5
+            closeness += 1.0
+            self._keep(name, part, closeness, mates, others)
+        *_, last = wide.values()
+        scores = similarity_score(last[part.few].astype(np.float32), self._context_weight)
+        _take_over(scores, scored, part)
+        mate_scores = self._keep("final", part, scores, mates, others)
+        rows, places = mates
+        self._mate_places.append((rows + part.rows.start, places + part.columns.start))
+        _update(best, part, mates, mate_scores)
 
-    def _keep(self, name: str, rows: slice, columns: slice, scored: tuple[Floats, Bools, Bools]) -> None:
-        scores, is_mate, is_negative = scored
-        self._mates[name].append(scores[is_mate])
-        queries, items = np.nonzero(is_negative)
-        item_labels = self._labels.groups[columns][items].astype(self._labels.code_type)
-        self._negatives[name].add(scores[is_negative], queries + rows.start, item_labels)
+    def _kinds(self, part: _Part, excluded: Sequence[Positions]) -> tuple[Places, Places]:
+        """Row and column of the positive pairs in a part, and of what else is no negative pair."""
+        rows, columns = part.rows, part.columns
+        is_mate = self._codes[rows, None] == self._item_codes[columns]
+        out = np.repeat(np.arange(len(excluded)), [len(one) for one in excluded]), np.concatenate(excluded)
+        here = (out[1] >= columns.start) & (out[1] < columns.stop)
+        out = out[0][here], out[1][here] - columns.start
+        is_mate[out] = False
+        mates = np.nonzero(is_mate)
+        is_labelled = self._is_labelled[columns]
+        n_none = np.bincount(np.concatenate([mates[0], out[0][is_labelled[out[1]]]]), minlength=len(is_mate))
+        self._n_negatives[rows] += np.count_nonzero(is_labelled) - n_none
+        return mates, out
+
+    def _keep(self, name: str, part: _Part, scores: Floats, mates: Places, out: Places) -> Floats:
+        """Take the pairs of a part, and return the scores of the positive ones."""
+        mate_scores = scores[mates]
+        self._mates[name].append(mate_scores)
+        scores[mates] = scores[out] = -1.0
+        if not self._all_labelled:
+            scores[:, ~self._is_labelled[part.columns]] = -1.0
+        queries = np.arange(part.rows.start, part.rows.stop)[:, None]
+        self._negatives[name].add(scores, queries, self._item_codes[part.columns])
+        return mate_scores
 
 
-def _take_over(scores: Floats, scored: ScoredCandidates, columns: slice) -> None:
+def _take_over(scores: Floats, scored: ScoredCandidates, part: _Part) -> None:
     """Write the scores of candidates over those that follow from the similarity."""
-    positions = scored.positions
+    positions, columns = scored.positions[part.few], part.columns
     rows, places = np.nonzero((positions >= columns.start) & (positions < columns.stop))
-    scores[rows, positions[rows, places] - columns.start] = scored.scores[rows, places]
+    scores[rows, positions[rows, places] - columns.start] = scored.scores[part.few][rows, places]
 
 
-def _update(best: QueryMates, scores: Floats, columns: slice) -> None:
+def _update(best: QueryMates, part: _Part, mates: Places, scores: Floats) -> None:
     """Take over mates that score higher than those so far."""
-    places = scores.argmax(axis=1)
-    highest = scores[np.arange(len(scores)), places]
-    better = highest > best.best_scores
-    best.best_scores[better] = highest[better]
-    best.best_items[better] = places[better] + columns.start
-    best.has_mate[better] = True
+    # The highest of each row, the first of equals.
+    order = np.lexsort((mates[1], -scores, mates[0]))
+    rows, first = np.unique(mates[0][order], return_index=True)
+    highest, places = scores[order][first], mates[1][order][first]
+    rows = rows + part.few.start
+    better = highest > best.best_scores[rows]
+    best.best_scores[rows[better]] = highest[better]
+    best.best_items[rows[better]] = places[better] + part.columns.start
+    best.has_mate[rows[better]] = True

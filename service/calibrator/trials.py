@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +37,7 @@ Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_CHUNK = 64
+_CHUNK = 256
 _MOST_CANDIDATES = 1024
 
 
@@ -131,11 +132,17 @@ class Measurement:
 
     def trials_in(self, space: str) -> Trials:
         """The pairs alone, scored in one space; see `PairScores`."""
+        return self.trials if space == "final" else self._trials_by_space[space]
+
+    @cached_property
+    def _trials_by_space(self) -> dict[str, Trials]:
+        return {space: self._trials_in(space) for space in self.pairs.non_mates if space != "final"}
+
+    def _trials_in(self, space: str) -> Trials:
         none, no_codes = np.empty(0), self.query_codes[:0]
-        labels = self.trials.labels
-        if labels is None or space == "final":
+        labels, listed = self.trials.labels, self.pairs.non_mates[space]
+        if labels is None:
             return self.trials
-        listed = self.pairs.non_mates[space]
         return Trials(
             mate_scores=self.pairs.mate_scores[space],
             non_mate_scores=listed.scores,
@@ -225,11 +232,16 @@ class TrialScoring:
             spaces["refined"] = self.scorer.space
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
-        found, parts, tables = [], [], []
+        found, found_without, parts, tables, tables_without = [], [], [], [], []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
             own = self._own(part)
-            scored = self._score(part, own)
+            if queries.positions is None:
+                scored = self._score(part, own)
+            else:
+                scored, without = self._score_twice(part, own, codes[rows])
+                found_without.append(self._candidates(without, codes[rows]))
+                tables_without += self._table(without, self._gone(own, codes[rows]))
             compared = [part.embeddings, scored.queries][: len(spaces)]
             parts.append(pairs.add(rows, compared, scored, own))
             found.append(self._candidates(scored, codes[rows]))
@@ -241,9 +253,10 @@ class TrialScoring:
         first = without = answers = _Candidates.joined(found)
         chosen = ~mates.has_mate
         is_taken_out = queries.positions is not None or bool(mates.has_mate.all())
-        tables_without = tables
         if is_taken_out:
-            without, tables_without = self._without_labels(queries, codes)
+            if queries.positions is None:
+                found_without, tables_without = self._without_labels(queries, codes)
+            without = _Candidates.joined(found_without)
             answers, chosen = _Candidates.joined([first, without]), np.ones(n, dtype=bool)
         impostors = Impostors(
             without.scores[chosen],
@@ -267,7 +280,9 @@ class TrialScoring:
             mates=mates,
             first_labels=first.groups[:, 0],
             ranked_labels=first.groups,
-            tables=self._tables(tables, tables_without, np.flatnonzero(chosen), is_taken_out=is_taken_out),
+            tables=self._tables(
+                tables, tables_without or tables, np.flatnonzero(chosen), is_taken_out=is_taken_out
+            ),
         )
 
     def _trials(
@@ -317,17 +332,40 @@ class TrialScoring:
             scored = self._search(queries, own, _MOST_CANDIDATES)
         return scored
 
-    def _without_labels(self, queries: LabelledQueries, codes: Codes) -> tuple[_Candidates, list[GroupTable]]:
+    def _score_twice(
+        self, queries: LabelledQueries, own: list[Positions], codes: Codes
+    ) -> tuple[ScoredCandidates, ScoredCandidates]:
+        """Candidates of queries, and those with their labels taken out of the gallery."""
+        gone, pipeline = self._gone(own, codes), self.scorer.pipeline
+        n_more = max(len(one) for one in gone)
+        # A score that nothing but the pair itself decides is the same without the label.
+        by_pairs = pipeline.rerank.method == "off" and pipeline.refine.sides == "off"
+        if by_pairs and n_more <= N_DECIDED_CANDIDATES and self.snapshot.index.is_exact:
+            scored = self._search(queries, own, N_DECIDED_CANDIDATES + n_more)
+            is_gone = self._labels.groups[scored.positions] == codes[:, None]
+            nobody = np.zeros_like(is_gone)
+            return (
+                scored.without(nobody, N_DECIDED_CANDIDATES),
+                scored.without(is_gone, N_DECIDED_CANDIDATES),
+            )
+        return self._score(queries, own), self._search(queries, gone, N_DECIDED_CANDIDATES)
+
+    def _without_labels(
+        self, queries: LabelledQueries, codes: Codes
+    ) -> tuple[list[_Candidates], list[GroupTable]]:
         """Candidates of all queries, each searched for with its label taken out of the gallery."""
         found, tables = [], []
         for rows in _chunks(len(codes)):
             part = queries.take(np.arange(rows.start, rows.stop))
-            pairs = zip(codes[rows], self._own(part), strict=True)
-            gone = [np.union1d(self._of_label[code], own) for code, own in pairs]
+            gone = self._gone(self._own(part), codes[rows])
             scored = self._search(part, gone, N_DECIDED_CANDIDATES)
             found.append(self._candidates(scored, codes[rows]))
             tables += self._table(scored, gone)
-        return _Candidates.joined(found), tables
+        return found, tables
+
+    def _gone(self, own: list[Positions], codes: Codes) -> list[Positions]:
+        """For each query its label's items and those that it is kept apart from."""
+        return [np.union1d(self._of_label[code], one) for code, one in zip(codes, own, strict=True)]
 
     def _table(self, scored: ScoredCandidates, excluded: Sequence[Positions]) -> list[GroupTable]:
         return [] if self._groups is None else [self._groups.table(scored, excluded=excluded)]

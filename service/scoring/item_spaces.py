@@ -207,4 +207,5 @@ class RefinedItemSpace:
 
 
 def _products(queries: FloatArray, items: FloatArray) -> Floats:
-    return np.clip(queries.astype(np.float64) @ items.astype(np.float64).T, -1.0, 1.0)
+    products = queries.astype(np.float64) @ items.astype(np.float64).T
+    return np.clip(products, -1.0, 1.0, out=products)

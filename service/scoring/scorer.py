@@ -70,6 +70,25 @@ class ScoredCandidates:
         arrays = (value[i : i + 1] for name, value in vars(self).items() if name != "seconds")
         return ScoredCandidates(*arrays)
 
+    def without(self, is_gone: npt.NDArray[np.bool_], n: int) -> ScoredCandidates:
+        """The first n that are left where some are gone, with the same scores.
+
+        Args:
+            is_gone: (B, n') which candidates are no longer any.
+            n: Number that is wanted.
+        """
+        order = np.argsort(is_gone, axis=1, kind="stable")[:, :n]
+        at = np.arange(len(order))[:, None], order
+        no_more = is_gone[at]
+        return replace(
+            self,
+            positions=np.where(no_more, -1, self.positions[at]),
+            scores=np.where(no_more, -np.inf, self.scores[at]),
+            similarities=np.where(no_more, np.float32(-np.inf), self.similarities[at]),
+            contextual=np.where(no_more, 0.0, self.contextual[at]),
+            initial_similarities=np.where(no_more, np.float32(-np.inf), self.initial_similarities[at]),
+        )
+
 
 @dataclass(frozen=True)
 class _Nearest:

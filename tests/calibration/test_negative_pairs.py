@@ -122,3 +122,38 @@ def test_pairs_that_are_all_tied_are_counted() -> None:
     found = collector.collected()
     assert (len(found.scores), found.low.n) == (0, 100)
     assert found.low.reaching([0.5, np.nextafter(0.5, 1.0)]).sum(axis=0).tolist() == [200, 0]
+
+
+@pytest.mark.parametrize("most_listed", [10**6, 100])
+def test_a_block_counts_like_its_pairs_but_for_what_is_no_pair(most_listed: int) -> None:
+    rng = np.random.default_rng(4)
+    query_labels, items = rng.integers(0, 3, 40).astype(np.uint8), rng.integers(3, 6, 30).astype(np.uint8)
+    scores, is_pair = rng.random((40, 30)), rng.random((40, 30)) < 0.9
+    by_block, by_pair = (NegativePairs(query_labels, N_LABELS, most_listed=most_listed) for _ in range(2))
+    for start in range(0, 40, 8):
+        rows = slice(start, start + 8)
+        block = np.where(is_pair[rows], scores[rows], -1.0)
+        by_block.add(block, np.arange(start, start + 8)[:, None], items)
+        queries, columns = np.nonzero(is_pair[rows])
+        by_pair.add(scores[rows][is_pair[rows]], queries + start, items[columns])
+    found, expected = by_block.collected(), by_pair.collected()
+    for name in ("scores", "queries", "item_labels"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert (found.low is None) == (expected.low is None) == (most_listed > is_pair.sum())
+    if found.low is not None and expected.low is not None:
+        assert found.low.ceiling == expected.low.ceiling
+        np.testing.assert_array_equal(found.low.counts, expected.low.counts)
+        assert len(found.scores) + found.low.n == is_pair.sum()
+
+
+def test_pairs_that_come_rising_are_listed_as_if_all_were_sorted() -> None:
+    # The list is cut again and again, by a sample of it where that does and exactly where it does not.
+    scores = np.linspace(0.0, 1.0, 50_000)
+    codes = np.zeros(1, np.uint8)
+    collector = NegativePairs(codes, 2, most_listed=4000)
+    for part in np.array_split(scores, 40):
+        collector.add(part, np.zeros(len(part), np.int64), np.ones(len(part), np.uint8))
+    found = collector.collected()
+    np.testing.assert_array_equal(found.scores, scores[-4000:])
+    assert found.low.n == 46_000
+    np.testing.assert_array_equal(collector.collected().low.counts, found.low.counts)

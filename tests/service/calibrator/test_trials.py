@@ -12,7 +12,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.trials import Impostors, Measurement, TrialScoring
-from vicinal.service.scoring.pipeline import Pipeline
+from vicinal.service.scoring.pipeline import Pipeline, Rerank
 from vicinal.service.scoring.scorer import Scorer
 
 THRESHOLD = 0.75
@@ -134,3 +134,23 @@ def test_a_label_with_several_candidates_is_one_label() -> None:
     impostors = Impostors(scores, groups, 5, np.array([7, 8]), np.arange(2))
     assert impostors.n_reached(0.6).tolist() == [2, 1]
     assert impostors.n_reached(0.95).tolist() == [0, 0]
+
+
+def test_one_search_without_re_ranking_finds_what_two_would(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(rerank=Rerank(method="off"))
+    names = sorted({label for label in snapshot.labels if label is not None})
+    queries = LabelledQueries.leave_one_out(snapshot)
+
+    def impostors(n_decided: int) -> Impostors:
+        monkeypatch.setattr("vicinal.service.calibrator.trials.N_DECIDED_CANDIDATES", n_decided)
+        scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), names)
+        return scoring.measure(queries, lambda *_progress: None).impostors
+
+    # With fewer candidates than the largest label has items, its queries are searched for twice.
+    once, twice = impostors(max(SIZES)), impostors(max(SIZES) - 1)
+    width = twice.scores.shape[1]
+    np.testing.assert_array_equal(once.scores[:, :width], twice.scores)
+    np.testing.assert_array_equal(once.groups[:, :width], twice.groups)
+    np.testing.assert_array_equal(once.best_items, twice.best_items)
