@@ -21,8 +21,10 @@ from typing import Any
 
 import lance
 import numpy as np
+from lance import fragment
 from lance.dataset import Tags
 from lance.fragment import LanceFragment
+from lance.optimize import Compaction
 
 from tests.crash.steps import Held, Step
 from vicinal.indexer.gallery import Gallery
@@ -33,7 +35,6 @@ from vicinal.indexer.jobs.index_job import IndexJob
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage import item_table
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.cli.main import main
@@ -85,8 +86,8 @@ _STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
     (Tags, ("create", "delete", "update")),
     (lance.LanceDataset, ("add_columns", "cleanup_old_versions", "commit", "restore")),
     (LanceFragment, ("delete",)),
-    (item_table, ("write_fragments",)),
-    (item_table.Compaction, ("execute",)),
+    (fragment, ("write_fragments",)),
+    (Compaction, ("execute",)),
 )
 
 
