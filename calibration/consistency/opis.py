@@ -266,8 +266,7 @@ def _accepted(scores: Floats, codes: tuple[Codes, ...], rising: Floats, n_labels
         slots = np.searchsorted(rising, scores[part][reaching], side="right")
         for one in codes:
             np.add.at(table, one[part][reaching].astype(np.int64) * (len(rising) + 1) + slots, 1)
-    table = table.reshape(n_labels, -1)
-    return table[:, :0:-1].cumsum(axis=1)[:, ::-1]
+    return table.reshape(n_labels, -1)[:, :0:-1].cumsum(axis=1)[:, ::-1]
 
 
 @dataclass(frozen=True)

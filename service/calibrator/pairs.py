@@ -35,7 +35,7 @@ Positions = npt.NDArray[np.int64]
 
 Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
-# Pairs that are multiplied at a time, and pairs that are counted at a time, which stay in the processor's cache.
+# Pairs that are multiplied at a time, and those counted at a time, which stay in the processor's cache.
 _BLOCK = 2**22
 _AT_ONCE = 2**15
 
@@ -222,11 +222,11 @@ class PairScoring:
         here = (out[1] >= columns.start) & (out[1] < columns.stop)
         out = out[0][here], out[1][here] - columns.start
         is_mate[out] = False
-        mates = np.nonzero(is_mate)
+        mate_rows, mate_columns = np.nonzero(is_mate)
         is_labelled = self._is_labelled[columns]
-        n_none = np.bincount(np.concatenate([mates[0], out[0][is_labelled[out[1]]]]), minlength=len(is_mate))
+        n_none = np.bincount(np.concatenate([mate_rows, out[0][is_labelled[out[1]]]]), minlength=len(is_mate))
         self._n_negatives[rows] += np.count_nonzero(is_labelled) - n_none
-        return mates, out
+        return (mate_rows, mate_columns), out
 
     def _keep(self, name: str, part: _Part, scores: Floats, mates: Places, out: Places) -> Floats:
         """Take the pairs of a part, and return the scores of the positive ones."""

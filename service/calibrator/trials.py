@@ -239,9 +239,9 @@ class TrialScoring:
             if queries.positions is None:
                 scored = self._score(part, own)
             else:
-                scored, without = self._score_twice(part, own, codes[rows])
-                found_without.append(self._candidates(without, codes[rows]))
-                tables_without += self._table(without, self._gone(own, codes[rows]))
+                scored, scored_without = self._score_twice(part, own, codes[rows])
+                found_without.append(self._candidates(scored_without, codes[rows]))
+                tables_without += self._table(scored_without, self._gone(own, codes[rows]))
             compared = [part.embeddings, scored.queries][: len(spaces)]
             parts.append(pairs.add(rows, compared, scored, own))
             found.append(self._candidates(scored, codes[rows]))
