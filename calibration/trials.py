@@ -228,7 +228,7 @@ MOST_LISTED = 12_000_000
 _MOST_CELLS = 2**23
 _MOST_BINS = 1024
 _LEAST_BINS = 32
-# Every so manieth score of a list that grew too long tells where to cut it; some more than wanted are left.
+# One score in so many of a list that grew too long tells where to cut it; a few more than wanted are left.
 _SAMPLED = 32
 _SPARE, _ENOUGH = 1.02, 1.1
 

@@ -114,6 +114,7 @@ def main() -> None:
         "times_as_long": {name: round(value / float(np.median(spent)), 1) for name, value in seconds.items()},
         "largest_difference_to_dense": difference,
     }
+    result["ratios"] = {f"{name} over Vicinal": value for name, value in result["times_as_long"].items()}
     print(result)
     if not arguments.no_result:
         print(save_result("peers_reranking", result))

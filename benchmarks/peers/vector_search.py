@@ -126,7 +126,20 @@ def main() -> None:
                     "ratio_to_fastest": round(statistics.median(ratios), 2),
                 }
                 print(f"{name:24} batch {batch:2} {statistics.median(values):.3f} ms", flush=True)
-    result = {"items": arguments.items, "dim": arguments.dim, "queries": arguments.queries, "engines": rows}
+    result = {
+        "items": arguments.items,
+        "dim": arguments.dim,
+        "queries": arguments.queries,
+        "engines": rows,
+        "ratios": {
+            f"fastest over {name}, batch {batch}": round(
+                1.0 / rows[name][f"batch_{batch}"]["ratio_to_fastest"], 3
+            )
+            for name in engines
+            if name.startswith("Vicinal")
+            for batch in (1, 32)
+        },
+    }
     if not arguments.no_result:
         print(save_result(f"peers_vector_search_{arguments.items}", result))
 

@@ -227,9 +227,7 @@ class TrialScoring:
             on_progress: Called with `score`, finished and all queries.
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
-        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
-        if self.scorer.pipeline.refine.sides != "off":
-            spaces["refined"] = self.scorer.space
+        spaces = self._spaces()
         weight = self.scorer.pipeline.rerank.context_weight
         pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
         found, found_without, parts, tables, tables_without = [], [], [], [], []
@@ -258,13 +256,7 @@ class TrialScoring:
                 found_without, tables_without = self._without_labels(queries, codes)
             without = _Candidates.joined(found_without)
             answers, chosen = _Candidates.joined([first, without]), np.ones(n, dtype=bool)
-        impostors = Impostors(
-            without.scores[chosen],
-            without.groups[chosen],
-            len(np.unique(self._labels.groups)) - is_taken_out,
-            without.best_items[chosen],
-            np.flatnonzero(chosen),
-        )
+        impostors = self._impostors(without, np.flatnonzero(chosen), is_taken_out=is_taken_out)
         collected = pairs.collected()
         hits = (first.groups[:, 0] == codes)[mates.has_mate]
         beyond = len(self.snapshot) + np.arange(n)
@@ -283,6 +275,18 @@ class TrialScoring:
             tables=self._tables(
                 tables, tables_without or tables, np.flatnonzero(chosen), is_taken_out=is_taken_out
             ),
+        )
+
+    def _spaces(self) -> dict[str, SearchSpace]:
+        spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
+        if self.scorer.pipeline.refine.sides != "off":
+            spaces["refined"] = self.scorer.space
+        return spaces
+
+    def _impostors(self, without: _Candidates, queries: Positions, *, is_taken_out: bool) -> Impostors:
+        n_groups = len(np.unique(self._labels.groups)) - is_taken_out
+        return Impostors(
+            without.scores[queries], without.groups[queries], n_groups, without.best_items[queries], queries
         )
 
     def _trials(
