@@ -15,6 +15,7 @@ pytest.importorskip("timm")
 pytest.importorskip("pytorch_metric_learning")
 
 from torch import nn  # noqa: E402
+from torch._inductor import config as inductor_config  # noqa: E402
 
 from vicinal.models.backbone import build_network  # noqa: E402
 from vicinal.models.configs.losses import LossConfig  # noqa: E402
@@ -134,13 +135,14 @@ def test_a_compiler_that_is_there_is_accepted() -> None:
 
 
 def test_a_missing_compiler_is_told_before_any_image_is_read(
-    make_training_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_training_config: MakeConfig, tmp_path: Path
 ) -> None:
     torch._dynamo.reset()
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(tmp_path / "g++"),))
     config = make_training_config(compile=True, datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
-    with pytest.raises(
-        ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false"
-    ) as told:
+    with (
+        # Not by monkeypatch, which would take the setting away in the end.
+        inductor_config.patch({"cpp.cxx": (str(tmp_path / "g++"),)}),
+        pytest.raises(ConfigError, match=r"needs a C\+\+ compiler \(g\+\+\): .*set compile to false") as told,
+    ):
         Trainer(config, device="cpu").run()
     assert "\n" not in str(told.value)
