@@ -178,6 +178,9 @@ def _end(children: list[_Child], seconds: float) -> None:
     for process in running:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
+            logger.warning(
+                "a process of the %s does not end within %.0f s, and is killed", process.name, seconds
+            )
             process.kill()
             process.join()
 
