@@ -91,7 +91,8 @@ def dense_calibration(embeddings: FloatArray, labels: Labels, rerank: Rerank) ->
     has them all. Only a query whose label is taken out needs another where neighborhoods count.
     """
     wide = embeddings.astype(np.float64)
-    similarities = np.clip(wide @ wide.T, -1.0, 1.0).astype(np.float32)
+    # Without the copy numpy ends the process from 20,000 rows on (numpy#19685).
+    similarities = np.clip(wide @ wide.T.copy(), -1.0, 1.0).astype(np.float32)
     np.fill_diagonal(similarities, 1.0)
     if rerank.method == "off":
         scores = similarity_score(similarities)

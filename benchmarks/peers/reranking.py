@@ -30,7 +30,7 @@ K1, K2, WEIGHT = 20, 6, 0.3
 def k_reciprocal_distances(queries: FloatArray, items: FloatArray) -> npt.NDArray[np.float32]:
     """(q, n) distances after k-reciprocal re-ranking, as published."""
     everyone = np.concatenate([queries, items])
-    distances = 2.0 - 2.0 * (everyone @ everyone.T)
+    distances = 2.0 - 2.0 * (everyone @ everyone.T.copy())
     distances /= distances.max(axis=0)
     nearest = np.argpartition(distances, np.arange(1, K1 + 2), axis=1)[:, : K1 + 1]
     encodings = np.zeros_like(distances)
@@ -66,7 +66,7 @@ def _reciprocal(nearest: npt.NDArray[np.int64], row: int, k: int) -> npt.NDArray
 def dense_scores(queries: FloatArray, items: FloatArray, rerank: Rerank) -> npt.NDArray[np.float64]:
     """(q, n) scores of the items for the queries, by the dense formula over all of them together."""
     everyone = np.concatenate([queries, items])
-    scores = dense_contextual_scores(everyone @ everyone.T, rerank.k, rerank.beta, rerank.eps)
+    scores = dense_contextual_scores(everyone @ everyone.T.copy(), rerank.k, rerank.beta, rerank.eps)
     return scores[: len(queries), len(queries) :]
 
 
