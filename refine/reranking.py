@@ -49,13 +49,14 @@ def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, ep
         (m, m) scores in [0, 1]; row i is the view of query i.
     """
     s = np.asarray(similarities, dtype=np.float64)
-    kth = -np.sort(-s, axis=1)[:, min(k, len(s)) - 1]
+    kth = np.sort(s, axis=1)[:, -min(k, len(s))]
     member = s >= (kth - eps / 2.0)[:, None]
     # float32 holds counts exactly. The copy keeps numpy from its product of a matrix and its own transpose,
     # which ends the process from 20,000 rows on (numpy#19685).
     counts = member.astype(np.float32)
-    shared = (counts @ counts.T.copy()).astype(np.float64)
-    contextual = np.where(member, shared / member.sum(axis=1)[:, None], 0.0)
+    contextual = (counts @ counts.T.copy()).astype(np.float64)
+    contextual /= member.sum(axis=1)[:, None]
+    contextual[~member] = 0.0
     return _blend(contextual, s, beta)
 
 
