@@ -57,6 +57,7 @@ def dense_contextual_scores(similarities: npt.ArrayLike, k: int, beta: float, ep
     contextual = (counts @ counts.T.copy()).astype(np.float64)
     contextual /= member.sum(axis=1)[:, None]
     contextual[~member] = 0.0
+    del counts, member
     return _blend(contextual, s, beta)
 
 
@@ -95,8 +96,12 @@ def rerank(
 
 def _blend(contextual: npt.ArrayLike, similarities: npt.ArrayLike, beta: float) -> Floats:
     """`beta w + (1 - beta) exp(2 s - 2)`, in [0, 1] for w in [0, 1] and s in [-1, 1]."""
-    closeness = np.exp(2.0 * np.asarray(similarities, dtype=np.float64) - 2.0)
-    return beta * np.asarray(contextual, dtype=np.float64) + (1.0 - beta) * closeness
+    scores = np.multiply(similarities, 2.0, dtype=np.float64)
+    scores -= 2.0
+    np.exp(scores, out=scores)
+    scores *= 1.0 - beta
+    scores += np.multiply(contextual, beta, dtype=np.float64)
+    return scores
 
 
 def kth_similarities(neighbor_similarities: FloatArray, k: int, removed: Bools | None = None) -> FloatArray:
