@@ -2,14 +2,15 @@
 
 Negative pairs are held in bounded memory. A thousand queries against a hundred thousand items make a hundred
 million of them. What a threshold is chosen by are the highest, and these are listed exactly: score, query and
-label of the item. Every pair below is counted too, by label and by score in even bins of [0, 1], so that no
-rate forgets one. At thresholds down to the lowest listed score all rates are exact; below, a bin that the
+label of the item. Every pair below is counted too, by label and by score in narrow bins, so that no rate
+forgets one. At thresholds down to the lowest listed score all rates are exact; below, a bin that the
 threshold cuts counts as reached, which makes rates of acceptance too high by at most the share of that bin.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "OperatingCurve",
     "TrialLabels",
     "Trials",
+    "listed_of",
     "operating_curve",
     "rate_at_or_above",
 ]
@@ -223,12 +225,21 @@ def rate_at_or_above(scores: Floats, thresholds: Floats) -> Floats:
 
 
 Counts = npt.NDArray[np.int64]
+Rounded = npt.NDArray[np.float32]
+Rise = Callable[[Floats], Floats]
+# Scores, numbers of queries and labels of items.
+_Pairs = tuple[Floats, Codes, Codes]
 
-MOST_LISTED = 12_000_000
+# What is listed where it holds the whole calibration range, 10 % of all pairs, or where bins are wide; and
+# what does where neither is so.
+_MOST_LISTED, _LISTED = 12_000_000, 4_000_000
+_LOOSEST = 0.1
 _MOST_CELLS = 2**23
-_MOST_BINS = 1024
+_MOST_BINS = 4096
 _LEAST_BINS = 32
-# One score in so many of a list that grew too long tells where to cut it; a few more than wanted are left.
+# Pairs that are counted at a time, which stay in the processor's cache.
+_AT_ONCE = 2**16
+# One value in so many of a list that grew too long tells where to cut it; a few more than wanted are left.
 _SAMPLED = 32
 _SPARE, _ENOUGH = 1.02, 1.1
 
@@ -239,12 +250,14 @@ class LowPairs:
 
     Attributes:
         ceiling: Every one of them scores below it, and every listed pair at least as high.
-        counts: (L, B) pairs by label and by score in even bins of [0, 1]; a pair stands under the label of
-            its query and under that of its item, which differ.
+        counts: (L, B) pairs by label and by bin of the score; a pair stands under the label of its query and
+            under that of its item, which differ.
+        edges: (B + 1,) rising edges of the bins.
     """
 
     ceiling: float
     counts: Counts
+    edges: Floats
 
     @property
     def n(self) -> int:
@@ -279,7 +292,7 @@ class LowPairs:
         fitting = np.flatnonzero(reached <= n)
         if not len(fitting):
             return self.ceiling
-        return min(self.ceiling, float(fitting[0]) / self.counts.shape[1])
+        return min(self.ceiling, float(self.edges[fitting[0]]))
 
     def score_at(self, rank: int) -> float:
         """Lower edge of the bin that holds the pair with a rank, 0 being the highest.
@@ -289,10 +302,23 @@ class LowPairs:
         """
         reached = self.counts.sum(axis=0)[::-1].cumsum() // 2
         place = int(np.searchsorted(reached, rank, side="right"))
-        return float(self.counts.shape[1] - 1 - place) / self.counts.shape[1]
+        return float(self.edges[self.counts.shape[1] - 1 - place])
+
+    def with_more(self, scores: Floats, labels: tuple[Codes, Codes]) -> LowPairs:
+        """These and some more pairs.
+
+        Args:
+            scores: (P,) scores, all below the ceiling.
+            labels: (P,) label of the query of each, and that of its item.
+        """
+        counts, bins = self.counts.copy(), self._bins(scores)
+        for one in labels:
+            np.add.at(counts, (one, bins), 1)
+        return replace(self, counts=counts)
 
     def _bins(self, scores: Floats) -> npt.NDArray[np.intp]:
-        return _bins(scores, self.counts.shape[1])
+        places = np.searchsorted(self.edges, scores, side="right") - 1
+        return np.clip(places, 0, self.counts.shape[1] - 1)
 
 
 @dataclass(frozen=True)
@@ -311,66 +337,142 @@ class ListedPairs:
     item_labels: Codes
     low: LowPairs | None
 
+    def rescored(self, rise: Rise) -> ListedPairs:
+        """The same pairs with other scores.
+
+        Args:
+            rise: Gives (P,) scores for (P,) scores, and a higher one for none that is lower.
+        """
+        low = self.low
+        if low is not None:
+            ceiling = float(rise(np.array([low.ceiling]))[0])
+            low = replace(low, ceiling=ceiling, edges=rise(low.edges))
+        return replace(self, scores=rise(self.scores), low=low)
+
+    def with_more(self, more: ListedPairs, query_labels: Codes) -> ListedPairs:
+        """These pairs and others, of which those below the ceiling are counted.
+
+        Args:
+            more: The others, all listed.
+            query_labels: (Q,) label of each query.
+        """
+        low, is_high = self.low, np.ones(len(more.scores), bool)
+        if low is not None:
+            is_high = more.scores >= low.ceiling
+            labels = query_labels[more.queries[~is_high]], more.item_labels[~is_high]
+            low = low.with_more(more.scores[~is_high], labels)
+        return ListedPairs(
+            np.concatenate([self.scores, more.scores[is_high]]),
+            np.concatenate([self.queries, more.queries[is_high].astype(self.queries.dtype)]),
+            np.concatenate([self.item_labels, more.item_labels[is_high]]),
+            low,
+        )
+
 
 class NegativePairs:
     """Collects negative pairs, block by block.
 
     Pairs are listed while they are few. From then on all of them are counted as they come, and listed only
-    where they can still be among the highest; what is listed in the end is taken off the counts.
+    where they can still be among the highest; what is listed in the end is taken off the counts. Which bin a
+    pair falls into is told by its score rounded to float32, which can be the next one above.
 
     Args:
         query_labels: (Q,) label of each query.
         n_labels: Number L of labels.
-        most_listed: Pairs that are listed; the rest is counted.
+        lowest: Of the scores; the highest is 1. Both are integers.
+        most_listed: Pairs that are listed; the rest is counted. See `listed_of`.
+        both_ways: Whether every pair comes a second time, with the same score and with its labels exchanged.
+
+    Attributes:
+        no_pair: Stands in a block where there is no pair.
     """
 
-    def __init__(self, query_labels: Codes, n_labels: int, *, most_listed: int = MOST_LISTED) -> None:
+    def __init__(
+        self,
+        query_labels: Codes,
+        n_labels: int,
+        *,
+        lowest: int = 0,
+        most_listed: int = _MOST_LISTED,
+        both_ways: bool = False,
+    ) -> None:
         self._query_labels = query_labels
         self._query_type = np.min_scalar_type(len(query_labels))
         self._n_labels = n_labels
+        self._lowest = lowest
         self._most = most_listed
-        self._parts: list[tuple[Floats, Codes, Codes]] = []
+        self._both_ways = both_ways
+        self._parts: list[_Pairs] = []
+        self._apart: list[_Pairs] = []
         self._n_listed = 0
         # What scores lower is only counted.
-        self._floor = 0.0
-        # A power of two, so that the edges of bins are exact.
-        affordable = 2 ** max(0, (_MOST_CELLS // max(1, n_labels)).bit_length() - 1)
-        self._n_bins = max(_LEAST_BINS, min(_MOST_BINS, affordable))
-        # By label and bin, with one bin more a label for what is no pair; empty until something is counted.
-        self._cells = np.zeros(0, np.int64)
+        self._floor = np.float32(lowest)
+        self._n_bins = _n_bins(n_labels)
+        self.no_pair = lowest - 0.5 * (1 - lowest) / self._n_bins
+        # By label and bin, with a bin before the first for what is no pair, and one behind the last for
+        # what scores 1; empty until something is counted.
+        self._cells = np.zeros((0, 0), np.int64)
 
-    def add(self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes) -> None:
+    def add(
+        self,
+        scores: Floats,
+        queries: npt.NDArray[np.integer],
+        item_labels: Codes,
+        *,
+        apart: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None,
+    ) -> None:
         """Take some more pairs.
 
         Args:
-            scores: (P,) or (B, w), in [0, 1]; -1 where there is no pair.
-            queries: Number of the query of each, of a shape that can be broadcast to that of the scores.
-            item_labels: Label of its item, likewise.
+            scores: (P,) or (B, w), from the lowest to 1; `no_pair` where there is none.
+            queries: (P,) number of the query of each, or (B,) of each row.
+            item_labels: (P,) label of its item, or (w,) of each column.
+            apart: Rows and columns of pairs in a block that are neither listed nor counted among the others.
         """
+        rounded = scores.astype(np.float32)
         if len(self._cells):
-            self._count(scores, queries, item_labels)
-        places = np.flatnonzero(scores >= self._floor)
+            self._count(rounded, queries, item_labels)
+        if apart is not None:
+            rows, columns = apart
+            self._apart.append(self._pairs(scores[apart], queries[rows], item_labels[columns]))
+            rounded[apart] = self.no_pair
+        places = np.flatnonzero(rounded >= self._floor)
         if not len(places):
             return
-        at = np.unravel_index(places, scores.shape)
-        queries, item_labels = (np.broadcast_to(one, scores.shape)[at] for one in (queries, item_labels))
-        self._parts.append((scores[at], queries.astype(self._query_type), item_labels))
+        rows = columns = places
+        if scores.ndim == 2:
+            rows, columns = np.divmod(places, scores.shape[1])
+        self._parts.append(self._pairs(scores.ravel()[places], queries[rows], item_labels[columns]))
         self._n_listed += len(places)
         if self._n_listed > self._most + self._most // 2:
             self._shorten()
 
     def collected(self) -> ListedPairs:
-        """All pairs so far."""
+        """All pairs so far but for those apart."""
         if self._n_listed > self._most:
             self._count_all()
             self._keep(self._ceiling())
-        scores, queries, item_labels = self._joined()
+        self._parts = [self._joined(self._parts)]
+        (listed,) = self._parts
         if not len(self._cells):
-            return ListedPairs(scores, queries, item_labels, None)
-        self._count(scores, queries, item_labels, times=-1)
-        counts = self._cells.reshape(self._n_labels, -1)[:, 1:].copy()
-        self._count(scores, queries, item_labels)
-        return ListedPairs(scores, queries, item_labels, LowPairs(self._floor, counts))
+            return ListedPairs(*listed, None)
+        cells = self._cells.copy()
+        for scores, queries, item_labels in (listed, self.apart()):
+            self._count_pairs(
+                cells, scores.astype(np.float32), (self._query_labels[queries], item_labels), -1
+            )
+        counts = cells[:, 1:-1]
+        counts[:, -1] += cells[:, -1]
+        edges = np.linspace(self._lowest, 1.0, self._n_bins + 1)
+        return ListedPairs(*listed, LowPairs(float(self._floor), counts, edges))
+
+    def apart(self) -> _Pairs:
+        """Scores, queries and labels of the items of the pairs that were held apart, in their order."""
+        self._apart = [self._joined(self._apart)]
+        return self._apart[0]
+
+    def _pairs(self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes) -> _Pairs:
+        return scores, queries.astype(self._query_type), item_labels
 
     def _shorten(self) -> None:
         """Drop pairs that more than enough others outdo."""
@@ -379,52 +481,83 @@ class NegativePairs:
         # enough of them are left.
         sample = np.concatenate([part[0][::_SAMPLED] for part in self._parts])
         place = len(sample) - 1 - int(_SPARE * self._most / _SAMPLED)
-        floor = float(np.partition(sample, place)[place]) if place >= 0 else self._floor
-        n_left = sum(np.count_nonzero(part[0] >= floor) for part in self._parts)
+        floor = np.float32(np.partition(sample, place)[place]) if place >= 0 else self._floor
+        n_left = sum(np.count_nonzero(part[0].astype(np.float32) >= floor) for part in self._parts)
         self._keep(floor if self._most < n_left <= _ENOUGH * self._most else self._ceiling())
 
-    def _ceiling(self) -> float:
+    def _ceiling(self) -> np.float32:
         """The lowest that a listed pair can score; of those tied at the end none is, so that they are few."""
         scores = np.concatenate([part[0] for part in self._parts])
         place = len(scores) - 1 - self._most
         scores.partition(place)
-        return float(np.nextafter(scores[place], np.inf))
+        return np.nextafter(np.float32(scores[place]), np.float32(np.inf))
 
-    def _keep(self, floor: float) -> None:
+    def _keep(self, floor: np.float32) -> None:
         """Keep the listed pairs that score at least as high, and list no others from now on."""
         self._floor, kept = floor, []
         for scores, queries, item_labels in self._parts:
-            places = np.flatnonzero(scores >= floor)
+            places = np.flatnonzero(scores.astype(np.float32) >= floor)
             if len(places):
                 kept.append((scores[places], queries[places], item_labels[places]))
         self._parts = kept
         self._n_listed = sum(len(part[0]) for part in kept)
 
-    def _joined(self) -> tuple[Floats, Codes, Codes]:
-        if len(self._parts) > 1:
-            scores, queries, items = zip(*self._parts, strict=True)
-            self._parts = [(np.concatenate(scores), np.concatenate(queries), np.concatenate(items))]
-        return self._parts[0] if self._parts else self._none()
+    def _joined(self, parts: list[_Pairs]) -> _Pairs:
+        if len(parts) == 1:
+            return parts[0]
+        none = np.empty(0), np.empty(0, self._query_type), np.empty(0, self._query_labels.dtype)
+        scores, queries, item_labels = zip(none, *parts, strict=True)
+        return np.concatenate(scores), np.concatenate(queries), np.concatenate(item_labels)
 
     def _count_all(self) -> None:
         """From now on, count all pairs."""
         if not len(self._cells):
-            self._cells = np.zeros(self._n_labels * (self._n_bins + 1), dtype=np.int64)
-            for part in self._parts:
-                self._count(*part)
+            self._cells = np.zeros((self._n_labels, self._n_bins + 2), dtype=np.int64)
+            for scores, queries, item_labels in (*self._parts, *self._apart):
+                self._count(scores.astype(np.float32), queries, item_labels)
 
-    def _count(
-        self, scores: Floats, queries: npt.NDArray[np.integer], item_labels: Codes, *, times: int = 1
-    ) -> None:
-        # What is no pair falls into the bin before the first.
-        bins = _bins(scores, self._n_bins, lowest=-1)
-        for labels in (self._query_labels[queries], item_labels):
-            places = bins + (labels.astype(np.intp) * (self._n_bins + 1) + 1)
-            np.add.at(self._cells, places.ravel(), times)
+    def _count(self, scores: Rounded, queries: npt.NDArray[np.integer], item_labels: Codes) -> None:
+        """Count pairs under the label of the query and under that of the item."""
+        of_queries, times = self._query_labels[queries], 2 if self._both_ways else 1
+        if scores.ndim == 1:
+            labels = (of_queries,) if self._both_ways else (of_queries, item_labels)
+            self._count_pairs(self._cells, scores, labels, times)
+            return
+        n_cells = self._cells.shape[1]
+        # An item without a label has a number beyond theirs, and is in no pair.
+        starts = np.minimum(item_labels.astype(np.int64), self._n_labels - 1) * n_cells
+        for row, label in zip(scores, of_queries.tolist(), strict=True):
+            cells = self._cells_of(row)
+            self._cells[label] += times * np.bincount(cells, minlength=n_cells)
+            if not self._both_ways:
+                np.add.at(self._cells.reshape(-1), cells + starts, 1)
 
-    def _none(self) -> tuple[Floats, Codes, Codes]:
-        return np.empty(0), np.empty(0, self._query_type), np.empty(0, self._query_labels.dtype)
+    def _count_pairs(self, cells: Counts, scores: Rounded, labels: tuple[Codes, ...], times: int) -> None:
+        for start in range(0, len(scores), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            places = self._cells_of(scores[part])
+            for one in labels:
+                np.add.at(cells.reshape(-1), places + one[part].astype(np.int64) * cells.shape[1], times)
+
+    def _cells_of(self, scores: Rounded) -> npt.NDArray[np.int64]:
+        scale = np.float32(self._n_bins / (1 - self._lowest))
+        cells = scores * scale
+        cells += np.float32(1.0 - self._lowest * scale)
+        return cells.astype(np.int64)
 
 
-def _bins(scores: Floats, n_bins: int, *, lowest: int = 0) -> npt.NDArray[np.intp]:
-    return np.clip(scores * n_bins, lowest, n_bins - 1).astype(np.intp)
+def listed_of(n_pairs: int, n_labels: int) -> int:
+    """How many of so many negative pairs are worth a list.
+
+    Args:
+        n_pairs: All of them.
+        n_labels: Number of labels: the more there are, the wider are the bins in which others are counted.
+    """
+    is_wide = _n_bins(n_labels) < _MOST_BINS
+    return _MOST_LISTED if is_wide or _LOOSEST * n_pairs <= _MOST_LISTED else _LISTED
+
+
+def _n_bins(n_labels: int) -> int:
+    # A power of two, so that the edges of bins are exact.
+    affordable = 2 ** max(0, (_MOST_CELLS // max(1, n_labels)).bit_length() - 1)
+    return max(_LEAST_BINS, min(_MOST_BINS, affordable))

@@ -170,7 +170,7 @@ def _histograms(trials: Trials) -> Histograms:
     non_mates = np.histogram(trials.rising_non_mates, edges)[0]
     if trials.low_pairs is not None:
         counts = trials.low_pairs.counts.sum(axis=0) // 2
-        middles = (np.arange(len(counts)) + 0.5) / len(counts)
+        middles = (trials.low_pairs.edges[1:] + trials.low_pairs.edges[:-1]) / 2.0
         non_mates = non_mates + np.histogram(middles, edges, weights=counts)[0].astype(np.int64)
     return Histograms(
         edges=edges.tolist(),

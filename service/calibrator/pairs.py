@@ -5,18 +5,21 @@ a query with itself and with photos of its group. A pair that a search would fet
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
 so that its score follows from its similarity alone; that is computed in blocks of items, as one float64
 product a block, and rounded to float32 like the similarities of candidates. No more than one block of each
-space is held: mates are listed, of the negative pairs the highest are (`calibration.trials.NegativePairs`).
+space is held: mates are listed, and of the negative pairs the most similar (`calibration.trials`). A score
+rises with the similarity, so that it is computed of these alone; the pairs that a search would fetch, whose
+score does not, are held apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.trials import ListedPairs, NegativePairs
+from vicinal.calibration.trials import ListedPairs, NegativePairs, listed_of
 from vicinal.models.similarity import FloatArray
 from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score
@@ -35,9 +38,9 @@ Positions = npt.NDArray[np.int64]
 
 Places = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
-# Pairs that are multiplied at a time, and those counted at a time, which stay in the processor's cache.
+# Pairs that are multiplied at a time, and those looked at at a time, which stay in the processor's cache.
 _BLOCK = 2**22
-_AT_ONCE = 2**15
+_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,8 @@ class PairScoring:
         codes: (Q,) label of each query.
         spaces: Spaces of embeddings by name; final scores follow from the similarities in the last one.
         context_weight: Weight of the contextual similarity in a final score.
+        both_ways: Whether every item with a label is a query, once, in spaces where nothing depends on which
+            of two items is the query.
     """
 
     def __init__(
@@ -136,17 +141,26 @@ class PairScoring:
         spaces: Mapping[str, SearchSpace],
         *,
         context_weight: float,
+        both_ways: bool = False,
     ) -> None:
         self._labels = labels
         self._is_labelled = labels.is_labelled
         self._all_labelled = bool(self._is_labelled.all())
         # Items without a label have a code that no query has.
         self._item_codes = np.minimum(labels.groups, labels.n_labels).astype(labels.code_type)
+        # Positions by label, and where those of each begin.
+        self._by_label = np.argsort(self._item_codes, kind="stable")
+        labelled = np.arange(labels.n_labels + 1)
+        self._first_of = np.searchsorted(self._item_codes[self._by_label], labelled)
         self._codes = codes
         self._spaces = spaces
         self._context_weight = context_weight
-        self._negatives = {name: NegativePairs(codes, labels.n_labels) for name in (*spaces, "final")}
-        self._mates: dict[str, list[Floats]] = {name: [] for name in self._negatives}
+        n_listed = listed_of(len(codes) * int(self._is_labelled.sum()), labels.n_labels)
+        form = partial(NegativePairs, codes, labels.n_labels, most_listed=n_listed, both_ways=both_ways)
+        # By similarity; in the last space without those that a search fetches, whose scores are kept here.
+        self._negatives = {name: form(lowest=-1) for name in spaces}
+        self._fetched: list[Floats] = []
+        self._mates: dict[str, list[Floats]] = {name: [] for name in (*spaces, "final")}
         self._mate_places: list[tuple[Positions, Positions]] = []
         self._n_negatives = np.zeros(len(codes), dtype=np.int64)
 
@@ -181,11 +195,19 @@ class PairScoring:
     def collected(self) -> PairScores:
         """All pairs so far."""
         queries, items = (np.concatenate(parts) for parts in zip(*self._mate_places, strict=True))
+        similar = {name: pairs.collected() for name, pairs in self._negatives.items()}
+        *_, last = similar
+        fetched = ListedPairs(*self._negatives[last].apart(), None)
+        by_score = replace(fetched, scores=np.concatenate(self._fetched))
+        non_mates = {name: pairs.rescored(_closeness) for name, pairs in similar.items() if name != last}
+        whole = similar[last].with_more(fetched, self._codes)
+        non_mates[last] = whole.rescored(_closeness)
+        non_mates["final"] = similar[last].rescored(self._score).with_more(by_score, self._codes)
         return PairScores(
             mate_queries=queries,
             mate_items=items,
             mate_scores={name: np.concatenate(parts) for name, parts in self._mates.items()},
-            non_mates={name: pairs.collected() for name, pairs in self._negatives.items()},
+            non_mates=non_mates,
             n_negatives=self._n_negatives,
         )
 
@@ -197,54 +219,73 @@ class PairScoring:
         excluded: Sequence[Positions],
         best: QueryMates,
     ) -> None:
-        mates, others = self._kinds(part, excluded)
+        mates, out = self._kinds(part, excluded)
+        places, scores = _fetched(scored, part)
+        queries, labels = np.arange(part.rows.start, part.rows.stop), self._item_codes[part.columns]
+        *_, last = wide
         for name, similarities in wide.items():
-            # 1 - sqrt(2 - 2 s) / 2
-            closeness = np.multiply(similarities[part.few], -2.0)
-            closeness += 2.0
-            np.sqrt(closeness, out=closeness)
-            closeness *= -0.5
-            closeness += 1.0
-            self._keep(name, part, closeness, mates, others)
-        *_, last = wide.values()
-        scores = similarity_score(last[part.few].astype(np.float32), self._context_weight)
-        _take_over(scores, scored, part)
-        mate_scores = self._keep("final", part, scores, mates, others)
-        rows, places = mates
-        self._mate_places.append((rows + part.rows.start, places + part.columns.start))
+            few, pairs = similarities[part.few], self._negatives[name]
+            mate_similarities = few[mates]
+            self._mates[name].append(_closeness(mate_similarities))
+            few[mates] = few[out] = pairs.no_pair
+            if not self._all_labelled:
+                few[:, ~self._is_labelled[part.columns]] = pairs.no_pair
+            apart = None
+            if name == last:
+                is_pair = few[places] > pairs.no_pair
+                apart = places[0][is_pair], places[1][is_pair]
+                self._fetched.append(scores[is_pair])
+            pairs.add(few, queries, labels, apart=apart)
+        # The last space's block has served: the scores of mates meet those of candidates in it.
+        few[mates] = self._score(mate_similarities)
+        few[places] = scores
+        mate_scores = few[mates]
+        self._mates["final"].append(mate_scores)
+        self._mate_places.append((mates[0] + part.rows.start, mates[1] + part.columns.start))
         _update(best, part, mates, mate_scores)
 
     def _kinds(self, part: _Part, excluded: Sequence[Positions]) -> tuple[Places, Places]:
         """Row and column of the positive pairs in a part, and of what else is no negative pair."""
-        rows, columns = part.rows, part.columns
-        is_mate = self._codes[rows, None] == self._item_codes[columns]
+        columns, codes = part.columns, self._codes[part.rows].astype(np.int64)
         out = np.repeat(np.arange(len(excluded)), [len(one) for one in excluded]), np.concatenate(excluded)
-        here = (out[1] >= columns.start) & (out[1] < columns.stop)
-        out = out[0][here], out[1][here] - columns.start
-        is_mate[out] = False
-        mate_rows, mate_columns = np.nonzero(is_mate)
+        mates = self._items_of(codes)
+        n = len(self._labels.groups)
+        is_out = np.isin(mates[0] * n + mates[1], out[0] * n + out[1])
+        mates, out = (
+            (rows[here], items[here] - columns.start)
+            for rows, items, here in (
+                (*mates, ~is_out & (mates[1] >= columns.start) & (mates[1] < columns.stop)),
+                (*out, (out[1] >= columns.start) & (out[1] < columns.stop)),
+            )
+        )
         is_labelled = self._is_labelled[columns]
-        n_none = np.bincount(np.concatenate([mate_rows, out[0][is_labelled[out[1]]]]), minlength=len(is_mate))
-        self._n_negatives[rows] += np.count_nonzero(is_labelled) - n_none
-        return (mate_rows, mate_columns), out
+        n_none = np.bincount(np.concatenate([mates[0], out[0][is_labelled[out[1]]]]), minlength=len(codes))
+        self._n_negatives[part.rows] += np.count_nonzero(is_labelled) - n_none
+        return mates, out
 
-    def _keep(self, name: str, part: _Part, scores: Floats, mates: Places, out: Places) -> Floats:
-        """Take the pairs of a part, and return the scores of the positive ones."""
-        mate_scores = scores[mates]
-        self._mates[name].append(mate_scores)
-        scores[mates] = scores[out] = -1.0
-        if not self._all_labelled:
-            scores[:, ~self._is_labelled[part.columns]] = -1.0
-        queries = np.arange(part.rows.start, part.rows.stop)[:, None]
-        self._negatives[name].add(scores, queries, self._item_codes[part.columns])
-        return mate_scores
+    def _items_of(self, codes: Positions) -> Places:
+        """Row and position of all items with the label of each row, ascending."""
+        first = self._first_of[codes]
+        sizes = self._first_of[codes + 1] - first
+        rows = np.repeat(np.arange(len(codes)), sizes)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return rows, self._by_label[first[rows] + within]
+
+    def _score(self, similarities: Floats) -> Floats:
+        """Score of a pair that no search fetches."""
+        return similarity_score(similarities.astype(np.float32), self._context_weight)
 
 
-def _take_over(scores: Floats, scored: ScoredCandidates, part: _Part) -> None:
-    """Write the scores of candidates over those that follow from the similarity."""
+def _closeness(similarities: Floats) -> Floats:
+    """1 - d / 2 with the L2 distance d of embeddings."""
+    return 1.0 - np.sqrt(2.0 - 2.0 * similarities) / 2.0
+
+
+def _fetched(scored: ScoredCandidates, part: _Part) -> tuple[Places, Floats]:
+    """Row and column of the candidates in a part, and their scores."""
     positions, columns = scored.positions[part.few], part.columns
     rows, places = np.nonzero((positions >= columns.start) & (positions < columns.stop))
-    scores[rows, positions[rows, places] - columns.start] = scored.scores[part.few][rows, places]
+    return (rows, positions[rows, places] - columns.start), scored.scores[part.few][rows, places]
 
 
 def _update(best: QueryMates, part: _Part, mates: Places, scores: Floats) -> None:

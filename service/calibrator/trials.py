@@ -210,6 +210,7 @@ class TrialScoring:
         self._numbers = {name: number for number, name in enumerate(names)}
         labels = snapshot.labels
         is_labelled = np.array([label is not None for label in labels], dtype=bool)
+        self._n_labelled = int(is_labelled.sum())
         # Each item without a label gets a number beyond those of the labels.
         spare = len(names) + np.cumsum(~is_labelled) - 1
         numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
@@ -229,7 +230,9 @@ class TrialScoring:
         n, codes = len(queries.labels), self._codes(queries.labels)
         spaces = self._spaces()
         weight = self.scorer.pipeline.rerank.context_weight
-        pairs = PairScoring(self._labels, codes, spaces, context_weight=weight)
+        # One space, and no refinement by what a query may see.
+        both_ways = queries.positions is not None and len(spaces) == 1 and n == self._n_labelled
+        pairs = PairScoring(self._labels, codes, spaces, context_weight=weight, both_ways=both_ways)
         found, found_without, parts, tables, tables_without = [], [], [], [], []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
@@ -344,7 +347,7 @@ class TrialScoring:
         n_more = max(len(one) for one in gone)
         # A score that nothing but the pair itself decides is the same without the label.
         by_pairs = pipeline.rerank.method == "off" and pipeline.refine.sides == "off"
-        if by_pairs and n_more <= N_DECIDED_CANDIDATES and self.snapshot.index.is_exact:
+        if by_pairs and n_more <= N_DECIDED_CANDIDATES:
             scored = self._search(queries, own, N_DECIDED_CANDIDATES + n_more)
             is_gone = self._labels.groups[scored.positions] == codes[:, None]
             nobody = np.zeros_like(is_gone)

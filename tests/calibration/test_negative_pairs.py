@@ -121,7 +121,8 @@ def test_pairs_that_are_all_tied_are_counted() -> None:
         collector.add(np.full(2, 0.5), np.array([0, 1]), codes[::-1])
     found = collector.collected()
     assert (len(found.scores), found.low.n) == (0, 100)
-    assert found.low.reaching([0.5, np.nextafter(0.5, 1.0)]).sum(axis=0).tolist() == [200, 0]
+    above = np.nextafter(np.float32(0.5), np.float32(1.0))
+    assert found.low.reaching([0.5, above]).sum(axis=0).tolist() == [200, 0]
 
 
 @pytest.mark.parametrize("most_listed", [10**6, 100])
@@ -132,8 +133,8 @@ def test_a_block_counts_like_its_pairs_but_for_what_is_no_pair(most_listed: int)
     by_block, by_pair = (NegativePairs(query_labels, N_LABELS, most_listed=most_listed) for _ in range(2))
     for start in range(0, 40, 8):
         rows = slice(start, start + 8)
-        block = np.where(is_pair[rows], scores[rows], -1.0)
-        by_block.add(block, np.arange(start, start + 8)[:, None], items)
+        block = np.where(is_pair[rows], scores[rows], by_block.no_pair)
+        by_block.add(block, np.arange(start, start + 8), items)
         queries, columns = np.nonzero(is_pair[rows])
         by_pair.add(scores[rows][is_pair[rows]], queries + start, items[columns])
     found, expected = by_block.collected(), by_pair.collected()

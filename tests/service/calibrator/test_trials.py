@@ -10,6 +10,7 @@ from vicinal.calibration import label_counts
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
+from vicinal.service.calibrator import pairs
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.calibrator.trials import Impostors, Measurement, TrialScoring
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
@@ -154,3 +155,32 @@ def test_one_search_without_re_ranking_finds_what_two_would(
     np.testing.assert_array_equal(once.scores[:, :width], twice.scores)
     np.testing.assert_array_equal(once.groups[:, :width], twice.groups)
     np.testing.assert_array_equal(once.best_items, twice.best_items)
+
+
+@pytest.mark.parametrize("most_listed", [500, 20_000])
+def test_pairs_that_are_only_counted_are_those_that_would_be_listed(
+    write_gallery: WriteGallery, monkeypatch: pytest.MonkeyPatch, most_listed: int
+) -> None:
+    """Items without a label among them, and more items than a search fetches."""
+    rng = np.random.default_rng(7)
+    centers = np.repeat(rng.normal(size=(30, 8)), 10, axis=0)
+    labels = [None if i % 7 == 3 else f"label {i // 10:02}" for i in range(300)]
+    snapshot = write_gallery(normalize(centers + rng.normal(size=centers.shape)), labels)
+    whole = measure(snapshot)
+    monkeypatch.setattr(pairs, "listed_of", lambda *_numbers: most_listed)
+    short = measure(snapshot)
+    for space in ("initial", "final"):
+        found, exact = short.trials_in(space), whole.trials_in(space)
+        assert exact.low_pairs is None
+        assert found.low_pairs is not None
+        assert len(found.non_mate_scores) < len(exact.non_mate_scores) == found.n_non_mates
+        low = found.low_pairs
+        at = np.append(low.ceiling, np.quantile(exact.non_mate_scores, [0.1, 0.5, 0.9, 0.99]))
+        for threshold in at:
+            counts, expected = (label_counts(one, "far", threshold) for one in (found, exact))
+            assert counts.trials.tolist() == expected.trials.tolist()
+            if threshold >= low.ceiling:
+                assert counts.events.tolist() == expected.events.tolist()
+            edge = low.edges[np.searchsorted(low.edges, threshold, side="right") - 1]
+            assert (counts.events >= expected.events).all()
+            assert (counts.events <= label_counts(exact, "far", edge).events).all()
