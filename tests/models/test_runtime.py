@@ -27,10 +27,36 @@ def test_session_on_cpu_reports_the_cpu(tiny_bundle: ModelBundle) -> None:
     assert session_provider(session) == "CPUExecutionProvider"
 
 
-def test_int8_is_computed_whole_on_every_processor(tiny_bundle: ModelBundle) -> None:
-    """Without VNNI it is not unless this is asked for; `export/test_forms.py` sees it only there."""
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_int8_is_computed_whole_on_every_processor_and_slowly_on_none_that_need_not(
+    tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    """What is asked for costs twice the time with VNNI too; `export/test_forms.py` sees what it mends."""
+    monkeypatch.setattr(runtime, "sums_whole", lambda: is_whole)
     options = open_session(*_backbone(tiny_bundle), device="cpu").get_session_options()
-    assert options.get_session_config_entry("session.x64quantprecision") == "1"
+    if is_whole:
+        with pytest.raises(RuntimeError, match="x64quantprecision"):
+            options.get_session_config_entry("session.x64quantprecision")
+    else:
+        assert options.get_session_config_entry("session.x64quantprecision") == "1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_whole"),
+    [
+        ("fpu avx2 avx512f avx512_vnni", True),
+        ("fpu avx2 avx_vnni", True),
+        ("fpu avx2 avx512f avx512bw", False),
+        (None, False),
+    ],
+)
+def test_a_processor_says_whether_it_sums_products_of_8_bits_whole(
+    tmp_path: Path, flags: str | None, is_whole: bool
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if flags is not None:
+        path.write_text(f"processor : 0\nflags : {flags}\n")
+    assert runtime.sums_whole(path) is is_whole
 
 
 def test_auto_takes_a_provider_that_is_there(tiny_bundle: ModelBundle) -> None:
