@@ -66,7 +66,7 @@ class Preprocessing(BaseModel):
         offset = np.asarray(self.mean, np.float32) / np.asarray(self.std, np.float32)
         # Rearranged as bytes and scaled where they lie: eight times as fast as the other way round.
         planes = np.ascontiguousarray(np.asarray(self.resize(image)).transpose(2, 0, 1))
-        tensor = planes.astype(np.float32)
+        tensor: npt.NDArray[np.float32] = planes.astype(np.float32)
         tensor *= scale[:, None, None]
         tensor -= offset[:, None, None]
         return tensor
