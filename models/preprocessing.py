@@ -63,10 +63,10 @@ class Preprocessing(BaseModel):
             (3, input_size, input_size) float32, standardized by `mean` and `std`.
         """
         scale = np.float32(1.0 / 255.0) / np.asarray(self.std, np.float32)
-        offset = np.asarray(self.mean, np.float32) / np.asarray(self.std, np.float32)
+        offset = np.divide(self.mean, self.std, dtype=np.float32)
         # Rearranged as bytes and scaled where they lie: eight times as fast as the other way round.
         planes = np.ascontiguousarray(np.asarray(self.resize(image)).transpose(2, 0, 1))
-        tensor: npt.NDArray[np.float32] = planes.astype(np.float32)
+        tensor = planes.astype(np.float32)
         tensor *= scale[:, None, None]
         tensor -= offset[:, None, None]
         return tensor
