@@ -51,6 +51,8 @@ N_SAMPLED = 2000
 N_CURVE = 201
 # Of rates that two parts count; thresholds are scores, of which float32 keeps seven digits.
 MOST_APART = 1e-6
+# Share of the queries whose nearest item an approximate index may miss.
+MOST_MISSED = 1e-3
 OML = "build/peers-oml"
 
 Labels = npt.NDArray[np.int64]
@@ -206,8 +208,8 @@ def apart(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
             continue
         both = own.keys() & row["found"].keys()
         found[name] = {what: abs(own[what] - row["found"][what]) for what in sorted(both)}
-    worst = max(found.get("dense", {}).values(), default=0.0)
-    if worst > MOST_APART:
+    dense = found.get("dense", {})
+    if any(value > (MOST_MISSED if what == "precision_at_1" else MOST_APART) for what, value in dense.items()):
         raise RuntimeError(f"the calibration and the dense computation differ: {found['dense']}")
     return found
 
