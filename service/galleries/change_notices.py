@@ -28,6 +28,8 @@ _CHANNEL = "vicinal:galleries"
 # Polls without any word from Redis after which the subscription counts as broken.
 _SILENT_POLLS = 3
 _LISTEN_SECONDS = 0.2
+# What a server that stops waits for the gallery that is just being opened.
+_STOP_SECONDS = 3.0
 
 
 def announce_change(link: RedisLink | None, gallery: str) -> None:
@@ -63,7 +65,8 @@ class ChangeNotices:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping.set()
-        self._thread.join()
+        # It may be opening galleries that are large or not in memory. A daemon: the process ends without it.
+        self._thread.join(_STOP_SECONDS)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.models.embedder import Embedder
+from vicinal.service.galleries import change_notices
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -53,6 +55,21 @@ def replica(link: RedisLink) -> Iterator[OpenedNames]:
 def test_a_notice_opens_the_gallery(replica: OpenedNames, link: RedisLink) -> None:
     announce_change(link, "shoes")
     wait_until(lambda: replica.opened == ["shoes"])
+
+
+def test_a_server_that_stops_does_not_wait_for_galleries_to_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From a slow disk it takes as long as it takes; the thread is then left behind."""
+    monkeypatch.setattr(change_notices, "_STOP_SECONDS", 0.05)
+    goes_on, galleries = threading.Event(), OpenedNames()
+    monkeypatch.setattr(galleries, "states", lambda: goes_on.wait(60.0))
+    with ChangeNotices(galleries, None, poll_seconds=60.0) as notices:
+        pass
+    assert notices._thread.is_alive()
+    goes_on.set()
+    notices._thread.join(60.0)
+    assert not notices._thread.is_alive()
 
 
 def test_without_redis_galleries_are_found_by_polling() -> None:
