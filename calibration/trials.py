@@ -9,6 +9,7 @@ threshold cuts counts as reached, which makes rates of acceptance too high by at
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -230,10 +231,10 @@ Rise = Callable[[Floats], Floats]
 # Scores, numbers of queries and labels of items.
 _Pairs = tuple[Floats, Codes, Codes]
 
-# What is listed where it holds the whole calibration range, 10 % of all pairs, or where bins are wide; and
-# what does where neither is so.
+# The whole calibration range is listed, 10 % of all pairs and some, where it is no more than the most, and
+# otherwise what does for a threshold; where bins are wide, the most.
 _MOST_LISTED, _LISTED = 12_000_000, 4_000_000
-_LOOSEST = 0.1
+_LOOSEST = 0.105
 _MOST_CELLS = 2**23
 _MOST_BINS = 4096
 _LEAST_BINS = 32
@@ -553,8 +554,10 @@ def listed_of(n_pairs: int, n_labels: int) -> int:
         n_pairs: All of them.
         n_labels: Number of labels: the more there are, the wider are the bins in which others are counted.
     """
-    is_wide = _n_bins(n_labels) < _MOST_BINS
-    return _MOST_LISTED if is_wide or _LOOSEST * n_pairs <= _MOST_LISTED else _LISTED
+    if _n_bins(n_labels) < _MOST_BINS:
+        return _MOST_LISTED
+    in_range = math.ceil(_LOOSEST * n_pairs)
+    return max(_LISTED, in_range) if in_range <= _MOST_LISTED else _LISTED
 
 
 def _n_bins(n_labels: int) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, label_counts, operating_curve
 from vicinal.calibration.consistency.opis import class_utilities
-from vicinal.calibration.trials import NegativePairs
+from vicinal.calibration.trials import NegativePairs, listed_of
 
 N_LABELS, N_QUERIES = 6, 40
 NONE = np.empty(0)
@@ -158,3 +158,18 @@ def test_pairs_that_come_rising_are_listed_as_if_all_were_sorted() -> None:
     np.testing.assert_array_equal(found.scores, scores[-4000:])
     assert found.low.n == 46_000
     np.testing.assert_array_equal(collector.collected().low.counts, found.low.counts)
+
+
+@pytest.mark.parametrize(
+    ("n_pairs", "n_labels", "n_listed"),
+    [
+        (1_000_000, 100, 4_000_000),
+        (100_000_000, 100, 10_500_000),
+        (400_000_000, 100, 4_000_000),
+        (400_000_000, 100_000, 12_000_000),
+    ],
+)
+def test_the_list_holds_a_tenth_of_the_pairs_or_what_does_for_a_threshold(
+    n_pairs: int, n_labels: int, n_listed: int
+) -> None:
+    assert listed_of(n_pairs, n_labels) == n_listed
