@@ -99,7 +99,8 @@ def main() -> None:
     items, queries = items_and_queries(arguments.items, N_CHOSEN_BY + arguments.queries, arguments.dim)
     chosen_by, timed = queries[:N_CHOSEN_BY], queries[N_CHOSEN_BY:]
     with ExitStack() as stack:
-        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # ScaNN puts a relative path before itself.
+        folder = (arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         engines, rows = opened(items, arguments.engines, folder)
         if arguments.only_build:
             return
