@@ -69,6 +69,17 @@ def missed(view: GalleryView, queries: FloatArray, n: int, selection: Selection 
     )
 
 
+@pytest.mark.parametrize(("index", "n_found"), [("Flat", 3), ("IVF4,SQ8", 160)])
+def test_exact_scoring_has_a_choice_however_few_are_wanted(
+    tmp_path: Path, publish: Callable[..., int], rows: Rows, unit: Unit, index: str, n_found: int
+) -> None:
+    """Codes of four times as few mix up the nearest of a large gallery."""
+    gallery = Gallery(tmp_path / "shoes")
+    publish(gallery, rows([str(i) for i in range(N)], unit(N)), index=index)
+    found = GalleryReader(gallery).view().nearest(unit(4, seed=5), 3)
+    assert found.shape == (4, n_found)
+
+
 @pytest.mark.parametrize("n", [1, 10, 100, 700])
 def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: int) -> None:
     near_dead = np.concatenate([unit(N)[:20:5], unit(N_ADDED, seed=1)[:20:5]])
