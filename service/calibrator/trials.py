@@ -210,7 +210,6 @@ class TrialScoring:
         self._numbers = {name: number for number, name in enumerate(names)}
         labels = snapshot.labels
         is_labelled = np.array([label is not None for label in labels], dtype=bool)
-        self._n_labelled = int(is_labelled.sum())
         # Each item without a label gets a number beyond those of the labels.
         spare = len(names) + np.cumsum(~is_labelled) - 1
         numbers = [self._numbers.get(label, own) for label, own in zip(labels, spare, strict=True)]
@@ -229,10 +228,7 @@ class TrialScoring:
         """
         n, codes = len(queries.labels), self._codes(queries.labels)
         spaces = self._spaces()
-        weight = self.scorer.pipeline.rerank.context_weight
-        # One space, and no refinement by what a query may see.
-        both_ways = queries.positions is not None and len(spaces) == 1 and n == self._n_labelled
-        pairs = PairScoring(self._labels, codes, spaces, context_weight=weight, both_ways=both_ways)
+        pairs = self._pair_scoring(queries, codes, spaces)
         found, found_without, parts, tables, tables_without = [], [], [], [], []
         for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
@@ -279,6 +275,15 @@ class TrialScoring:
                 tables, tables_without or tables, np.flatnonzero(chosen), is_taken_out=is_taken_out
             ),
         )
+
+    def _pair_scoring(
+        self, queries: LabelledQueries, codes: Codes, spaces: dict[str, SearchSpace]
+    ) -> PairScoring:
+        is_whole = queries.positions is not None and len(codes) == self._labels.is_labelled.sum()
+        weight = self.scorer.pipeline.rerank.context_weight
+        # In the one space there is then, nothing is refined by what a query may see.
+        both_ways = bool(is_whole) and len(spaces) == 1
+        return PairScoring(self._labels, codes, spaces, context_weight=weight, both_ways=both_ways)
 
     def _spaces(self) -> dict[str, SearchSpace]:
         spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}
