@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vicinal.service.matcher.answers import Answer, FoundGroup
-    from vicinal.service.matcher.explanation import Explanation
+    from vicinal.service.matcher.explanation import ExplainedRefinement
 
 __all__ = ["explain", "search"]
 
@@ -150,32 +150,40 @@ def explain(
 ) -> None:
     """Show how a query moves among its neighbors, and which of them move it."""
     from vicinal.refine.errors import RefinerNotFoundError
-    from vicinal.service.reports.page import render_explanation
+    from vicinal.service.reports.page import render_refinement
 
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     answer = matcher.search(images=[image], refine=refine, steps=steps, explain=True)[0]
     explanation = answer.explanation
-    if explanation is None:
+    refinement = None if explanation is None else explanation.refinement
+    if explanation is None or refinement is None:
         raise RefinerNotFoundError(matcher.embedder.bundle.name)
     if output is not None:
-        output.write_text(render_explanation(explanation, title=image.name), encoding="utf-8")
+        output.write_text(render_refinement(refinement, title=image.name), encoding="utf-8")
     if json_output:
         print_json(asdict(explanation))
     else:
-        _print_explanation(explanation)
+        _print_refinement(refinement)
+        console.print(f"Ran on: {_in_words(explanation.devices)}")
         if output is not None:
             say(f"Drawn in {output}")
 
 
-def _print_explanation(explanation: Explanation) -> None:
-    if not explanation.is_used:
+def _in_words(devices: dict[str, str]) -> str:
+    """Each device once, with its stages."""
+    stages = {on: [stage for stage, one in devices.items() if one == on] for on in devices.values()}
+    return "; ".join(f"{on} ({', '.join(names)})" for on, names in stages.items())
+
+
+def _print_refinement(refinement: ExplainedRefinement) -> None:
+    if not refinement.is_used:
         console.print("This search used the query as it was; with refinement it would have gone this way:")
     table = Table("neighbor", "label", "similarity", "attention by step in %", box=None)
-    for one in explanation.neighbors:
+    for one in refinement.neighbors:
         shares = " ".join(f"{100 * share:3.0f}" for share in one.attention)
         table.add_row(one.id, one.label or "", f"{one.similarity:.4f}", shares)
     print_table(table)
-    steps = Table("step", "cosine to the first", f"rank of {explanation.candidate}", box=None)
-    for step, (cosine, rank) in enumerate(zip(explanation.cosines, explanation.ranks, strict=True)):
+    steps = Table("step", "cosine to the first", f"rank of {refinement.candidate}", box=None)
+    for step, (cosine, rank) in enumerate(zip(refinement.cosines, refinement.ranks, strict=True)):
         steps.add_row(str(step), f"{cosine:.4f}", "" if rank is None else str(rank))
     print_table(steps)

@@ -1,4 +1,4 @@
-"""Explanation: what the refiner does with one query, neighbor by neighbor and step by step."""
+"""Explanation: what each stage of a search ran on, and what the refiner does with one query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vicinal.models.similarity import FloatArray, exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.scoring.item_spaces import SearchSpace
 
-__all__ = ["ExplainedNeighbor", "Explainer", "Explanation", "Place", "stage_devices"]
+__all__ = ["ExplainedNeighbor", "ExplainedRefinement", "Explainer", "Explanation", "Place", "stage_devices"]
 
 Positions = npt.NDArray[np.int64]
 Place = tuple[float, float]
@@ -36,7 +36,7 @@ class ExplainedNeighbor:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ExplainedRefinement:
     """The way of a query's embedding through the refiner."""
 
     refiner: Annotated[str, Field(description="Fingerprint of the refiner.")]
@@ -65,6 +65,12 @@ class Explanation:
         ),
     ]
     variance: Annotated[Place, Field(description="Share of the variance on the two axes of the projection.")]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a search did with a query."""
+
     devices: Annotated[
         dict[str, str],
         Field(
@@ -72,6 +78,10 @@ class Explanation:
             "of ONNX Runtime that embeds, with its GPU. Beside a GPU, items that were added since are the "
             "processor's. The neighbors that `refine` takes are found where `search` says."
         ),
+    ]
+    refinement: Annotated[
+        ExplainedRefinement | None,
+        Field(description="What the refiner does with the query; null where the bundle has none."),
     ]
 
 
@@ -87,7 +97,7 @@ def stage_devices(search: str, embed: str | None) -> dict[str, str]:
 
 
 class Explainer:
-    """Explains queries of one search.
+    """Explains what the refiner does with the queries of one search.
 
     Args:
         view: The state of the gallery.
@@ -113,23 +123,20 @@ class Explainer:
         self.is_used = is_used
 
     def explain_all(
-        self, queries: FloatArray, found: Positions, items: Positions | None, devices: dict[str, str]
-    ) -> list[Explanation]:
+        self, queries: FloatArray, found: Positions, items: Positions | None
+    ) -> list[ExplainedRefinement]:
         """Explain each query of a search.
 
         Args:
             queries: (B, d) initial embeddings.
             found: (B, n) positions of their candidates, best first; -1 for none.
             items: (B,) positions of queries that are items, which count as not in the gallery.
-            devices: What each stage of the search ran on.
         """
         best = found[:, 0].tolist() if found.shape[1] else [-1] * len(queries)
         own = [None] * len(queries) if items is None else items.tolist()
-        return [self._explain(*one, devices) for one in zip(queries, best, own, strict=True)]
+        return [self._explain(*one) for one in zip(queries, best, own, strict=True)]
 
-    def _explain(
-        self, query: FloatArray, best: int, item: int | None, devices: dict[str, str]
-    ) -> Explanation:
+    def _explain(self, query: FloatArray, best: int, item: int | None) -> ExplainedRefinement:
         items = None if item is None else np.array([item])
         excluded = np.empty(0, np.int64) if items is None else items
         context = query_contexts(self.view, query[None], self.refiner.n_neighbors, [excluded], items)[0]
@@ -150,7 +157,7 @@ class Explainer:
             )
             for row, column, place in zip(found, there, places[len(steps) :], strict=True)
         ]
-        return Explanation(
+        return ExplainedRefinement(
             refiner=self.refiner.fingerprint,
             is_used=self.is_used,
             neighbors=neighbors,
@@ -158,7 +165,6 @@ class Explainer:
             candidate=None if best < 0 else self.view.items([best])[0]["id"],
             ranks=[None if best < 0 else self._rank(step, best, excluded) for step in steps],
             way=places[: len(steps)],
-            devices=devices,
             variance=variance,
         )
 

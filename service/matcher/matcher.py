@@ -24,11 +24,15 @@ from vicinal.models.decoding import ImageSource
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import FloatArray, as_embeddings
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.choices import RefineChoice, RerankChoice
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.answers import Answer, Candidate, FoundGroup
-from vicinal.service.matcher.explanation import Explainer, stage_devices
+from vicinal.service.matcher.explanation import (
+    ExplainedRefinement,
+    Explainer,
+    Explanation,
+    stage_devices,
+)
 from vicinal.service.scoring.group_scores import GroupedCandidates
 from vicinal.service.scoring.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.scoring.opened_refiner import OpenedRefiner, open_refiner
@@ -44,6 +48,8 @@ from vicinal.service.thresholds.decision import GalleryThresholds, Threshold, re
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["EmbeddedImages", "Matcher"]
+
+Positions = npt.NDArray[np.int64]
 
 # Filters whose selections are kept, and keys that items are grouped by.
 _MOST_SELECTIONS = 8
@@ -221,7 +227,8 @@ class Matcher:
                 docs/serving.md. Scores are those of a search without it; a group is scored by its items that
                 fulfil the filter.
             include_candidates: Also list the best candidates below the threshold.
-            explain: Also say what the refiner does with each query, whether the search uses it or not.
+            explain: Also say what each stage ran on, and what the refiner does with each query, whether the
+                search uses it or not.
 
         Returns:
             One answer a query, in order.
@@ -232,7 +239,7 @@ class Matcher:
             EmbeddingError: An embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
             FilterError: The filter cannot be used.
-            RefinerNotFoundError: Refinement or an explanation was asked for, and the bundle has no refiner.
+            RefinerNotFoundError: Refinement was asked for, and the bundle has no refiner.
             RefinementError: The refiner has fewer steps.
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
@@ -247,7 +254,6 @@ class Matcher:
         named_by = default.source if pipeline == default.pipeline else "request"
         scorer = Scorer(self.view, pipeline, self.refinement(pipeline))
         groups = None if pipeline.group is None else self.groups(pipeline.group.by)
-        explainer = self._explainer(scorer) if explain else None
         if embedded is not None:
             queries, items = embedded.rows, None
         else:
@@ -270,16 +276,17 @@ class Matcher:
             grouped = groups.score(scored, pipeline.group, excluded=excluded, selection=selection)
             answers = [self._grouped_answer(scored, grouped, row, call) for row in range(len(queries))]
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
-        if explainer is None:
+        if not explain:
             return answers
         # GPUs cannot select.
         searched_on = scorer.space.device if selection is None else "cpu"
         devices = stage_devices(searched_on, self.embedder.runs_on)
         devices = {stage: devices.get(stage, "cpu") for stage in milliseconds}
         started = time.perf_counter()
-        explanations = explainer.explain_all(queries, scored.positions, items, devices)
+        refinements = self._explained(scorer, queries, scored.positions, items)
         milliseconds["explain"] = 1e3 * (time.perf_counter() - started)
-        return [replace(one, explanation=why) for one, why in zip(answers, explanations, strict=True)]
+        pairs = zip(answers, refinements, strict=True)
+        return [replace(one, explanation=Explanation(devices, refined)) for one, refined in pairs]
 
     # While the view lasts, a key groups the same items.
     @cachedmethod(attrgetter("_groups"), lock=attrgetter("_lock"))
@@ -308,12 +315,16 @@ class Matcher:
         given = Threshold(threshold, "request", reason="the threshold was given with the request")
         return self.thresholds.with_form(pipeline), given
 
-    def _explainer(self, scorer: Scorer) -> Explainer:
+    def _explained(
+        self, scorer: Scorer, queries: FloatArray, found: Positions, items: Positions | None
+    ) -> Sequence[ExplainedRefinement | None]:
+        """What the refiner does with each query; None where the bundle has no refiner."""
         refiner, refine = self.refiner, scorer.pipeline.refine
         if refiner is None:
-            raise RefinerNotFoundError(self.embedder.bundle.name)
+            return [None] * len(queries)
         n_steps = refine.steps or refiner.n_steps
-        return Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
+        explainer = Explainer(self.view, scorer.space, refiner, n_steps=n_steps, is_used=refine.of_query)
+        return explainer.explain_all(queries, found, items)
 
     def _queries(
         self,
@@ -321,7 +332,7 @@ class Matcher:
         embeddings: npt.ArrayLike | None,
         item_ids: Sequence[str] | None,
         milliseconds: dict[str, float],
-    ) -> tuple[FloatArray, npt.NDArray[np.int64] | None]:
+    ) -> tuple[FloatArray, Positions | None]:
         """(B, d) initial embeddings, and (B,) positions of those that are items."""
         if item_ids is not None:
             positions = np.array([self._position(item_id) for item_id in item_ids], dtype=np.int64)

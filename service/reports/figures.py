@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from vicinal.service.calibrator.curves import Utilities
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.matcher.explanation import Explanation
+from vicinal.service.matcher.explanation import ExplainedRefinement
 from vicinal.service.reports.charts import ASPECT, Axis, Chart
 from vicinal.service.reports.report import ReportBody
 from vicinal.service.thresholds.drift import DriftState
@@ -143,29 +143,29 @@ def drift_figures(drift: DriftState) -> list[Chart]:
     return [chart]
 
 
-def way_figure(explanation: Explanation) -> Chart:
+def way_figure(refinement: ExplainedRefinement) -> Chart:
     """Places of a query after each step and of its neighbors, sized by their attention (ACR, figure 4)."""
-    chart = _place_chart(explanation)
+    chart = _place_chart(refinement)
     kinds: dict[str | None, str] = {None: "other"}
-    for number, one in enumerate(explanation.neighbors, start=1):
+    for number, one in enumerate(refinement.neighbors, start=1):
         is_new = one.label not in kinds
         kind = kinds.setdefault(one.label, f"s{len(kinds)}" if len(kinds) <= _N_COLORS else "other")
         radius = 6 + 18 * math.sqrt(sum(one.attention) / max(1, len(one.attention)))
         chart.dot(kind, one.place, radius, name=one.id, legend=one.label if is_new else None)
         chart.write(one.place, str(number))
-    chart.line("line way", explanation.way, legend="query, step by step")
-    for step, place in enumerate(explanation.way):
+    chart.line("line way", refinement.way, legend="query, step by step")
+    for step, place in enumerate(refinement.way):
         chart.dot("way", place, 3.0, name=f"query after step {step}")
     return chart
 
 
-def _place_chart(explanation: Explanation) -> Chart:
+def _place_chart(refinement: ExplainedRefinement) -> Chart:
     """Both axes at one scale, with room around what is drawn."""
-    places = [*explanation.way, *(one.place for one in explanation.neighbors)]
+    places = [*refinement.way, *(one.place for one in refinement.neighbors)]
     (left, right), (low, high) = ((min(values), max(values)) for values in zip(*places, strict=True))
     half = 0.6 * max(high - low, (right - left) / ASPECT, 1e-6)
     x, y = (left + right) / 2, (low + high) / 2
-    first, second = explanation.variance
+    first, second = refinement.variance
     return Chart(
         "Way of the query among its neighbors",
         Axis(x - ASPECT * half, x + ASPECT * half, f"first axis, {first:.0%} of the variance"),

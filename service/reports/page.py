@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service import words
-from vicinal.service.matcher.explanation import Explanation
+from vicinal.service.matcher.explanation import ExplainedRefinement
 from vicinal.service.reports.examples import worst_examples
 from vicinal.service.reports.figures import (
     drift_figures,
@@ -21,7 +21,7 @@ from vicinal.service.reports.figures import (
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
-__all__ = ["render_explanation", "render_page", "render_report"]
+__all__ = ["render_refinement", "render_page", "render_report"]
 
 # Neither HTML nor SVG can hold these; a text that does shows where.
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -50,16 +50,16 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
     )
 
 
-def render_explanation(explanation: Explanation, *, title: str) -> str:
+def render_refinement(refinement: ExplainedRefinement, *, title: str) -> str:
     """The page of what the refiner does with a query.
 
     Args:
-        explanation: What to show.
+        refinement: What to show.
         title: What was searched for.
     """
-    steps = [f"attention in step {number}" for number in range(1, len(explanation.cosines))]
-    figure = way_figure(explanation)
-    return render_page("explanation.html", title=title, explanation=explanation, figure=figure, steps=steps)
+    steps = [f"attention in step {number}" for number in range(1, len(refinement.cosines))]
+    figure = way_figure(refinement)
+    return render_page("refinement.html", title=title, refinement=refinement, figure=figure, steps=steps)
 
 
 def render_page(template: str, **values: object) -> str:

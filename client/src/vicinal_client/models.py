@@ -29,6 +29,7 @@ __all__ = [
     "CompactionState",
     "Comparison",
     "Deletion",
+    "ExplainedRefinement",
     "Explanation",
     "FoundGroup",
     "Gallery",
@@ -119,13 +120,25 @@ class FoundGroup(_Model):
     items: list[Candidate]
 
 
-class Explanation(_Model):
+class ExplainedRefinement(_Model):
     """What the refiner does with a query."""
 
     refiner: str
     is_used: bool
     cosines: list[float]
     candidate: str | None
+
+
+class Explanation(_Model):
+    """What a search did with a query.
+
+    Attributes:
+        devices: What each stage ran on.
+        refinement: None where the bundle has no refiner.
+    """
+
+    devices: dict[str, str]
+    refinement: ExplainedRefinement | None
 
 
 class Answer(_Model):

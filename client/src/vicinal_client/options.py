@@ -32,7 +32,7 @@ class SearchOptions(PipelineOptions, total=False):
         threshold: Decide by this score, in [0, 1], instead of the calibrated threshold.
         filter: What every match fulfils, such as `label = 'shoe' AND metadata.price < 50`.
         include_candidates: Also list the best candidates below the threshold.
-        explain: Also say what the refiner does with the query.
+        explain: Also say what each stage ran on, and what the refiner does with the query.
     """
 
     limit: int | None

@@ -66,7 +66,9 @@ class SearchOptions(_Request):
         False, description="Also list the best candidates below the threshold, apart from the matches."
     )
     explain: StrictBool = Field(
-        False, description="Also say what the refiner does with the query, whether the search uses it or not."
+        False,
+        description="Also say what each stage ran on, and what the refiner does with the query, whether the "
+        "search uses it or not.",
     )
 
 

@@ -65,7 +65,9 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
     children = [_Child("server", _serve, (shared, listener)) for _ in range(settings.workers)]
     if settings.run_jobs:
         children.append(_jobs(settings))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell hands SIGINT ignored to what it starts in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with shared_counts():
         try:
             for child in children:

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = {"item_id": "plain/view 0.png"}
+# As a script starts what it goes on beside: SIGINT is ignored there.
+IN_BACKGROUND = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 REQUEST = (
     f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     'Content-Length: 31\r\n\r\n{"item_id": "plain/view 0.png"}'
@@ -36,11 +38,17 @@ def data(calibrated_dir: Path, tmp_path: Path) -> Path:
 
 @contextmanager
 def served(
-    data: Path, bundle: ModelBundle, *options: str, own_session: bool = False, **variables: str
+    data: Path,
+    bundle: ModelBundle,
+    *options: str,
+    own_session: bool = False,
+    through: tuple[str, ...] = (),
+    **variables: str,
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """Port and process of `vicinal serve`, ended afterwards whatever happened."""
     port = free_port()
     command = [
+        *through,
         sys.executable,
         "-m",
         "vicinal",
@@ -113,11 +121,13 @@ def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bun
     assert "Traceback" not in written
 
 
+@pytest.mark.parametrize("through", [(), IN_BACKGROUND], ids=["in front", "in the background"])
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
-    data: Path, tiny_bundle: ModelBundle, workers: str
+    data: Path, tiny_bundle: ModelBundle, workers: str, through: tuple[str, ...]
 ) -> None:
-    with served(data, tiny_bundle, "--workers", workers, own_session=True) as (_, server):
+    options = "--workers", workers
+    with served(data, tiny_bundle, *options, own_session=True, through=through) as (_, server):
         # Some are just being started.
         os.killpg(server.pid, signal.SIGINT)
         _, written = server.communicate(timeout=90)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.types import Encode, Run, View
+from tests.service.types import Encode, Fail, Run, View
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.gpu_index import IndexDevices
@@ -19,12 +19,11 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
-from vicinal.refine.errors import RefinerNotFoundError
 from vicinal.service.choices import RefineChoice
 from vicinal.service.http.app import create_app
-from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
+from vicinal.service.matcher.explanation import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.page import render_explanation
+from vicinal.service.reports.page import render_refinement
 from vicinal.service.scoring.opened_refiner import refinement_plan
 from vicinal.service.settings import Settings
 
@@ -50,8 +49,8 @@ def matcher(settings: Settings, refiner_bundle: ModelBundle) -> Matcher:
     return Matcher(Gallery.open(settings.galleries_path / GALLERY), embedder)
 
 
-def explain(matcher: Matcher, **options: object) -> Explanation:
-    return matcher.search(item_ids=[ITEM], explain=True, **options)[0].explanation
+def explain(matcher: Matcher, **options: object) -> ExplainedRefinement:
+    return matcher.search(item_ids=[ITEM], explain=True, **options)[0].explanation.refinement
 
 
 def test_neighbors_are_the_nearest_items_with_their_attention(matcher: Matcher) -> None:
@@ -137,7 +136,7 @@ def test_nothing_is_explained_unless_asked_for(matcher: Matcher) -> None:
 
 def test_distances_in_the_projection_are_at_most_the_true_ones(matcher: Matcher, view: View) -> None:
     query = matcher.embedder.embed([view(3, 9)])
-    found = matcher.search(embeddings=query, explain=True)[0].explanation
+    found = matcher.search(embeddings=query, explain=True)[0].explanation.refinement
     items = matcher.view.vectors(matcher.view.positions([one.id for one in found.neighbors]))
     places = np.array([one.place for one in found.neighbors])
     shown = np.linalg.norm(places - np.array(found.way[0]), axis=1)
@@ -145,19 +144,27 @@ def test_distances_in_the_projection_are_at_most_the_true_ones(matcher: Matcher,
     assert 0.0 < sum(found.variance) <= 1.0 + 1e-9
 
 
-def test_a_bundle_without_a_refiner_has_nothing_to_explain(gallery: Gallery, embedder: Embedder) -> None:
-    with pytest.raises(RefinerNotFoundError, match="has no refiner"):
-        Matcher(gallery, embedder).search(item_ids=[ITEM], explain=True)
+def test_without_a_refiner_devices_are_told_all_the_same(gallery: Gallery, embedder: Embedder) -> None:
+    (answer,) = Matcher(gallery, embedder).search(item_ids=[ITEM], explain=True)
+    assert answer.explanation is not None
+    assert answer.explanation.refinement is None
+    assert set(answer.explanation.devices) == set(answer.milliseconds) - {"explain"}
+    assert answer.explanation.devices["search"] == "cpu"
+
+
+def test_the_command_says_that_there_is_no_refiner(gallery: Gallery, catalog: Path, fail: Fail) -> None:
+    assert "has no refiner" in fail("explain", catalog / ITEM, "--gallery", gallery.name)
 
 
 def test_http_explains_a_picture_and_a_batch(settings: Settings, view: View, encode: Encode) -> None:
     client = TestClient(create_app(settings))
     form = {"files": {"image": encode(view(3, 9))}, "data": {"explain": "true"}}
     alone = client.post(f"/v1/galleries/{GALLERY}/search", **form).json()["explanation"]
-    assert [len(one["attention"]) for one in alone["neighbors"]] == [3] * 4
+    assert (alone["devices"]["search"], alone["devices"]["embed"]) == ("cpu", "CPUExecutionProvider")
+    assert [len(one["attention"]) for one in alone["refinement"]["neighbors"]] == [3] * 4
     body = {"queries": [{"item_id": ITEM}], "explain": True}
     answers = client.post(f"/v1/galleries/{GALLERY}/search/batch", json=body).json()["answers"]
-    assert len(answers[0]["explanation"]["ranks"]) == 4
+    assert len(answers[0]["explanation"]["refinement"]["ranks"]) == 4
 
 
 def test_the_command_prints_and_draws(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
@@ -165,24 +172,26 @@ def test_the_command_prints_and_draws(settings: Settings, view: View, tmp_path: 
     options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
     shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.html", *options).output
     assert "attention by step" in shown
+    assert "Ran on: cpu (decode, " in shown
+    assert "; CPUExecutionProvider (embed)" in shown
     page = (tmp_path / "way.html").read_text(encoding="utf-8")
     assert (page.count("<svg"), page.count('class="dot way"'), "<script" in page) == (1, 4, False)
     printed = run("explain", tmp_path / "query.png", "--json", *options).output
-    assert len(json.loads(printed)["cosines"]) == 4
+    assert len(json.loads(printed)["refinement"]["cosines"]) == 4
 
 
-def explanation_of(n_neighbors: int) -> Explanation:
+def refinement_of(n_neighbors: int) -> ExplainedRefinement:
     neighbors = [
         ExplainedNeighbor(f"{i}.png", f"label {i}", 0.5, [1.0 / n_neighbors] * 2, (0.1 * i, 0.2))
         for i in range(n_neighbors)
     ]
     way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
-    return Explanation("abc", True, neighbors, [1.0, 0.9, 0.8], None, [None] * 3, way, (0.6, 0.3), {})
+    return ExplainedRefinement("abc", True, neighbors, [1.0, 0.9, 0.8], None, [None] * 3, way, (0.6, 0.3))
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 1, 9])
 def test_a_query_with_few_or_many_neighbors_is_drawn(n_neighbors: int) -> None:
-    page = render_explanation(explanation_of(n_neighbors), title="<b>query</b>")
+    page = render_refinement(refinement_of(n_neighbors), title="<b>query</b>")
     assert page.count('class="dot s') + page.count('class="dot other"') == n_neighbors
     assert page.count('class="dot way"') == 3
     assert ("There are no candidates" in page, "<b>query" in page) == (True, False)

@@ -20,11 +20,11 @@ from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.curves import Utilities
 from vicinal.service.calibrator.queries import LabelledQueries
 from vicinal.service.http.app import create_app
-from vicinal.service.matcher.explanation import ExplainedNeighbor, Explanation
+from vicinal.service.matcher.explanation import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
-from vicinal.service.reports.page import render_explanation, render_report
+from vicinal.service.reports.page import render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.thresholds.drift import DriftState, read_drift
 
@@ -102,10 +102,10 @@ def with_labels(report: ReportBody, label: str, *, with_ids: bool = True) -> Rep
     return report.model_copy(update={"details": details, "record": record, "verdict": label, "reason": label})
 
 
-def explanation_of(name: str) -> Explanation:
+def refinement_of(name: str) -> ExplainedRefinement:
     neighbor = ExplainedNeighbor(name, name, 0.5, [1.0, 1.0], (0.1, 0.2))
     way = [(0.0, 0.0), (0.1, 0.0), (0.2, 0.1)]
-    return Explanation("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3), {})
+    return ExplainedRefinement("abc", True, [neighbor], [1.0, 0.9, 0.8], name, [2, 1, 1], way, (0.6, 0.3))
 
 
 def test_the_page_is_well_formed_and_loads_nothing(report: ReportBody, gallery: Gallery) -> None:
@@ -177,7 +177,7 @@ def test_whatever_a_label_holds_a_reader_of_the_page_gets_it_back(
 
 @given(name=st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), min_size=1))
 def test_any_name_comes_back_as_it_was(name: str) -> None:
-    plain, page = (Page(render_explanation(explanation_of(one), title=one)) for one in ("shoe", name))
+    plain, page = (Page(render_refinement(refinement_of(one), title=one)) for one in ("shoe", name))
     assert (page.tags, page.open) == (plain.tags, [])
     assert {name, f"1 {name}", f"What the refiner does with {name}"} <= set(page.texts)
 
