@@ -8,6 +8,7 @@
     tests        the tests marked `gpu`
     search       Faiss: exact search in float16, and the bandwidth that it reaches
     neighbors    Faiss: seconds until the neighbors of every item of a gallery are found
+    pairs        Faiss: pairs of a query and an item a second, sent and fetched as a calibration does
     embedding    ONNX Runtime: images a second of the bundle that ships, without decoding
     gallery      ONNX Runtime: items a second that the refiner of that bundle refines, fetched and sent there
     refinement   torch: items a second that a refiner of two steps refines with eight neighbors
@@ -157,6 +158,22 @@ def neighbors(device: str, sizes: Sizes) -> dict[str, Any]:
     return found | {"seconds_to_lists": round(time.perf_counter() - begun, 3)}
 
 
+def pairs(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Pairs a second, and how far their similarities are from those of the processor."""
+    from vicinal.indexer.graph.vector_index import import_faiss
+    from vicinal.service.scoring.block_products import block_products, exact_products
+
+    if device != "cpu" and not hasattr(import_faiss(), "StandardGpuResources"):
+        raise MissingError("this Faiss is built without GPUs")
+    multiply = block_products(device, sizes.compared**2)
+    # A block of a calibration.
+    rows = _rows(min(sizes.compared, 16_384))
+    queries = rows[:256]
+    spent = _seconds(lambda: multiply(queries, rows), "cpu", sizes)
+    far = np.abs(multiply(queries, rows) - exact_products(queries, rows)).max()
+    return {"millions_per_second": round(len(queries) * len(rows) / spent / 1e6, 1), "largest": float(far)}
+
+
 def embedding(device: str, sizes: Sizes) -> dict[str, Any]:
     """Images a second by batch."""
     from vicinal.models.bundle import ModelBundle, default_bundle_path
@@ -238,6 +255,7 @@ PARTS: tuple[Callable[[str, Sizes], dict[str, Any]], ...] = (
     tests,
     search,
     neighbors,
+    pairs,
     embedding,
     gallery,
     refinement,

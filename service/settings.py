@@ -47,9 +47,9 @@ class Settings(BaseSettings):
         bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
             `auto`. `/readyz` names what is really in use.
-        index_device: Where vector indexes are searched and neighbor lists made: `cpu`, `cuda` or `cuda:N`,
-            `all` GPUs, of which one makes lists, or `auto`, a GPU that has room. `/readyz` names what is
-            really in use.
+        index_device: Where vector indexes are searched, neighbor lists made and the pairs of a calibration
+            compared: `cpu`, `cuda` or `cuda:N`, `all` GPUs, of which one makes lists and compares, or `auto`,
+            a GPU that has room. `/readyz` names what is really in use.
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.

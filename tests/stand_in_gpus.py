@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vicinal.indexer.graph import gpu_index, gpu_lists
+from vicinal.indexer.graph import gpu_index
 from vicinal.indexer.graph.gpus import Gpu
 from vicinal.models.similarity import FloatArray
 
@@ -65,6 +65,18 @@ class StandInGpus:
             merged.add_result(scores, ids + start)
         merged.finalize()
         return merged.D, merged.I
+
+    def pairwise_distance_gpu(
+        self, resources: Any, queries: FloatArray, items: FloatArray, **given: Any
+    ) -> FloatArray:
+        """Products in float32, as Faiss makes them."""
+        assert resources.n_bytes > 0
+        assert (queries.dtype, items.dtype, given["metric"]) == ("f4", "f4", faiss.METRIC_INNER_PRODUCT)
+        assert queries.flags.c_contiguous
+        assert items.flags.c_contiguous
+        self.fails()
+        self.compared.append((given["device"], len(queries), len(items)))
+        return np.asarray(queries @ items.T, dtype=np.float32)
 
 
 class _OnGpu:
@@ -173,6 +185,7 @@ def stand_in_gpus(
         "GpuParameterSpace": Parameters,
         "index_cpu_to_gpu": moved,
         "knn_gpu": gpus.knn_gpu,
+        "pairwise_distance_gpu": gpus.pairwise_distance_gpu,
         "index_cpu_to_gpu_multiple_py": moved_to_several,
     }
     if has_graphs:
@@ -193,10 +206,8 @@ def stand_in_gpus(
             patch.setattr(faiss, name, function, raising=False)
         patch.setattr(faiss, "IndexShards", of_parts)
         patch.setattr(faiss, "IndexReplicas", of_copies)
-        for module in (gpu_index, gpu_lists):
-            patch.setattr(
-                module, "gpus", lambda: [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
-            )
+        there = [Gpu(i, "", "stand-in", n, n, "") for i, n in enumerate(free)]
+        patch.setattr(gpu_index, "gpus", lambda: there)
         yield gpus
 
 

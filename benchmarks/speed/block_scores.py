@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.block_scores --items 10000 50000
 
-They are float64 products, block by block (`service/scoring/item_spaces.py`). The galleries are those of
+They are float64 products, block by block (`service/scoring/block_products.py`). The galleries are those of
 `calibration_memory`, without and with re-ranking.
 """
 
@@ -21,9 +21,10 @@ from vicinal.calibration import Target
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import FloatArray
+from vicinal.service.calibrator import trials
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries
-from vicinal.service.scoring import item_spaces
+from vicinal.service.scoring.block_products import exact_products
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
 
 _PER_LABEL = 10
@@ -34,25 +35,25 @@ class _Products:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._made = item_spaces._products
 
     def __call__(self, queries: FloatArray, items: FloatArray) -> Any:
         started = time.perf_counter()
-        found = self._made(queries, items)
+        found = exact_products(queries, items)
         self.seconds += time.perf_counter() - started
         return found
 
 
 def measured(snapshot: Snapshot, pipeline: Pipeline, n_queries: int) -> dict[str, Any]:
     """Seconds of a calibration, and those of its products."""
-    products = item_spaces._products = _Products()
+    products, made = _Products(), trials.block_products
+    trials.block_products = lambda *_given: products
     try:
         started = time.perf_counter()
         calibrator = Calibrator(snapshot, pipeline, max_queries=n_queries)
         calibrator.measure(LabelledQueries.leave_one_out(snapshot), Target.parse("fpir=5%"))
         spent = time.perf_counter() - started
     finally:
-        item_spaces._products = products._made
+        trials.block_products = made
     return {
         "items": len(snapshot),
         "rerank": pipeline.rerank.method,

@@ -269,6 +269,20 @@ def faiss_gpus(device: str) -> Sequence[int]:
     raise IndexDeviceError(f"device '{device}' was asked for, and this Faiss {there}")
 
 
+def roomiest_gpu(numbers: Sequence[int]) -> tuple[int, int | None]:
+    """The GPU with most memory free, and how many bytes that are; None where the driver's tool does not tell.
+
+    Args:
+        numbers: The GPUs to choose from.
+
+    Raises:
+        IndexDeviceError: The driver does not answer.
+    """
+    free = {gpu.number: gpu.free for gpu in gpus() if gpu.number in numbers}
+    number = max(free, key=lambda one: free[one], default=numbers[0])
+    return number, free.get(number)
+
+
 def faiss_resource() -> Any:
     """What Faiss works with on a GPU; not for two threads."""
     resource = import_faiss().StandardGpuResources()

@@ -20,8 +20,8 @@ from vicinal.indexer.graph.gpu_index import (
     faiss_gpus,
     faiss_resource,
     in_one_line,
+    roomiest_gpu,
 )
-from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import import_faiss
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.similarity import FloatArray
@@ -91,10 +91,9 @@ def gpu_candidates(
     if not numbers:
         return None
     try:
-        free = {gpu.number: gpu.free for gpu in gpus() if gpu.number in numbers}
-        number = max(free, key=lambda one: free[one], default=numbers[0])
-        # Without the driver's tool nobody knows; Faiss will tell.
-        block = _first_block(free.get(number), embeddings, n_candidates, number)
+        number, free = roomiest_gpu(numbers)
+        # Where nobody knows what is free, Faiss will tell.
+        block = _first_block(free, embeddings, n_candidates, number)
         return _found(embeddings, n_candidates, number, block, on_progress)
     except IndexDeviceError as error:
         if device != "auto":

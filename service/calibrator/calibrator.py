@@ -85,6 +85,7 @@ class Calibrator:
         refinement: What the pipeline refines with; None where it refines nothing.
         same_pictures: Tells which items at pairs of positions are almost the same picture.
         forms: Forms of the group score to choose from; the pipeline's own when None.
+        device: Where the products of all pairs are made, see `service.scoring.block_products`.
 
     Raises:
         RequestError: The pipeline groups items, and none has a label or a value of its key.
@@ -101,6 +102,7 @@ class Calibrator:
         visits: Visits | None = None,
         same_pictures: SamePictures | None = None,
         forms: Sequence[Group] | None = None,
+        device: str = "cpu",
     ) -> None:
         self.snapshot = snapshot
         self.scorer = Scorer(snapshot, pipeline, refinement)
@@ -108,6 +110,7 @@ class Calibrator:
         self.seed = seed
         self.visits = visits
         self.same_pictures = same_pictures
+        self.device = device
         own = [] if pipeline.group is None else [pipeline.group]
         self.forms = tuple(forms or own)
         self._labels = snapshot.labels
@@ -149,6 +152,7 @@ class Calibrator:
             visits=find_visits(by, gallery, snapshot),
             same_pictures=same_pictures_of(gallery, snapshot),
             forms=forms,
+            device=gallery.index_device,
         )
 
     def leave_one_out(self) -> LabelledQueries:
@@ -279,7 +283,7 @@ class Calibrator:
 
     def _scoring(self, queries: LabelledQueries, visits: Visits | None) -> TrialScoring:
         names = sorted(self._known_labels | set(queries.labels))
-        return TrialScoring(self.snapshot, self.scorer, names, visits=visits)
+        return TrialScoring(self.snapshot, self.scorer, names, visits=visits, device=self.device)
 
     def _record(
         self,

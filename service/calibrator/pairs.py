@@ -3,11 +3,11 @@
 Each (query, item) pair of two known labels counts, whether a search would fetch it or not, except those of
 a query with itself and with photos of its group. A pair that a search would fetch has the score that the
 search gives. Any other item lies outside of the query's neighborhood, where the contextual similarity is 0,
-so that its score follows from its similarity alone; that is computed in blocks of items, as one float64
-product a block, and rounded to float32 like the similarities of candidates. No more than one block of each
-space is held: mates are listed, and of the negative pairs the most similar (`calibration.trials`). A score
-rises with the similarity, so that it is computed of these alone; the pairs that a search would fetch, whose
-score does not, are held apart.
+so that its score follows from its similarity alone; that is computed in blocks of items, as one product a
+block (`service.scoring.block_products`), and rounded to float32 like the similarities of candidates. No more
+than one block of each space is held: mates are listed, and of the negative pairs the most similar
+(`calibration.trials`). A score rises with the similarity, so that it is computed of these alone; the pairs
+that a search would fetch, whose score does not, are held apart.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from vicinal.calibration.trials import ListedPairs, NegativePairs, listed_of
 from vicinal.models.similarity import FloatArray
+from vicinal.service.scoring.block_products import BlockProducts, exact_products
 from vicinal.service.scoring.item_spaces import SearchSpace
 from vicinal.service.scoring.scorer import ScoredCandidates, similarity_score
 
@@ -132,6 +133,7 @@ class PairScoring:
         context_weight: Weight of the contextual similarity in a final score.
         both_ways: Whether every item with a label is a query, once, in spaces where nothing depends on which
             of two items is the query.
+        multiply: What makes the products of queries with items.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class PairScoring:
         *,
         context_weight: float,
         both_ways: bool = False,
+        multiply: BlockProducts = exact_products,
     ) -> None:
         self._labels = labels
         self._is_labelled = labels.is_labelled
@@ -155,6 +158,7 @@ class PairScoring:
         self._codes = codes
         self._spaces = spaces
         self._context_weight = context_weight
+        self._multiply = multiply
         n_listed = listed_of(len(codes) * int(self._is_labelled.sum()), labels.n_labels)
         form = partial(NegativePairs, codes, labels.n_labels, most_listed=n_listed, both_ways=both_ways)
         # By similarity; in the last space without those that a search fetches, whose scores are kept here.
@@ -185,7 +189,10 @@ class PairScoring:
         for start in range(0, n, width):
             columns = slice(start, min(start + width, n))
             spaces = zip(self._spaces.items(), compared, strict=True)
-            wide = {name: space.similarities(given, excluded, columns) for (name, space), given in spaces}
+            wide = {
+                name: space.similarities(given, excluded, columns, self._multiply)
+                for (name, space), given in spaces
+            }
             height = max(1, _AT_ONCE // (columns.stop - start))
             for first in range(0, n_rows, height):
                 part = slice(first, min(first + height, n_rows))

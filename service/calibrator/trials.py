@@ -26,6 +26,7 @@ from vicinal.service.calibrator.pairs import (
 )
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
 from vicinal.service.calibrator.visits import Visits
+from vicinal.service.scoring.block_products import block_products
 from vicinal.service.scoring.item_groups import BuiltGroups, GroupTable, ItemGroups
 from vicinal.service.scoring.item_spaces import InitialSpace, SearchSpace
 from vicinal.service.scoring.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, Scorer, stack_rows
@@ -193,6 +194,7 @@ class TrialScoring:
         scorer: Scorer of the pipeline on it.
         names: Sorted labels of the gallery and of all queries.
         visits: Visits of the items, when queries name theirs.
+        device: Where products are made, see `service.scoring.block_products`.
     """
 
     def __init__(
@@ -202,10 +204,12 @@ class TrialScoring:
         names: Sequence[str],
         *,
         visits: Visits | None = None,
+        device: str = "cpu",
     ) -> None:
         self.snapshot = snapshot
         self.scorer = scorer
         self.visits = visits
+        self.device = device
         self._names = np.array(names, dtype=object)
         self._numbers = {name: number for number, name in enumerate(names)}
         labels = snapshot.labels
@@ -283,7 +287,14 @@ class TrialScoring:
         weight = self.scorer.pipeline.rerank.context_weight
         # In the one space there is then, nothing is refined by what a query may see.
         both_ways = bool(is_whole) and len(spaces) == 1
-        return PairScoring(self._labels, codes, spaces, context_weight=weight, both_ways=both_ways)
+        return PairScoring(
+            self._labels,
+            codes,
+            spaces,
+            context_weight=weight,
+            both_ways=both_ways,
+            multiply=block_products(self.device, len(codes) * len(self.snapshot)),
+        )
 
     def _spaces(self) -> dict[str, SearchSpace]:
         spaces: dict[str, SearchSpace] = {"initial": InitialSpace(self.scorer.view)}

@@ -303,6 +303,7 @@ class _Trial:
             refinement=opened.refinement,
             visits=self.visits.get(opened.version),
             same_pictures=same_pictures_of(opened.gallery, opened.snapshot),
+            device="cpu" if opened.served is None else opened.served.index_device,
         )
         # Items are the same for all that refine the same sides, and so are the graphs between them.
         key = opened.version, opened.pipeline.refine.model_dump_json()

@@ -52,7 +52,7 @@ class ServedBundle:
         embedder: Its embedder.
         pipeline: What `auto` stands for with it.
         refinement: How the items of new versions are refined with it; None without a refiner.
-        index_device: Where their neighbor lists are made; see `Settings`.
+        index_device: Where their neighbor lists are made and pairs compared; see `Settings`.
     """
 
     embedder: Embedder

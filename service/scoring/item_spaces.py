@@ -20,6 +20,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray
 from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
+from vicinal.service.scoring.block_products import BlockProducts, exact_products
 
 __all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace"]
 
@@ -56,7 +57,13 @@ class SearchSpace(Protocol):
     def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:
         """The gallery of each query, as k-reciprocal re-ranking sees it."""
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
         """(B, w) float64 cosine similarity to the items at some positions."""
 
 
@@ -112,10 +119,16 @@ class InitialSpace:
             self._graphs[k1] = self._graph(k1)
         return [self._graphs[k1].without(out) for out in excluded]
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
         """See `SearchSpace`."""
         del excluded
-        return _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+        return multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
 
     def _graph(self, k1: int) -> ReciprocalGraph:
         view, snapshot = self.view, self.view.snapshot
@@ -183,13 +196,19 @@ class RefinedItemSpace:
         views = [self._without(out) for out in excluded]
         return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
 
-    def similarities(self, queries: FloatArray, excluded: Sequence[Positions], columns: slice) -> Floats:
+    def similarities(
+        self,
+        queries: FloatArray,
+        excluded: Sequence[Positions],
+        columns: slice,
+        multiply: BlockProducts = exact_products,
+    ) -> Floats:
         """See `SearchSpace`."""
-        similarities = _products(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
+        similarities = multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
         for row, out in enumerate(excluded):
             view = self._without(out)
             here = (view.changed >= columns.start) & (view.changed < columns.stop)
-            changed = _products(queries[row : row + 1], view.changed_vectors[here])
+            changed = exact_products(queries[row : row + 1], view.changed_vectors[here])
             similarities[row, view.changed[here] - columns.start] = changed[0]
         return similarities
 
@@ -204,8 +223,3 @@ class RefinedItemSpace:
             with self._lock:
                 self._remembered[key] = view
         return view
-
-
-def _products(queries: FloatArray, items: FloatArray) -> Floats:
-    products = queries.astype(np.float64) @ items.astype(np.float64).T
-    return np.clip(products, -1.0, 1.0, out=products)

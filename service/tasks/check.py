@@ -74,7 +74,9 @@ def run_check(
     """
     require_checkable(matcher, record)
     refinement = matcher.refinement(record.pipeline)
-    calibrator = Calibrator(matcher.snapshot, record.pipeline, refinement=refinement)
+    calibrator = Calibrator(
+        matcher.snapshot, record.pipeline, refinement=refinement, device=matcher.gallery.index_device
+    )
     warnings = (*queries.warnings, *_warnings(matcher, record))
     return check_calibration(
         calibrator, record, queries.labelled(), warnings=warnings, on_progress=on_progress

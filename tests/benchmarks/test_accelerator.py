@@ -21,6 +21,7 @@ PARTS = (
     "tests",
     "search",
     "neighbors",
+    "pairs",
     "embedding",
     "gallery",
     "refinement",
@@ -53,9 +54,8 @@ def test_what_is_not_there_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(accelerator, "PARTS", (broken, *parts))
     found = accelerator.measured("cuda", accelerator.SMALL)
     assert found["limits"]["left_out"] == "torch finds no GPU"
-    assert all(
-        "without" in found[name]["left_out"] for name in ("search", "neighbors", "embedding", "gallery")
-    )
+    left_out = "search", "neighbors", "pairs", "embedding", "gallery"
+    assert all("without" in found[name]["left_out"] for name in left_out)
     assert found["broken"]["failed"] == "RuntimeError: CUDA error 719 unspecified launch failure"
 
 
