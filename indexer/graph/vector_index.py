@@ -21,6 +21,7 @@ from vicinal.models.similarity import FloatArray
 
 __all__ = [
     "FLAT_LIMIT",
+    "OVERSAMPLING",
     "Bools",
     "FaissIndex",
     "Positions",
@@ -50,6 +51,10 @@ _TOGETHER = 16
 # As many inverted lists are looked into as hold this share of the ten nearest of some items, measured when an
 # index is built. Queries, which the lists were not made of, find a little less: about .99.
 _RECALL, _N_NEAREST, _MEASURED_BY = 0.995, 10, 512
+# Exact re-scoring chooses among this many times the wanted items, and never among fewer than hold the same
+# share of the ten nearest that are found at all; measured too, up to the most. Graphs are not measured: how
+# much of one is searched depends on how many are asked for.
+OVERSAMPLING, _MOST_CANDIDATES, _UNMEASURED = 4, 400, 160
 
 _LONGEST_FACTORY = 64
 _MOST_LISTS, _MOST_EDGES = 65_536, 64
@@ -86,11 +91,13 @@ class FaissIndex:
     Args:
         index: The Faiss index, trained and filled.
         spec: Its factory string.
+        n_candidates: Items that are fetched at least, so that the nearest are among them.
     """
 
-    def __init__(self, index: Any, spec: str) -> None:
+    def __init__(self, index: Any, spec: str, n_candidates: int) -> None:
         self._index = index
         self._spec = spec
+        self._n_candidates = n_candidates
         self._faiss = import_faiss()
         inner = self._faiss.downcast_index(index)
         self._n_lists: int = getattr(inner, "nlist", 0)
@@ -137,14 +144,14 @@ class FaissIndex:
             _leave_out_polysemous_codes(faiss, index)
             index.train(_training_sample(embeddings, _most_trained(faiss, index, n_items)))
             index.add(embeddings)
-            _choose_probes(faiss, index, embeddings)
+            n_candidates = _fit_search(faiss, index, embeddings, spec)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
-        return cls(index, spec)
+        return cls(index, spec, n_candidates)
 
     @classmethod
-    def open(cls, path: Path, spec: str, seal: FileSeal) -> Self:
+    def open(cls, path: Path, spec: str, n_candidates: int, seal: FileSeal) -> Self:
         """Open a saved index, memory-mapped where its kind allows.
 
         Every byte is compared first. Faiss follows the sizes that it reads: cut to 25 to 31 bytes, a flat
@@ -153,6 +160,7 @@ class FaissIndex:
         Args:
             path: The file.
             spec: Its factory string.
+            n_candidates: Of the index that was saved.
             seal: What the file must look like.
 
         Raises:
@@ -165,7 +173,7 @@ class FaissIndex:
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
         flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
         try:
-            return cls(faiss.read_index(str(path), flags), spec)
+            return cls(faiss.read_index(str(path), flags), spec, n_candidates)
         except (MemoryError, RuntimeError) as error:
             raise GalleryError(f"index file '{path}' cannot be read") from error
 
@@ -183,6 +191,15 @@ class FaissIndex:
     def can_select(self) -> bool:
         """Whether Faiss can restrict this kind of index: flat ones and inverted lists."""
         return self.is_exact or self._n_lists > 0
+
+    @property
+    def n_candidates(self) -> int:
+        """Items that are fetched at least, so that the nearest are among them."""
+        return self._n_candidates
+
+    def n_fetched(self, n: int) -> int:
+        """Items to search for, so that the n nearest are among them when all are compared exactly."""
+        return n if self.is_exact else max(OVERSAMPLING * n, self._n_candidates)
 
     @property
     def n_probed(self) -> int:
@@ -301,32 +318,52 @@ def _one_thread(faiss: Any) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _choose_probes(faiss: Any, index: Any, embeddings: FloatArray) -> None:
-    """Have an index look into as few of its lists as hold most of the nearest items of some of its items.
+def _fit_search(faiss: Any, index: Any, embeddings: FloatArray, spec: str) -> int:
+    """Measure with some items how an index has to be searched, and have it look into so many lists.
 
     Args:
         faiss: The module.
-        index: Trained and filled; one without inverted lists stays as it is.
+        index: Trained and filled.
         embeddings: (n, d) float32, L2-normalized, what it is filled with.
+        spec: Its factory string.
+
+    Returns:
+        Candidates that are fetched at least.
     """
-    lists = faiss.try_extract_index_ivf(index)
-    if lists is None:
-        return
     n = len(embeddings)
+    if spec == "Flat" or spec.startswith("HNSW") or n < 2:
+        return _UNMEASURED
     rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
     queries = np.ascontiguousarray(embeddings[rows])
-    n_nearest = min(n, _N_NEAREST + 1)
-    nearest = faiss.knn(queries, embeddings, n_nearest, metric=faiss.METRIC_INNER_PRODUCT)[1]
+    found = faiss.knn(queries, embeddings, min(n, _N_NEAREST + 1), metric=faiss.METRIC_INNER_PRODUCT)[1]
+    # A copy of an item can come before it.
+    nearest = [np.ascontiguousarray(near[near != row]) for row, near in zip(rows, found, strict=True)]
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is not None:
+        _choose_probes(faiss, lists, queries, [embeddings[near] for near in nearest])
+    fetched = index.search(queries, min(n, _MOST_CANDIDATES + 1))[1]
+    places = [
+        np.flatnonzero(np.isin(among[among != row], near))
+        for row, near, among in zip(rows, nearest, fetched, strict=True)
+    ]
+    return 1 + _covering(np.concatenate(places))
+
+
+def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:
+    """Have inverted lists be looked into as far as most of the nearest items lie."""
     quantizer = faiss.downcast_index(lists.quantizer)
     centers = quantizer.reconstruct_n(0, lists.nlist)
-    ranks = [np.empty(0, np.int64)]
-    for row, query, found in zip(rows, queries, nearest, strict=True):
-        # A copy of an item can come before it.
-        others = np.ascontiguousarray(embeddings[found[found != row]])
+    ranks = []
+    for query, near in zip(queries, nearest, strict=True):
         products = centers @ query
-        ranks.append((products > products[quantizer.search(others, 1)[1]]).sum(axis=1))
-    ascending = np.sort(np.concatenate(ranks))
-    lists.nprobe = 1 + int(ascending[math.ceil(_RECALL * len(ascending)) - 1]) if len(ascending) else 1
+        ranks.append((products > products[quantizer.search(near, 1)[1]]).sum(axis=1))
+    lists.nprobe = 1 + _covering(np.concatenate(ranks))
+
+
+def _covering(ranks: npt.NDArray[np.int64]) -> int:
+    """The rank that most are not above; 0 without any."""
+    ascending = np.sort(ranks)
+    return int(ascending[math.ceil(_RECALL * len(ascending)) - 1]) if len(ascending) else 0
 
 
 def _leave_out_polysemous_codes(faiss: Any, index: Any) -> None:

@@ -35,12 +35,14 @@ class DerivedManifest(BaseModel):
 
     Attributes:
         index: Kind of the vector index.
+        n_candidates: See `FaissIndex.n_candidates`.
         files: What each file must look like.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: str
+    n_candidates: int
     files: dict[str, FileSeal]
 
 
@@ -103,7 +105,9 @@ class DerivedFiles(Generic[Manifest]):
         Raises:
             GalleryError: A byte of it is not what it was.
         """
-        return FaissIndex.open(self.path / name, self.manifest.index, self.manifest.files[name])
+        return FaissIndex.open(
+            self.path / name, self.manifest.index, self.manifest.n_candidates, self.manifest.files[name]
+        )
 
     def table(self, name: str) -> pa.Table:
         """Memory map of an Arrow table.
@@ -157,7 +161,7 @@ def write_derived(
     vector_index = FaissIndex.build(embeddings, index)
     vector_index.save(folder / names[0])
     seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
-    manifest = kind(**fields, index=vector_index.spec, files=seals)
+    manifest = kind(**fields, index=vector_index.spec, n_candidates=vector_index.n_candidates, files=seals)
     (folder / names[1]).write_bytes(sealed(manifest.model_dump_json(indent=2)))
     for file in (*folder.iterdir(), folder):
         sync_path(file)

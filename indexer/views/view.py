@@ -36,9 +36,6 @@ _Number = TypeVar("_Number", bound=np.generic)
 _MOST_CHUNKS = 32
 _ITEMS = pa.schema([(name, pa.string()) for name in ITEM_COLUMNS])
 _NOBODY: Positions = np.empty(0, np.int64)
-# An approximate index gets this many times the candidates, so that exact re-scoring has a choice, and never
-# fewer than these: of ten nearest among a million its forty candidates held .85, 160 hold .99.
-_OVERSAMPLING, _FEWEST = 4, 160
 # Dead rows are few and seldom near; where these spares do not do, twice as many are fetched.
 _SPARE = 32
 # Up to this many selected rows are compared one by one, which misses nothing.
@@ -299,8 +296,7 @@ class GalleryView:
     def _nearest(self, queries: FloatArray, n: int) -> list[Positions]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
-        n_wanted = n if index.is_exact else _n_coded(n)
-        built = self._live(index.search, queries, n_wanted, n_built, first=0)
+        built = self._live(index.search, queries, index.n_fetched(n), n_built, first=0)
         if self.n_added == n_dead_added:
             return built
         added = self._live(self._nearest_added, queries, n, self.n_added, first=n_built)
@@ -343,7 +339,7 @@ class GalleryView:
             return nearest_among(self.vectors, queries, n, selection.positions)
         is_built = selection.positions < n_built
         added = nearest_among(self.vectors, queries, n, selection.positions[~is_built])
-        n_wanted = min(n if index.is_exact else _n_coded(n), n_built)
+        n_wanted = min(index.n_fetched(n), n_built)
         built = index.search(queries, n_wanted, selection.mask(n_built))
         return [np.concatenate([one[one >= 0], other]) for one, other in zip(built, added, strict=True)]
 
@@ -433,8 +429,3 @@ class GalleryView:
         if first < len(self.snapshot):
             return first
         return first + int(np.searchsorted(self.segment.sequences, sequence, side="right"))
-
-
-def _n_coded(n: int) -> int:
-    """Candidates that an approximate index is asked for where n are wanted."""
-    return max(_OVERSAMPLING * n, _FEWEST)

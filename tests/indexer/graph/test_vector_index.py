@@ -45,7 +45,7 @@ def _recall(found: npt.NDArray[np.int64], nearest: npt.NDArray[np.int64]) -> flo
 
 def _saved(index: FaissIndex, path: Path) -> FaissIndex:
     index.save(path)
-    return FaissIndex.open(path, index.spec, FileSeal.of(path))
+    return FaissIndex.open(path, index.spec, index.n_candidates, FileSeal.of(path))
 
 
 @pytest.fixture(scope="module")
@@ -178,8 +178,12 @@ def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan() -> None:
     noise = 4.0 * rng.normal(size=(len(latent), dim))
     vectors = normalize((latent @ rng.normal(size=(64, dim)) + noise).astype(np.float32))
     items, queries = vectors[:n_items], vectors[n_items:]
-    found = FaissIndex.build(items).search(queries, 400)
-    assert _recall(found, _nearest(queries, items, 10)) > 0.99
+    index = FaissIndex.build(items)
+    nearest = _nearest(queries, items, 10)
+    assert _recall(index.search(queries, 400), nearest) > 0.99
+    # The forty that four times as many would be held .97.
+    assert 40 < index.n_fetched(10) == index.n_candidates < 160
+    assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
 
 
 def test_as_many_lists_are_looked_into_as_hold_the_nearest(
@@ -210,6 +214,29 @@ def test_kind_without_lists_looks_into_none(embeddings: FloatArray) -> None:
 def test_opened_index_looks_into_as_many_lists(large_index: FaissIndex, tmp_path: Path) -> None:
     opened = _saved(large_index, tmp_path / "saved.index")
     assert opened.n_probed == large_index.n_probed > 1
+    assert opened.n_candidates == large_index.n_candidates
+
+
+def test_as_many_candidates_are_fetched_as_hold_the_nearest(
+    clustered: tuple[FloatArray, FloatArray],
+) -> None:
+    """Of codes that tell items apart few, of coarse codes many; a flat index needs none beyond the wanted."""
+    vectors, queries = clustered
+    nearest = _nearest(queries, vectors, 10)
+    fine, coarse = (FaissIndex.build(vectors, f"IVF64,{codes}") for codes in ("SQ8", "PQ4x4fs"))
+    assert fine.n_candidates <= 20 < 100 < coarse.n_candidates <= 400
+    assert _recall(fine.search(queries, fine.n_fetched(10)), nearest) > 0.98
+    assert (fine.n_fetched(8), fine.n_fetched(100)) == (32, 400)
+    assert coarse.n_fetched(8) == coarse.n_candidates
+    assert FaissIndex.build(vectors, "Flat").n_fetched(8) == 8
+    assert FaissIndex.build(vectors, "HNSW8").n_fetched(8) == 160
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_items_are_measured_too(n: int) -> None:
+    index = FaissIndex.build(_random(n), "SQ8")
+    assert index.n_fetched(1) >= 4
+    assert index.search(_random(1), 1).shape == (1, 1)
 
 
 def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
@@ -406,7 +433,7 @@ def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
     seal = FileSeal.of(path)
     path.unlink()
     with pytest.raises(GalleryError, match=r"absent\.index' is missing or damaged"):
-        FaissIndex.open(path, index.spec, seal)
+        FaissIndex.open(path, index.spec, index.n_candidates, seal)
 
 
 @pytest.mark.parametrize("longest", [0, 1, 25, 31, 45, 4096])
