@@ -164,7 +164,7 @@ def explain(
         print_json(asdict(explanation))
     else:
         _print_refinement(refinement)
-        console.print(f"Ran on: {_in_words(explanation.devices)}")
+        say(f"Ran on: {_in_words(explanation.devices)}")
         if output is not None:
             say(f"Drawn in {output}")
 
