@@ -119,7 +119,7 @@ class State:
         settings = self.settings
         with ExitStack() as running:
             if self.traces is not None:
-                running.callback(self.traces.flush)
+                running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
             running.callback(self.searches.stop)
             running.enter_context(self.galleries.drift)

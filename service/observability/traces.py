@@ -63,10 +63,10 @@ class Traces:
         resource = Resource.create()
         if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
             resource = resource.merge(Resource({SERVICE_NAME: _SERVICE}))
-        exporter = _ToldOnce(OTLPSpanExporter())
-        # What is left at the end is sent by `flush`, which does not wait for a collector that is away.
+        self._exporter = _ToldOnce(OTLPSpanExporter())
+        # What is left at the end is sent by `close`, which does not wait for a collector that is away.
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", exporter)))
+        self._provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", self._exporter)))
         self._tracer = self._provider.get_tracer(_SERVICE)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -89,11 +89,14 @@ class Traces:
         )
         return RequestSpan(self._tracer, span, method)
 
-    def flush(self) -> None:
-        """Send what is left, and give up after some seconds."""
-        sending = threading.Thread(target=self._provider.force_flush, name="last spans", daemon=True)
-        sending.start()
-        sending.join(_END_SECONDS)
+    def close(self) -> None:
+        """Send what is left, and give up after some seconds; later spans are dropped."""
+        closing = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        closing.start()
+        closing.join(_END_SECONDS)
+        if closing.is_alive():
+            # It would try again and again.
+            self._exporter.shutdown()
 
 
 class _ToldOnce(logging.Handler):
@@ -116,7 +119,13 @@ class _ToldOnce(logging.Handler):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans; those that cannot be sent are lost."""
-        result = self._exporter.export(spans)
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            # Version 1.35 raises what its connection does, and the SDK would log a traceback each time.
+            result, self._reason = SpanExportResult.FAILURE, str(error)
         was_away, self._is_away = self._is_away, result.name != "SUCCESS"
         if self._is_away and not was_away:
             logger.warning("the collector of traces takes no spans, they are lost: %s", self._reason)

@@ -84,20 +84,34 @@ def is_alive(port: int) -> bool:
 
 def children_of(process: subprocess.Popen[str]) -> set[int]:
     """Processes that a process started; helpers of the interpreter are none of ours."""
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return {int(pid) for pid in listed if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    threads = [one.name for one in Path(f"/proc/{process.pid}/task").iterdir()]
+    listed = {int(pid) for tid in threads for pid in about(process.pid, f"task/{tid}/children").split()}
+    return {pid for pid in listed if "spawn_main" in about(pid, "cmdline")}
 
 
-def runs(pid: int) -> bool:
+def about(pid: int, what: str) -> str:
+    """A file of a process in /proc; empty where the process is gone."""
     try:
-        return state_of(pid) != "Z"
-    except FileNotFoundError:
-        return False
+        return Path(f"/proc/{pid}/{what}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_replaced(pid: int, server: subprocess.Popen[str], n: int) -> bool:
+    """Whether a server has `n` processes without this one."""
+    # Of one moment: it may end between two.
+    now = children_of(server)
+    return len(now) == n and pid not in now
 
 
 def state_of(pid: int) -> str:
-    """State of a process, one letter."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    """State of a process, one letter; Z also for one that is gone."""
+    fields = about(pid, "stat").rpartition(")")[2].split()
+    return fields[0] if fields else "Z"
+
+
+def runs(pid: int) -> bool:
+    return state_of(pid) != "Z"
 
 
 def ends(pids: set[int]) -> Callable[[], bool]:
@@ -109,7 +123,7 @@ def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bun
         wait_until(lambda: len(children_of(server)) == 3)
         before = children_of(server)
         os.kill(min(before), signal.SIGKILL)
-        wait_until(lambda: len(children_of(server)) == 3 and min(before) not in children_of(server))
+        wait_until(lambda: is_replaced(min(before), server, 3))
         assert len(before & children_of(server)) == 2
         for _ in range(20):
             answer = httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=30)
@@ -156,9 +170,8 @@ def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
         job = httpx.post(f"{base}/admin/galleries/shoes/calibrations", json={"activate": False}, timeout=30)
         address = f"{base}/jobs/{job.json()['id']}"
         wait_until(lambda: httpx.get(address, timeout=30).json()["state"] == "succeeded")
-        # The keeper, another thread, started it.
-        listed = Path(f"/proc/{server.pid}/task").glob("*/children")
-        after = {int(pid) for one in listed for pid in one.read_text().split()} - {jobs}
+        after = children_of(server)
+        assert after
         server.kill()
         wait_until(ends(after))
 
@@ -229,7 +242,7 @@ def test_metrics_count_all_processes_whichever_answers(data: Path, tiny_bundle: 
         folder, killed = counts_of(min(processes)), min(processes)
         assert list(folder.glob(f"gauge_live*_{killed}.db"))
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: len(children_of(server)) == 2 and killed not in children_of(server))
+        wait_until(lambda: is_replaced(killed, server, 2))
         # It has answered, and it is at nothing any more.
         assert n_answered(port) == 20
         assert not list(folder.glob(f"gauge_live*_{killed}.db"))

@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from structlog.contextvars import get_contextvars
 
 from tests.service.types import MakeSettings
+from tests.waiting import wait_until
 from vicinal.models.errors import MissingPackageError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.observability import traces
-from vicinal.service.observability.traces import open_traces
+from vicinal.service.observability.traces import Traces, open_traces
 
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = {"item_id": "plain/view 0.png"}
@@ -92,15 +94,33 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-def client(collector: Collector, calibrated_dir: Path, make_settings: MakeSettings) -> TestClient:
-    return TestClient(create_app(make_settings(calibrated_dir)), raise_server_exceptions=False)
+def client(collector: Collector, calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+    client = TestClient(create_app(make_settings(calibrated_dir)), raise_server_exceptions=False)
+    yield client
+    # Else it goes on sending, to a collector that is gone.
+    traces_of(client).close()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Warnings and errors that are logged."""
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
+    return told
+
+
+def traces_of(client: TestClient) -> Traces:
+    found = state_of(client.app).traces  # type: ignore[arg-type]
+    assert found is not None
+    return found
 
 
 def send_all(client: TestClient) -> None:
-    """As at the end of a server."""
-    found = state_of(client.app).traces  # type: ignore[arg-type]
-    assert found is not None
-    found._provider.force_flush()
+    """As the background does every few seconds."""
+    traces_of(client)._provider.force_flush()
 
 
 def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Collector) -> None:
@@ -198,19 +218,35 @@ def test_what_is_left_is_sent_when_the_server_stops(client: TestClient, collecto
 
 
 def test_a_collector_that_takes_nothing_is_told_of_once(
-    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, collector: Collector, told: list[str]
 ) -> None:
-    told: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
     for collector.status in (400, 400, 200, 200):
         client.get("/v1/galleries")
         send_all(client)
     away, back = told
     assert ("they are lost" in away, "400" in away) == (True, True)
     assert back == "the collector of traces takes spans again"
+
+
+def test_a_connection_that_fails_is_told_of_once(
+    client: TestClient, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise ConnectionError("connection refused")
+
+    monkeypatch.setattr(OTLPSpanExporter, "export", fail)
+    for _ in range(3):
+        client.get("/v1/galleries")
+        send_all(client)
+    assert told == ["the collector of traces takes no spans, they are lost: connection refused"]
+
+
+def test_after_the_end_nothing_is_sent(client: TestClient, collector: Collector, told: list[str]) -> None:
+    with client:
+        pass
+    client.get("/v1/galleries")
+    send_all(client)
+    assert (collector.spans, told) == ([], [])
 
 
 def test_a_collector_that_is_away_stops_nothing(
@@ -221,6 +257,7 @@ def test_a_collector_that_is_away_stops_nothing(
     monkeypatch.setattr(traces, "_END_SECONDS", 0.0)
     with TestClient(create_app(make_settings(calibrated_dir))) as client:
         assert client.post(SEARCH, json=ITEM).status_code == 200
+    wait_until(lambda: "last spans" not in {thread.name for thread in threading.enumerate()})
 
 
 @pytest.mark.parametrize("value", [None, ""])
