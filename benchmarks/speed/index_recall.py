@@ -3,9 +3,9 @@
 The vectors are synthetic: 5,000 clusters in a 64-dimensional subspace and isotropic noise, 100,000 x 512; or
 embeddings of real photos from a file (`--embeddings`), some of which are the queries: these lie in tighter
 groups, which codes tell apart less well. `r` after a code: of a vector only what is left without the center
-of its list is quantized. What `auto` picks, and how many lists it looks into, is measured at smaller sizes
-too: clusters of few items. Around the size up to which it picks a flat index, that and inverted lists are
-measured beside each other.
+of its list is quantized. What `auto` picks, how many lists it looks into and how many candidates it fetches,
+is measured at smaller sizes too: clusters of few items. Around the size up to which it picks a flat index,
+and up to which codes are fine, all that it picks from is measured side by side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.common.large_gallery import items_and_queries
 from benchmarks.common.record import percentiles, save_result
-from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, choose_factory
+from vicinal.indexer.graph.vector_index import FLAT_LIMIT, FaissIndex, automatic_factories
 
 FETCHED = 400
 
@@ -53,16 +53,19 @@ def row_of(items: np.ndarray, queries: np.ndarray, factory: str = "auto") -> dic
     """What the service would build over (n, d) items, and find."""
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
     built = FaissIndex.build(items, factory)
-    found = measure(built.as_faiss, queries, exact, built.n_probed or None, FETCHED)
-    row = {"items": len(items), "index": built.spec, **found}
+    few, many = (
+        measure(built.as_faiss, queries, exact, built.n_probed or None, built.n_fetched(n)) for n in (10, 100)
+    )
+    row = {"items": len(items), "index": built.spec, "ten": few, "hundred": many}
     print(row)
     return row
 
 
-def inverted_lists(n_items: int, dim: int) -> tuple[int, str]:
-    """How many lists `auto` gives a gallery above the limit, and its whole factory string."""
-    spec = choose_factory(max(n_items, FLAT_LIMIT + 1), dim)
-    return int(spec.partition(",")[0].removeprefix("IVF")), spec
+def factories(n_items: int, dim: int) -> list[str]:
+    """What `auto` picks from for a gallery above the limit, with fine and with coarse codes."""
+    lists, one_list = automatic_factories(max(n_items, FLAT_LIMIT + 1), dim)
+    n_lists = lists.partition(",")[0]
+    return [*dict.fromkeys([f"{n_lists},PQ{dim // per_code}x4fsr" for per_code in (2, 4)]), one_list]
 
 
 def main() -> None:
@@ -83,8 +86,9 @@ def main() -> None:
     exact = faiss.knn(queries, items, 100, metric=faiss.METRIC_INNER_PRODUCT)[1]
     rows = []
     half, quarter = arguments.dim // 2, arguments.dim // 4
-    lists, _ = inverted_lists(arguments.items, arguments.dim)
-    specs = ["Flat", "HNSW32", f"IVF{lists},SQ8"]
+    largest = automatic_factories(max(arguments.items, FLAT_LIMIT + 1), arguments.dim)[0]
+    lists = int(largest.partition(",")[0].removeprefix("IVF"))
+    specs = ["Flat", "HNSW32", f"IVF1,PQ{half}x4fsr", f"IVF{lists},SQ8"]
     specs += [f"IVF{lists},PQ{codes}x4fs{kind}" for codes in (quarter, half) for kind in ("", "r")]
     specs += [f"IVF{n},PQ{quarter}x4fsr" for n in (lists // 2, 2 * lists)]
     for spec in specs:
@@ -93,7 +97,7 @@ def main() -> None:
         index.train(items)
         index.add(items)
         seconds = round(time.perf_counter() - started, 1)
-        for n_probed in (32, 64, 128) if spec.startswith("IVF") else (None,):
+        for n_probed in (32, 64, 128) if spec.startswith("IVF") and "IVF1," not in spec else (None,):
             row = {
                 "index": spec,
                 "build_seconds": seconds,
@@ -103,19 +107,17 @@ def main() -> None:
             print(row)
     sizes = sorted({min(n, arguments.items) for n in (12_000, 25_000, 50_000, arguments.items)})
     by_size = [row_of(items[:n], queries) for n in sizes]
-    around = sorted({min(n, arguments.items) for n in (FLAT_LIMIT // 2, FLAT_LIMIT, 2 * FLAT_LIMIT)})
-    around_limit = [
-        row_of(items[:n], queries, spec)
-        for n in around
-        for spec in ("Flat", inverted_lists(n, arguments.dim)[1])
+    around = sorted({min(n, arguments.items) for n in (FLAT_LIMIT // 2, FLAT_LIMIT, 2 * FLAT_LIMIT, 50_000)})
+    side_by_side = [
+        row_of(items[:n], queries, spec) for n in around for spec in ("Flat", *factories(n, arguments.dim))
     ]
-    flat, auto = rows[0]["milliseconds"]["p50"], by_size[-1]["milliseconds"]["p50"]
+    flat, auto = rows[0]["milliseconds"]["p50"], by_size[-1]["hundred"]["milliseconds"]["p50"]
     result = {
         "items": arguments.items,
         "dim": arguments.dim,
         "rows": rows,
         "auto": by_size,
-        "around_limit": around_limit,
+        "side_by_side": side_by_side,
         "ratios": {"flat over what auto picks": round(flat / auto, 3)},
     }
     if not arguments.no_result:

@@ -28,7 +28,7 @@ import numpy as np
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.cagra import MOST_FROM_GRAPH, CagraGraph, becomes_graph, graph_bytes
 from vicinal.indexer.graph.gpus import gpus
-from vicinal.indexer.graph.vector_index import OVERSAMPLING, Bools, FaissIndex, Positions, import_faiss
+from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, import_faiss
 from vicinal.models.similarity import FloatArray
 
 __all__ = [
@@ -105,7 +105,7 @@ class GpuIndex:
 
     def n_fetched(self, n: int) -> int:
         """As many as of an index that is not exact, see `FaissIndex.n_fetched`."""
-        return max(OVERSAMPLING * n, self._behind.n_candidates)
+        return self._behind.candidates.fetched(n)
 
     @property
     def can_select(self) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -21,13 +23,14 @@ from vicinal.models.similarity import FloatArray
 
 __all__ = [
     "FLAT_LIMIT",
-    "OVERSAMPLING",
     "Bools",
+    "Candidates",
     "FaissIndex",
     "Positions",
+    "automatic_factories",
     "check_factory",
-    "choose_factory",
     "import_faiss",
+    "n_threads",
     "products_at",
     "shared_out",
 ]
@@ -40,8 +43,11 @@ Positions = npt.NDArray[np.int64]
 
 # Above this, scanning every vector costs more than all other stages of a query together.
 FLAT_LIMIT = 10_000
-# From here on four dimensions a code leave enough to tell candidates apart.
-_LONG = 256
+# From here on four dimensions a code leave enough to tell candidates apart, where many are compared.
+_LONG, _MANY = 256, 50_000
+# Where the nearest items lie in more of the lists than this, one list with finer codes takes less time and
+# misses less, see benchmarks/speed/index_recall.py.
+_MOST_PROBED = 1 / 3
 _MOST_TRAINED, _FEWEST_TRAINED = 200_000, 65_536
 _TRAINED_PER_LIST = 32
 
@@ -50,11 +56,13 @@ _TRAINED_PER_LIST = 32
 _TOGETHER = 16
 # As many inverted lists are looked into as hold this share of the ten nearest of some items, measured when an
 # index is built. Queries, which the lists were not made of, find a little less: about .99.
-_RECALL, _N_NEAREST, _MEASURED_BY = 0.995, 10, 512
-# Exact re-scoring chooses among this many times the wanted items, and never among fewer than hold the same
-# share of the ten nearest that are found at all; measured too, up to the most. Graphs are not measured: how
-# much of one is searched depends on how many are asked for.
-OVERSAMPLING, _MOST_CANDIDATES, _UNMEASURED = 4, 400, 160
+_RECALL, _MEASURED_BY = 0.995, 512
+# Exact re-scoring chooses among as many candidates as hold the same share of the few or the many nearest that
+# are found at all; measured too, up to the most.
+_FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
+
+# Whether what this thread works on was shared out to it.
+_shared = threading.local()
 
 _LONGEST_FACTORY = 64
 _MOST_LISTS, _MOST_EDGES = 65_536, 64
@@ -69,20 +77,43 @@ _KINDS_IN_WORDS = (
 )
 
 
-def choose_factory(n_items: int, dim: int) -> str:
-    """The `faiss.index_factory` string that `auto` stands for.
+def automatic_factories(n_items: int, dim: int) -> tuple[str, ...]:
+    """The `faiss.index_factory` strings that `auto` chooses from, the one that is tried first in front.
 
-    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization of what is
-    left of a vector without the center of its list, two dimensions a code or of long vectors four:
-    see benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only which items become
+    Exact up to `FLAT_LIMIT` items. Above, inverted lists with 4-bit product quantization of what is left of
+    a vector without the center of its list, two dimensions a code or of very many long vectors four. Items
+    without groups lie near others in most of the lists: then one list of all, always with two dimensions a
+    code. See benchmarks/speed/index_recall.py. Candidates are re-scored exactly, so only which items become
     candidates is approximate.
     """
     if n_items <= FLAT_LIMIT:
-        return "Flat"
+        return ("Flat",)
     n_lists = 2 ** round(math.log2(2.0 * math.sqrt(n_items)))
-    per_code = math.gcd(dim, 4 if dim >= _LONG else 2)
-    codes = f"PQ{dim // per_code}x4fsr" if per_code > 1 else "SQ8"
-    return f"IVF{n_lists},{codes}"
+    if dim % 2:
+        return (f"IVF{n_lists},SQ8",)
+    per_code = math.gcd(dim, 4) if dim >= _LONG and n_items > _MANY else 2
+    return f"IVF{n_lists},PQ{dim // per_code}x4fsr", f"IVF1,PQ{dim // 2}x4fsr"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """How many candidates of an approximate index hold the nearest items.
+
+    Attributes:
+        least: The ten nearest, and fewer.
+        per_item: The hundred nearest, for each of them.
+    """
+
+    least: int
+    per_item: float
+
+    def fetched(self, n: int) -> int:
+        """Candidates among which the n nearest are looked for."""
+        return max(self.least, math.ceil(self.per_item * n))
+
+
+# Of graphs, of which more is searched the more are asked for, and of flat indexes in float16.
+_UNMEASURED = Candidates(160, 4.0)
 
 
 class FaissIndex:
@@ -91,13 +122,13 @@ class FaissIndex:
     Args:
         index: The Faiss index, trained and filled.
         spec: Its factory string.
-        n_candidates: Items that are fetched at least, so that the nearest are among them.
+        candidates: How many hold the nearest items.
     """
 
-    def __init__(self, index: Any, spec: str, n_candidates: int) -> None:
+    def __init__(self, index: Any, spec: str, candidates: Candidates) -> None:
         self._index = index
         self._spec = spec
-        self._n_candidates = n_candidates
+        self._candidates = candidates
         self._faiss = import_faiss()
         inner = self._faiss.downcast_index(index)
         self._n_lists: int = getattr(inner, "nlist", 0)
@@ -135,23 +166,12 @@ class FaissIndex:
         Raises:
             GalleryError: It is no kind that is known, or cannot be trained on so few items.
         """
-        faiss = import_faiss()
-        n_items, dim = embeddings.shape
-        check_factory(factory, dim)
-        spec = choose_factory(n_items, dim) if factory == "auto" else factory
-        try:
-            index = faiss.index_factory(dim, spec, faiss.METRIC_INNER_PRODUCT)
-            _leave_out_polysemous_codes(faiss, index)
-            index.train(_training_sample(embeddings, _most_trained(faiss, index, n_items)))
-            index.add(embeddings)
-            n_candidates = _fit_search(faiss, index, embeddings, spec)
-        except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
-        return cls(index, spec, n_candidates)
+        check_factory(factory, embeddings.shape[1])
+        specs = automatic_factories(*embeddings.shape) if factory == "auto" else (factory,)
+        return cls(*_built(import_faiss(), embeddings, specs))
 
     @classmethod
-    def open(cls, path: Path, spec: str, n_candidates: int, seal: FileSeal) -> Self:
+    def open(cls, path: Path, spec: str, candidates: Candidates, seal: FileSeal) -> Self:
         """Open a saved index, memory-mapped where its kind allows.
 
         Every byte is compared first. Faiss follows the sizes that it reads: cut to 25 to 31 bytes, a flat
@@ -160,7 +180,7 @@ class FaissIndex:
         Args:
             path: The file.
             spec: Its factory string.
-            n_candidates: Of the index that was saved.
+            candidates: Of the index that was saved.
             seal: What the file must look like.
 
         Raises:
@@ -173,7 +193,7 @@ class FaissIndex:
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
         flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
         try:
-            return cls(faiss.read_index(str(path), flags), spec, n_candidates)
+            return cls(faiss.read_index(str(path), flags), spec, candidates)
         except (MemoryError, RuntimeError) as error:
             raise GalleryError(f"index file '{path}' cannot be read") from error
 
@@ -193,13 +213,13 @@ class FaissIndex:
         return self.is_exact or self._n_lists > 0
 
     @property
-    def n_candidates(self) -> int:
-        """Items that are fetched at least, so that the nearest are among them."""
-        return self._n_candidates
+    def candidates(self) -> Candidates:
+        """How many hold the nearest items."""
+        return self._candidates
 
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
-        return n if self.is_exact else max(OVERSAMPLING * n, self._n_candidates)
+        return n if self.is_exact else self._candidates.fetched(n)
 
     @property
     def n_probed(self) -> int:
@@ -294,16 +314,23 @@ def products_at(queries: FloatArray, rows: FloatArray, positions: Positions) -> 
     return products
 
 
+def n_threads() -> int:
+    """Threads that a task is shared out to here, one a core; 1 where it is a part of a task itself."""
+    return 1 if getattr(_shared, "out", False) else int(import_faiss().omp_get_max_threads())
+
+
 def shared_out(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Results of a task for each part, in order; several parts are shared out to threads, one a core.
+    """Results of a task for each part, in order; several parts are shared out to `n_threads()`.
 
     Not by OpenMP, whose threads wait for each other: where another process wants the same cores, sixteen
     queries took 8 ms in place of 1.
     """
-    n_threads = min(len(parts), int(import_faiss().omp_get_max_threads())) if len(parts) > 1 else 1
-    if n_threads == 1:
+    n = min(len(parts), n_threads()) if len(parts) > 1 else 1
+    if n == 1:
         return [task(part) for part in parts]
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="search") as pool:
+    with ThreadPoolExecutor(
+        n, thread_name_prefix="search", initializer=setattr, initargs=(_shared, "out", True)
+    ) as pool:
         return list(pool.map(task, parts))
 
 
@@ -318,35 +345,89 @@ def _one_thread(faiss: Any) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def _fit_search(faiss: Any, index: Any, embeddings: FloatArray, spec: str) -> int:
-    """Measure with some items how an index has to be searched, and have it look into so many lists.
+def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[Any, str, Candidates]:
+    """An index, trained, filled and measured, its factory string, and how many candidates it needs.
 
     Args:
         faiss: The module.
-        index: Trained and filled.
-        embeddings: (n, d) float32, L2-normalized, what it is filled with.
-        spec: Its factory string.
+        embeddings: (n, d) float32, L2-normalized.
+        specs: What to build, and what in place of it where too many lists would have to be looked into.
 
-    Returns:
-        Candidates that are fetched at least.
+    Raises:
+        GalleryError: It cannot be trained on so few items.
     """
-    n = len(embeddings)
-    if spec == "Flat" or spec.startswith("HNSW") or n < 2:
-        return _UNMEASURED
-    rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
-    queries = np.ascontiguousarray(embeddings[rows])
-    found = faiss.knn(queries, embeddings, min(n, _N_NEAREST + 1), metric=faiss.METRIC_INNER_PRODUCT)[1]
-    # A copy of an item can come before it.
-    nearest = [np.ascontiguousarray(near[near != row]) for row, near in zip(rows, found, strict=True)]
-    lists = faiss.try_extract_index_ivf(index)
-    if lists is not None:
-        _choose_probes(faiss, lists, queries, [embeddings[near] for near in nearest])
-    fetched = index.search(queries, min(n, _MOST_CANDIDATES + 1))[1]
-    places = [
-        np.flatnonzero(np.isin(among[among != row], near))
-        for row, near, among in zip(rows, nearest, fetched, strict=True)
-    ]
-    return 1 + _covering(np.concatenate(places))
+    n_items = len(embeddings)
+    is_measured = n_items > 1 and not (specs[0] == "Flat" or specs[0].startswith("HNSW"))
+    sample = _Sample.of(faiss, embeddings) if is_measured else None
+    for spec in specs:
+        try:
+            index = _trained(faiss, embeddings, spec)
+            lists = faiss.try_extract_index_ivf(index)
+            if sample is not None and lists is not None:
+                _choose_probes(faiss, lists, sample.queries, [embeddings[near] for near in sample.few])
+                if lists.nprobe > _MOST_PROBED * lists.nlist and spec != specs[-1]:
+                    continue
+            index.add(embeddings)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
+        break
+    return index, spec, _UNMEASURED if sample is None else _measured(index, sample)
+
+
+def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
+    """An index without items."""
+    index = faiss.index_factory(embeddings.shape[1], spec, faiss.METRIC_INNER_PRODUCT)
+    _leave_out_polysemous_codes(faiss, index)
+    index.train(_training_sample(embeddings, _most_trained(faiss, index, len(embeddings))))
+    return index
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some items, and their nearest ones.
+
+    Attributes:
+        rows: (q,) where they stand.
+        queries: (q, d) float32.
+        many: Of each at most the hundred nearest others, nearest first.
+    """
+
+    rows: Positions
+    queries: FloatArray
+    many: list[Positions]
+
+    @property
+    def few(self) -> list[Positions]:
+        """Of each at most the ten nearest others."""
+        return [near[:_FEW_NEAREST] for near in self.many]
+
+    @classmethod
+    def of(cls, faiss: Any, embeddings: FloatArray) -> Self:
+        n = len(embeddings)
+        rows = np.random.default_rng(0).choice(n, min(n, _MEASURED_BY), replace=False)
+        queries = np.ascontiguousarray(embeddings[rows])
+        wanted = min(n, _MANY_NEAREST + 1)
+        found = faiss.knn(queries, embeddings, wanted, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        # A copy of an item can come before it.
+        others = [near[near != row][:_MANY_NEAREST] for row, near in zip(rows, found, strict=True)]
+        return cls(rows, queries, others)
+
+
+def _measured(index: Any, sample: _Sample) -> Candidates:
+    """How many candidates of an index hold the nearest of some items."""
+    fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
+    found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
+    few, many = (
+        1 + _covering(np.concatenate([_places(*pair) for pair in zip(found, nearest, strict=True)]))
+        for nearest in (sample.few, sample.many)
+    )
+    return Candidates(few, max(1.0, many / min(index.ntotal - 1, _MANY_NEAREST)))
+
+
+def _places(found: Positions, wanted: Positions) -> Positions:
+    """Where what is wanted stands in what was found."""
+    return np.flatnonzero(np.isin(found, wanted))
 
 
 def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:

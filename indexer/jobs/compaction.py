@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
-from vicinal.indexer.graph.vector_index import choose_factory
+from vicinal.indexer.graph.vector_index import automatic_factories
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import mapped_matrix
@@ -167,5 +167,5 @@ def _items_of(view: GalleryView, live: npt.NDArray[np.int64]) -> pa.Table:
 def _index_kind(view: GalleryView) -> str:
     """The kind of index that was chosen by hand, or `auto`."""
     manifest = view.snapshot.manifest
-    is_automatic = manifest.index == choose_factory(manifest.n_items, manifest.dim)
+    is_automatic = manifest.index in automatic_factories(manifest.n_items, manifest.dim)
     return "auto" if is_automatic else manifest.index

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import FaissIndex
+from vicinal.indexer.graph.vector_index import Candidates, FaissIndex
 from vicinal.indexer.storage.files import read_sealed, storing, sync_path
 from vicinal.indexer.storage.seals import FileSeal, OnRead, uncounted
 from vicinal.models.configs.sealed_json import sealed
@@ -35,14 +35,14 @@ class DerivedManifest(BaseModel):
 
     Attributes:
         index: Kind of the vector index.
-        n_candidates: See `FaissIndex.n_candidates`.
+        candidates: How many of the index hold the nearest items.
         files: What each file must look like.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: str
-    n_candidates: int
+    candidates: Candidates
     files: dict[str, FileSeal]
 
 
@@ -106,7 +106,7 @@ class DerivedFiles(Generic[Manifest]):
             GalleryError: A byte of it is not what it was.
         """
         return FaissIndex.open(
-            self.path / name, self.manifest.index, self.manifest.n_candidates, self.manifest.files[name]
+            self.path / name, self.manifest.index, self.manifest.candidates, self.manifest.files[name]
         )
 
     def table(self, name: str) -> pa.Table:
@@ -161,7 +161,7 @@ def write_derived(
     vector_index = FaissIndex.build(embeddings, index)
     vector_index.save(folder / names[0])
     seals = {file.name: FileSeal.of(file) for file in sorted(folder.iterdir())}
-    manifest = kind(**fields, index=vector_index.spec, n_candidates=vector_index.n_candidates, files=seals)
+    manifest = kind(**fields, index=vector_index.spec, candidates=vector_index.candidates, files=seals)
     (folder / names[1]).write_bytes(sealed(manifest.model_dump_json(indent=2)))
     for file in (*folder.iterdir(), folder):
         sync_path(file)

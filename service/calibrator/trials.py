@@ -38,7 +38,7 @@ Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_CHUNK = 256
+_CHUNK = 512
 _MOST_CANDIDATES = 1024
 
 

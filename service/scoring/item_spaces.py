@@ -22,13 +22,15 @@ from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
 from vicinal.service.scoring.block_products import BlockProducts, exact_products
 
-__all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace"]
+__all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace", "is_excluded"]
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 # Queries whose galleries are remembered: the stages of one chunk ask for the same ones.
 _MOST_REMEMBERED = 64
+# So many are compared with all positions one after the other.
+_FEW_EXCLUDED = 16
 
 
 class SearchSpace(Protocol):
@@ -65,6 +67,24 @@ class SearchSpace(Protocol):
         multiply: BlockProducts = exact_products,
     ) -> Floats:
         """(B, w) float64 cosine similarity to the items at some positions."""
+
+
+def is_excluded(positions: Positions, excluded: Sequence[Positions]) -> npt.NDArray[np.bool_]:
+    """(B, ...) whether positions are among those that are excluded for their query.
+
+    Args:
+        positions: (B, ...) positions.
+        excluded: For each of the B queries.
+    """
+    most = max(map(len, excluded), default=0)
+    if most > _FEW_EXCLUDED:
+        return np.stack([np.isin(row, out) for row, out in zip(positions, excluded, strict=True)])
+    found = np.zeros(positions.shape, dtype=bool)
+    for place in range(most):
+        # -2 is no position.
+        column = np.array([out[place] if place < len(out) else -2 for out in excluded])
+        found |= positions == column.reshape(-1, *(1,) * (positions.ndim - 1))
+    return found
 
 
 class InitialSpace:
@@ -109,8 +129,7 @@ class InitialSpace:
         # Lists of added items can name items that were gone before this view was opened.
         if self.view.n_changes or any(len(out) for out in excluded):
             ids = self.view.neighbor_positions(positions)
-            removed = np.stack([np.isin(row, out) for row, out in zip(ids, excluded, strict=True)])
-            removed |= ids < 0
+            removed = is_excluded(ids, excluded) | (ids < 0)
         return kth_similarities(lists, k, removed)
 
     def reciprocal_graphs(self, k1: int, excluded: Sequence[Positions]) -> list[ReciprocalGraph]:

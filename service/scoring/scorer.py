@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.indexer.graph.vector_index import shared_out
+from vicinal.indexer.graph.vector_index import n_threads, shared_out
 from vicinal.indexer.views.contexts import context_radii, query_contexts
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
@@ -23,7 +23,7 @@ from vicinal.models.similarity import FloatArray, exact_similarities, most_simil
 from vicinal.refine.errors import RefinementError
 from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
-from vicinal.service.scoring.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace
+from vicinal.service.scoring.item_spaces import InitialSpace, RefinedItemSpace, SearchSpace, is_excluded
 from vicinal.service.scoring.opened_refiner import OpenedRefiner
 from vicinal.service.scoring.pipeline import Pipeline
 
@@ -37,8 +37,9 @@ Element = TypeVar("Element", bound=np.generic)
 N_DECIDED_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
-# Queries that a thread scores at a time; their candidates take some ten megabytes.
-_CHUNK = 16
+# Queries that a thread scores at a time: as many as leave each thread some chunks, because every chunk costs
+# calls for which threads wait for each other. Candidates of the most take some ten megabytes.
+_FEWEST_TOGETHER, _MOST_TOGETHER, _CHUNKS_A_THREAD = 16, 128, 4
 _NOBODY: Positions = np.empty(0, np.int64)
 
 
@@ -178,7 +179,7 @@ class Scorer:
         started = time.perf_counter()
         matched = self._matched(queries, everyone, items)
         spent = time.perf_counter() - started
-        parts = [slice(*bounds) for bounds in pairwise(_even_bounds(len(queries)))]
+        parts = [slice(*bounds) for bounds in pairwise(_even_bounds(len(queries), n_threads()))]
         started = time.perf_counter()
         chunks = shared_out(lambda part: self._score_chunk(matched[part], everyone[part], limits), parts)
         scored = _concatenate(chunks, n_candidates, took=time.perf_counter() - started)
@@ -216,8 +217,8 @@ class Scorer:
 
     def _initial_similarities(self, queries: FloatArray, positions: Positions) -> FloatArray:
         similarities = np.full(positions.shape, -np.inf, np.float32)
-        for start in range(0, len(queries), _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for start in range(0, len(queries), _FEWEST_TOGETHER):
+            part = slice(start, start + _FEWEST_TOGETHER)
             similarities[part] = exact_similarities(queries[part], self.view.vectors(positions[part]))
         similarities[positions < 0] = -np.inf
         return similarities
@@ -275,9 +276,7 @@ class Scorer:
         """The n_wanted most similar items of each query, re-scored exactly, most similar first."""
         found = self.space.nearest(queries, n_wanted, excluded, selection)
         clock.lap("search")
-        out = found < 0
-        if any(len(gone) for gone in excluded):
-            out |= np.stack([np.isin(row, gone) for row, gone in zip(found, excluded, strict=True)])
+        out = (found < 0) | is_excluded(found, excluded)
         if found.shape[1] > n_wanted:
             # Most of what an approximate index gives is not among the nearest, and is not copied.
             products = self.space.products(queries, found, excluded)
@@ -385,9 +384,9 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
     return _in_order(both, both.positions.shape[1])
 
 
-def _even_bounds(n: int) -> list[int]:
-    """Bounds of as few chunks of n queries as there can be, all of about one size."""
-    n_chunks = -(-n // _CHUNK)
+def _even_bounds(n: int, threads: int) -> list[int]:
+    """Bounds of chunks of n queries, all of about one size, to be shared out to threads."""
+    n_chunks = min(-(-n // _FEWEST_TOGETHER), max(_CHUNKS_A_THREAD * threads, -(-n // _MOST_TOGETHER)))
     return [n * i // n_chunks for i in range(n_chunks + 1)] if n else []
 
 

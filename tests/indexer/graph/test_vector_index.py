@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import faiss
@@ -16,8 +17,9 @@ from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
     FaissIndex,
+    automatic_factories,
     check_factory,
-    choose_factory,
+    n_threads,
     products_at,
     shared_out,
 )
@@ -45,7 +47,7 @@ def _recall(found: npt.NDArray[np.int64], nearest: npt.NDArray[np.int64]) -> flo
 
 def _saved(index: FaissIndex, path: Path) -> FaissIndex:
     index.save(path)
-    return FaissIndex.open(path, index.spec, index.n_candidates, FileSeal.of(path))
+    return FaissIndex.open(path, index.spec, index.candidates, FileSeal.of(path))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,18 @@ def clustered() -> tuple[FloatArray, FloatArray]:
 
 
 @pytest.fixture(scope="module")
+def without_groups() -> tuple[FloatArray, FloatArray]:
+    """12,000 items in clusters of two or three, and 300 queries from the same clusters."""
+    rng = np.random.default_rng(0)
+    n_items, n_queries, dim = 12_000, 300, 128
+    centers = rng.normal(size=(5000, 64))[rng.integers(0, 5000, n_items + n_queries)]
+    latent = centers + 0.6 * rng.normal(size=centers.shape)
+    noise = 4.0 * rng.normal(size=(len(latent), dim))
+    vectors = normalize((latent @ rng.normal(size=(64, dim)) + noise).astype(np.float32))
+    return vectors[:n_items], vectors[n_items:]
+
+
+@pytest.fixture(scope="module")
 def large_index(clustered: tuple[FloatArray, FloatArray]) -> FaissIndex:
     return FaissIndex.build(clustered[0])
 
@@ -85,32 +99,59 @@ def test_flat_index_finds_the_nearest_items(n: int, dim: int, seed: int) -> None
 
 @pytest.mark.parametrize("n_items", [1, 500, FLAT_LIMIT])
 def test_auto_is_exact_up_to_the_flat_limit(n_items: int) -> None:
-    assert choose_factory(n_items, 512) == "Flat"
+    assert automatic_factories(n_items, 512) == ("Flat",)
 
 
 @pytest.mark.parametrize(
     ("n_items", "expected"),
     [
-        (FLAT_LIMIT + 1, "IVF256,PQ128x4fsr"),
+        (FLAT_LIMIT + 1, "IVF256,PQ256x4fsr"),
         (60_000, "IVF512,PQ128x4fsr"),
         (1_000_000, "IVF2048,PQ128x4fsr"),
         (50_000_000, "IVF16384,PQ128x4fsr"),
     ],
 )
-def test_auto_quantizes_four_dimensions_of_long_vectors_a_code_above_the_flat_limit(
-    n_items: int, expected: str
-) -> None:
-    assert choose_factory(n_items, 512) == expected
+def test_auto_quantizes_four_dimensions_a_code_of_many_long_vectors(n_items: int, expected: str) -> None:
+    assert automatic_factories(n_items, 512) == (expected, "IVF1,PQ256x4fsr")
 
 
 @pytest.mark.parametrize("dim", [2, 128, 254, 510])
 def test_auto_quantizes_two_dimensions_of_short_vectors_a_code(dim: int) -> None:
-    assert choose_factory(60_000, dim) == f"IVF512,PQ{dim // 2}x4fsr"
+    codes = f"PQ{dim // 2}x4fsr"
+    assert automatic_factories(60_000, dim) == (f"IVF512,{codes}", f"IVF1,{codes}")
 
 
 @pytest.mark.parametrize("dim", [1, 9, 511])
 def test_auto_codes_odd_dimensions_one_by_one(dim: int) -> None:
-    assert choose_factory(60_000, dim) == "IVF512,SQ8"
+    assert automatic_factories(60_000, dim) == ("IVF512,SQ8",)
+
+
+def test_items_without_groups_get_one_list_and_all_nearest_are_among_the_candidates(
+    without_groups: tuple[FloatArray, FloatArray], tmp_path: Path
+) -> None:
+    items, queries = without_groups
+    index = FaissIndex.build(items)
+    opened = _saved(index, tmp_path / "saved.index")
+    assert (index.spec, index.n_probed, index.can_select) == ("IVF1,PQ64x4fsr", 1, True)
+    lists = FaissIndex.build(items, automatic_factories(*items.shape)[0])
+    assert lists.n_probed > lists.as_faiss.nlist / 3
+    for n in (10, 100):
+        nearest = _nearest(queries, items, n)
+        missed, missed_in_lists = (
+            1.0 - _recall(one.search(queries, one.n_fetched(n)), nearest) for one in (opened, lists)
+        )
+        assert missed < 0.01
+        # Negative control.
+        assert missed_in_lists > 2 * missed
+
+
+def test_one_list_is_searched_among_some_items(without_groups: tuple[FloatArray, FloatArray]) -> None:
+    items, queries = without_groups
+    among = np.random.default_rng(1).random(len(items)) < 0.2
+    found = FaissIndex.build(items).search(queries, 60, among)
+    assert among[found].all()
+    nearest = np.flatnonzero(among)[_nearest(queries, items[among], 10)]
+    assert _recall(found, nearest) > 0.99
 
 
 def test_index_of_odd_dimension_finds_items_by_their_own_embedding() -> None:
@@ -169,20 +210,16 @@ def test_query_finds_the_same_alone_and_in_a_batch(
     assert np.array_equal(together, alone)
 
 
-def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan() -> None:
-    """Clusters of two or three items: the ten nearest lie in many lists, of which an eighth held .88."""
-    rng = np.random.default_rng(0)
-    n_items, n_queries, dim = 12_000, 300, 128
-    centers = rng.normal(size=(5000, 64))[rng.integers(0, 5000, n_items + n_queries)]
-    latent = centers + 0.6 * rng.normal(size=centers.shape)
-    noise = 4.0 * rng.normal(size=(len(latent), dim))
-    vectors = normalize((latent @ rng.normal(size=(64, dim)) + noise).astype(np.float32))
-    items, queries = vectors[:n_items], vectors[n_items:]
-    index = FaissIndex.build(items)
+def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan(
+    without_groups: tuple[FloatArray, FloatArray],
+) -> None:
+    """The ten nearest lie in many lists, of which an eighth held .88."""
+    items, queries = without_groups
+    index = FaissIndex.build(items, "IVF256,PQ64x4fsr")
     nearest = _nearest(queries, items, 10)
     assert _recall(index.search(queries, 400), nearest) > 0.99
     # The forty that four times as many would be held .97.
-    assert 40 < index.n_fetched(10) == index.n_candidates < 160
+    assert 40 < index.n_fetched(10) == index.candidates.least < 160
     assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
 
 
@@ -214,7 +251,7 @@ def test_kind_without_lists_looks_into_none(embeddings: FloatArray) -> None:
 def test_opened_index_looks_into_as_many_lists(large_index: FaissIndex, tmp_path: Path) -> None:
     opened = _saved(large_index, tmp_path / "saved.index")
     assert opened.n_probed == large_index.n_probed > 1
-    assert opened.n_candidates == large_index.n_candidates
+    assert opened.candidates == large_index.candidates
 
 
 def test_as_many_candidates_are_fetched_as_hold_the_nearest(
@@ -222,20 +259,20 @@ def test_as_many_candidates_are_fetched_as_hold_the_nearest(
 ) -> None:
     """Of codes that tell items apart few, of coarse codes many; a flat index needs none beyond the wanted."""
     vectors, queries = clustered
-    nearest = _nearest(queries, vectors, 10)
     fine, coarse = (FaissIndex.build(vectors, f"IVF64,{codes}") for codes in ("SQ8", "PQ4x4fs"))
-    assert fine.n_candidates <= 20 < 100 < coarse.n_candidates <= 400
-    assert _recall(fine.search(queries, fine.n_fetched(10)), nearest) > 0.98
-    assert (fine.n_fetched(8), fine.n_fetched(100)) == (32, 400)
-    assert coarse.n_fetched(8) == coarse.n_candidates
+    assert fine.n_fetched(8) <= 20 < 100 < coarse.n_fetched(8) == coarse.candidates.least <= 400
+    assert fine.n_fetched(100) < 150 < 200 < coarse.n_fetched(100) <= 400
+    for n in (10, 100):
+        assert _recall(fine.search(queries, fine.n_fetched(n)), _nearest(queries, vectors, n)) > 0.98
     assert FaissIndex.build(vectors, "Flat").n_fetched(8) == 8
-    assert FaissIndex.build(vectors, "HNSW8").n_fetched(8) == 160
+    graph = FaissIndex.build(vectors, "HNSW8")
+    assert (graph.n_fetched(8), graph.n_fetched(100)) == (160, 400)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_items_are_measured_too(n: int) -> None:
     index = FaissIndex.build(_random(n), "SQ8")
-    assert index.n_fetched(1) >= 4
+    assert index.n_fetched(5) >= 5
     assert index.search(_random(1), 1).shape == (1, 1)
 
 
@@ -244,6 +281,19 @@ def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
     assert shared_out(lambda part: part, []) == []
     with pytest.raises(ZeroDivisionError):
         shared_out(lambda part: 1 // part, [2, 1, 0])
+
+
+def test_what_was_shared_out_is_not_shared_out_again() -> None:
+    faiss.omp_set_num_threads(3)
+    try:
+        assert n_threads() == 3
+        inside = shared_out(
+            lambda _: (n_threads(), shared_out(lambda _: threading.get_ident(), [0, 1])), [0, 1]
+        )
+    finally:
+        faiss.omp_set_num_threads(1)
+    assert [(n, len(set(threads))) for n, threads in inside] == [(1, 1), (1, 1)]
+    assert threading.get_ident() not in {thread for _, threads in inside for thread in threads}
 
 
 def test_products_are_those_of_the_rows_that_are_named(embeddings: FloatArray, tmp_path: Path) -> None:
@@ -424,7 +474,8 @@ def test_no_order_of_codes_is_found_for_a_search_that_is_not_made(
 @pytest.mark.parametrize("n_items", [1, 10_001, 1_000_000, 100_000_000])
 def test_what_auto_stands_for_is_allowed(n_items: int) -> None:
     for dim in (3, 64, 512):
-        check_factory(choose_factory(n_items, dim), dim)
+        for factory in automatic_factories(n_items, dim):
+            check_factory(factory, dim)
 
 
 def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
@@ -433,7 +484,7 @@ def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
     seal = FileSeal.of(path)
     path.unlink()
     with pytest.raises(GalleryError, match=r"absent\.index' is missing or damaged"):
-        FaissIndex.open(path, index.spec, index.n_candidates, seal)
+        FaissIndex.open(path, index.spec, index.candidates, seal)
 
 
 @pytest.mark.parametrize("longest", [0, 1, 25, 31, 45, 4096])

@@ -10,6 +10,7 @@ import pytest
 
 from vicinal.indexer.errors import GalleryBusyError, StorageError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs import compaction
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -206,6 +207,25 @@ def test_an_index_that_was_chosen_by_hand_stays(
     remove_items(reader, ["0"])
     compact(reader)
     assert reader.view().snapshot.index.spec == after
+
+
+def test_an_index_that_was_chosen_automatically_is_chosen_anew(
+    live_gallery: Gallery,
+    publish: Callable[..., int],
+    rows: Rows,
+    unit: Unit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the second choice was taken, as for items without groups."""
+    monkeypatch.setattr(vector_index, "FLAT_LIMIT", 100)
+    monkeypatch.setattr(vector_index, "_MOST_PROBED", 0.0)
+    names = [str(i) for i in range(600)]
+    publish(live_gallery, rows(names, unit(600)))
+    reader = GalleryReader(live_gallery)
+    assert reader.view().snapshot.index.spec.startswith("IVF1,PQ")
+    remove_items(reader, names[50:])
+    compact(reader)
+    assert reader.view().snapshot.index.spec == "Flat"
 
 
 def test_an_emptied_gallery_can_be_compacted_and_filled_again(

@@ -165,7 +165,7 @@ def test_excluding_every_item_leaves_no_candidate(write_gallery: WriteGallery) -
 def test_a_query_scores_the_same_alone_and_in_a_batch(
     write_gallery: WriteGallery, seed: int, pipeline: Pipeline
 ) -> None:
-    """To the last bit, also past the chunks of 32 and beside crowded queries."""
+    """To the last bit, also past the smallest chunks and beside crowded queries."""
     crowded, among_them = crowd(120, seed)
     gallery = np.concatenate([crowded, clustered(60, 4, seed)])
     queries = np.concatenate([among_them, clustered(36, 4, seed + 1)])
