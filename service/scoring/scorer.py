@@ -38,8 +38,8 @@ N_DECIDED_CANDIDATES = 100
 # Largest neighborhood that is compared pair by pair: a cluster of more exact duplicates is cut here.
 _MOST_NEIGHBORS = 1024
 # Queries that a thread scores at a time: as many as leave each thread some chunks, because every chunk costs
-# calls for which threads wait for each other. Candidates of the most take some ten megabytes.
-_FEWEST_TOGETHER, _MOST_TOGETHER, _CHUNKS_A_THREAD = 16, 128, 4
+# calls for which threads wait for each other. The most are those whose candidates take 32 MiB.
+_FEWEST_TOGETHER, _MOST_TOGETHER, _CHUNKS_A_THREAD, _MOST_VALUES = 16, 128, 4, 2**23
 _NOBODY: Positions = np.empty(0, np.int64)
 
 
@@ -179,7 +179,9 @@ class Scorer:
         started = time.perf_counter()
         matched = self._matched(queries, everyone, items)
         spent = time.perf_counter() - started
-        parts = [slice(*bounds) for bounds in pairwise(_even_bounds(len(queries), n_threads()))]
+        parts = [
+            slice(*bounds) for bounds in pairwise(_even_bounds(len(queries), queries.shape[1], n_threads()))
+        ]
         started = time.perf_counter()
         chunks = shared_out(lambda part: self._score_chunk(matched[part], everyone[part], limits), parts)
         scored = _concatenate(chunks, n_candidates, took=time.perf_counter() - started)
@@ -384,9 +386,10 @@ def _united(first: _Nearest, second: _Nearest) -> _Nearest:
     return _in_order(both, both.positions.shape[1])
 
 
-def _even_bounds(n: int, threads: int) -> list[int]:
+def _even_bounds(n: int, dim: int, threads: int) -> list[int]:
     """Bounds of chunks of n queries, all of about one size, to be shared out to threads."""
-    n_chunks = min(-(-n // _FEWEST_TOGETHER), max(_CHUNKS_A_THREAD * threads, -(-n // _MOST_TOGETHER)))
+    most = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, _MOST_VALUES // (N_DECIDED_CANDIDATES * dim)))
+    n_chunks = min(-(-n // _FEWEST_TOGETHER), max(_CHUNKS_A_THREAD * threads, -(-n // most)))
     return [n * i // n_chunks for i in range(n_chunks + 1)] if n else []
 
 

@@ -177,6 +177,27 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
         assert alone.scores.tobytes() == batch.scores[row : row + 1].tobytes()
 
 
+@pytest.mark.parametrize("pipeline", [Pipeline(), SLACK, OFF, RECIPROCAL])
+def test_scores_do_not_depend_on_how_many_are_scored_together(
+    write_gallery: WriteGallery, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries, widths = clustered(150, 4, 1), []
+    scored = {}
+    for values in (0, 2**23):
+        monkeypatch.setattr("vicinal.service.scoring.scorer._MOST_VALUES", values)
+        monkeypatch.setattr("vicinal.service.scoring.scorer._CHUNKS_A_THREAD", 1)
+        scorer = Scorer(write_gallery(clustered(180, 4)), pipeline)
+        nearest = scorer.space.nearest
+        monkeypatch.setattr(
+            scorer.space, "nearest", lambda few, *rest, n=nearest: widths.append(len(few)) or n(few, *rest)
+        )
+        scored[values] = scorer.score(queries, 50)
+    assert (min(widths), max(widths)) == (15, 75)
+    few, many = scored.values()
+    assert (few.positions == many.positions).all()
+    assert few.scores.tobytes() == many.scores.tobytes()
+
+
 def test_the_check_for_equal_bits_notices_one_wrong_bit(write_gallery: WriteGallery) -> None:
     """Negative control of the test above."""
     scored = Scorer(write_gallery(random_unit(20)), Pipeline()).score(random_unit(1, seed=3), 20)
