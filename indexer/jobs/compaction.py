@@ -21,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
-from vicinal.indexer.graph.vector_index import automatic_factories
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import mapped_matrix
@@ -108,7 +107,7 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
                 "next_number": view.next_number,
             }
             snapshot = write_snapshot(
-                gallery.snapshot_path(version), rows, index=_index_kind(view), fields=fields
+                gallery.snapshot_path(version), rows, index=manifest.index_kind, fields=fields
             )
         gallery.refine(snapshot)
         made = snapshot.manifest
@@ -162,10 +161,3 @@ def _items_of(view: GalleryView, live: npt.NDArray[np.int64]) -> pa.Table:
     schema = view.patches.items.schema
     everything = pa.concat_tables([part.select(ITEM_COLUMNS).cast(schema) for part in parts])
     return everything.take(pa.array(places[live]))
-
-
-def _index_kind(view: GalleryView) -> str:
-    """The kind of index that was chosen by hand, or `auto`."""
-    manifest = view.snapshot.manifest
-    is_automatic = manifest.index in automatic_factories(manifest.n_items, manifest.dim)
-    return "auto" if is_automatic else manifest.index

@@ -216,7 +216,7 @@ def write_refined(
             embeddings,
             build_neighbor_graph(embeddings, device=index_device),
             {"refined": embeddings},
-            index=snapshot.manifest.index,
+            index=snapshot.manifest.index_kind,
             kind=RefinedManifest,
             fields=fields,
         )

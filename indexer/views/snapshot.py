@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.gpu_index import IndexDevices, VectorIndex
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import FaissIndex
+from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
 from vicinal.indexer.storage.arrays import expect_single_rows
 from vicinal.indexer.storage.seals import OnRead, uncounted
@@ -99,6 +99,11 @@ class SnapshotManifest(DerivedManifest):
     def identity(self) -> tuple[str, str]:
         """What is equal for versions that are searched with the same bundle and kept refiner."""
         return self.bundle, self.refiner
+
+    @property
+    def index_kind(self) -> str:
+        """The kind of index that was chosen by hand, or `auto`."""
+        return "auto" if self.index in automatic_factories(self.n_items, self.dim) else self.index
 
 
 @dataclass(frozen=True)

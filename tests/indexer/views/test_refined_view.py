@@ -13,13 +13,14 @@ import pytest
 from tests.mappings import is_read_at_random
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.refinement import open_refined, refine_gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements
+from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, write_refined
 from vicinal.indexer.views.refined_view import RefinedSpace, RefinedView
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
@@ -184,6 +185,20 @@ def test_a_gallery_of_another_bundle_is_not_refined(live_gallery: Gallery, plan:
     live_gallery.refinement = plan
     live_gallery.repair(live_gallery.active_version)
     assert refinements(live_gallery.snapshot_path(live_gallery.active_version)) == []
+
+
+def test_the_index_of_refined_items_is_chosen_for_them(
+    tmp_path: Path, plan: RefinementPlan, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refined, items may lie in groups that they did not lie in before."""
+    monkeypatch.setattr(vector_index, "FLAT_LIMIT", N // 2)
+    monkeypatch.setattr(vector_index, "_MOST_PROBED", 0.0)
+    gallery = Gallery(tmp_path / "shoes")
+    index_items(gallery, rows([str(i) for i in range(N)], unit(N, dim=DIM)), plan)
+    monkeypatch.setattr(vector_index, "_MOST_PROBED", 1.0)
+    snapshot = gallery.snapshot()
+    refined = write_refined(snapshot, plan.refiner, 1)
+    assert (snapshot.manifest.index, refined.manifest.index) == ("IVF1,PQ12x4fsr", "IVF16,PQ12x4fsr")
 
 
 def test_a_compaction_makes_what_an_index_job_would_make(
