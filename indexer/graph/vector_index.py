@@ -100,20 +100,23 @@ class Candidates:
     """How many candidates of an approximate index hold the nearest items.
 
     Attributes:
-        least: The ten nearest, and fewer.
-        per_item: The hundred nearest, for each of them.
+        of_few: So many hold the ten nearest.
+        of_many: So many hold the hundred nearest.
     """
 
-    least: int
-    per_item: float
+    of_few: int
+    of_many: int
 
     def fetched(self, n: int) -> int:
         """Candidates among which the n nearest are looked for."""
-        return max(self.least, math.ceil(self.per_item * n))
+        if n > _MANY_NEAREST:
+            return math.ceil(n * self.of_many / _MANY_NEAREST)
+        between = np.interp(n, (_FEW_NEAREST, _MANY_NEAREST), (self.of_few, self.of_many))
+        return max(n, math.ceil(between))
 
 
 # Of graphs, of which more is searched the more are asked for, and of flat indexes in float16.
-_UNMEASURED = Candidates(160, 4.0)
+_UNMEASURED = Candidates(160, 400)
 
 
 class FaissIndex:
@@ -422,7 +425,8 @@ def _measured(index: Any, sample: _Sample) -> Candidates:
         1 + _covering(np.concatenate([_places(*pair) for pair in zip(found, nearest, strict=True)]))
         for nearest in (sample.few, sample.many)
     )
-    return Candidates(few, max(1.0, many / min(index.ntotal - 1, _MANY_NEAREST)))
+    # Where there are no hundred others, none is left out.
+    return Candidates(few, max(few, many, _MANY_NEAREST))
 
 
 def _places(found: Positions, wanted: Positions) -> Positions:

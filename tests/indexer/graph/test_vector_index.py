@@ -16,6 +16,7 @@ from tests.disks import short_files
 from vicinal.indexer.errors import GalleryError, StorageError
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
+    Candidates,
     FaissIndex,
     automatic_factories,
     check_factory,
@@ -219,7 +220,7 @@ def test_auto_finds_the_nearest_of_a_gallery_just_too_large_to_scan(
     nearest = _nearest(queries, items, 10)
     assert _recall(index.search(queries, 400), nearest) > 0.99
     # The forty that four times as many would be held .97.
-    assert 40 < index.n_fetched(10) == index.candidates.least < 160
+    assert 40 < index.n_fetched(10) == index.candidates.of_few < 160
     assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
 
 
@@ -260,13 +261,21 @@ def test_as_many_candidates_are_fetched_as_hold_the_nearest(
     """Of codes that tell items apart few, of coarse codes many; a flat index needs none beyond the wanted."""
     vectors, queries = clustered
     fine, coarse = (FaissIndex.build(vectors, f"IVF64,{codes}") for codes in ("SQ8", "PQ4x4fs"))
-    assert fine.n_fetched(8) <= 20 < 100 < coarse.n_fetched(8) == coarse.candidates.least <= 400
+    assert fine.n_fetched(8) <= 20 < 100 < coarse.n_fetched(8) == coarse.candidates.of_few <= 400
     assert fine.n_fetched(100) < 150 < 200 < coarse.n_fetched(100) <= 400
     for n in (10, 100):
         assert _recall(fine.search(queries, fine.n_fetched(n)), _nearest(queries, vectors, n)) > 0.98
+    for n in (20, 50):
+        assert _recall(coarse.search(queries, coarse.n_fetched(n)), _nearest(queries, vectors, n)) > 0.95
     assert FaissIndex.build(vectors, "Flat").n_fetched(8) == 8
     graph = FaissIndex.build(vectors, "HNSW8")
     assert (graph.n_fetched(8), graph.n_fetched(100)) == (160, 400)
+
+
+def test_candidates_grow_with_what_is_wanted() -> None:
+    candidates = Candidates(40, 220)
+    assert [candidates.fetched(n) for n in (1, 10, 11, 55, 100, 101, 200)] == [40, 40, 42, 130, 220, 223, 440]
+    assert [Candidates(1, 100).fetched(n) for n in (1, 9, 10, 50, 100, 1000)] == [1, 9, 10, 50, 100, 1000]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
