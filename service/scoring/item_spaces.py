@@ -27,8 +27,11 @@ __all__ = ["InitialSpace", "RefinedItemSpace", "SearchSpace", "is_excluded"]
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-# Queries whose galleries are remembered: the stages of one chunk ask for the same ones.
-_MOST_REMEMBERED = 64
+# Bytes of galleries without some items that are remembered: the search and the pairs of a calibration's chunk
+# ask for those of all its queries again and again.
+_MOST_REMEMBERED = 128 * 2**20
+# Of one, beside its arrays.
+_VIEW_BYTES = 2**14
 # So many are compared with all positions one after the other.
 _FEW_EXCLUDED = 16
 
@@ -167,7 +170,7 @@ class RefinedItemSpace:
 
     def __init__(self, view: RefinedView) -> None:
         self.view = view
-        self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED)
+        self._remembered: LRUCache[bytes, RefinedView] = LRUCache(_MOST_REMEMBERED, getsizeof=_size)
         # Threads score parts of one batch.
         self._lock = threading.Lock()
 
@@ -242,3 +245,9 @@ class RefinedItemSpace:
             with self._lock:
                 self._remembered[key] = view
         return view
+
+
+def _size(view: RefinedView) -> int:
+    """Bytes that a view holds on its own; never more than all that is remembered."""
+    own = view.changed.nbytes + view.changed_vectors.nbytes + view.view.dead.nbytes
+    return min(_VIEW_BYTES + own, _MOST_REMEMBERED)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.refined_snapshot import write_refined
+from vicinal.indexer.views.refined_view import RefinedView
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import FloatArray, normalize
@@ -70,6 +72,32 @@ def test_rates_are_those_of_searching_for_every_item(
     assert record.n_negative_pairs == len(negative)
     assert record.rates.far == pytest.approx(np.mean(np.array(negative) >= record.threshold), abs=1e-9)
     assert record.rates.fnir == pytest.approx(np.mean(np.array(best) < record.threshold), abs=1e-9)
+
+
+def test_a_gallery_without_an_item_is_made_once(
+    write_gallery: WriteGallery, refiner: ContextRefiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All stages of a query ask for it: the search, the scores of its candidates, and those of all pairs."""
+    n, made = 600, []
+    vectors = np.random.default_rng(4).normal(size=(n, DIM))
+    labels = [f"label {i // PER_LABEL}" for i in range(n)]
+    written = write_gallery(normalize(vectors), labels, bundle=refiner.bundle.fingerprint)
+    write_refined(written, refiner, 3)
+    without = RefinedView.without
+
+    def counted(view: RefinedView, positions: npt.NDArray[np.int64]) -> RefinedView:
+        made.append(positions.tobytes())
+        return without(view, positions)
+
+    monkeypatch.setattr(RefinedView, "without", counted)
+    rerank = Rerank(k=4, beta=0.4)
+    measure(
+        written,
+        refiner,
+        Pipeline(refine=Refine(sides="gallery", steps=3, refiner=refiner.fingerprint), rerank=rerank),
+    )
+    # Without itself, and without its label.
+    assert (len(made), len(set(made))) == (n + n // PER_LABEL, n + n // PER_LABEL)
 
 
 def test_opis_is_stated_in_three_spaces(snapshot: Snapshot, refiner: ContextRefiner) -> None:
