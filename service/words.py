@@ -23,6 +23,7 @@ __all__ = [
     "counted",
     "drift_words",
     "visit_words",
+    "holding_words",
     "hygiene_lines",
     "labels_behind",
     "look_lines",
@@ -151,6 +152,19 @@ def drift_words(found: DriftState) -> str:
         f"chance up to {found.chance_psi or 0.0:.3f}); {percent(found.no_match_now or 0.0)} of them get no "
         f"match, of the calibration's queries {percent(found.no_match_then or 0.0)}"
     )
+
+
+def holding_words(check: PromiseCheck | None) -> str:
+    """What is known of a promise that nothing speaks against.
+
+    Args:
+        check: Its last check, if there is one.
+    """
+    if check is None:
+        return "nothing speaks against it, and no new photos have been tried"
+    if check.verdict == "unclear":
+        return "nothing speaks against it, and too few new photos have been tried to tell"
+    return f"it held for the photos that were tried on {check.checked_at:%Y-%m-%d}"
 
 
 def promise_lines(found: PromiseCheck) -> Iterator[str]:

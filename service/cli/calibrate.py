@@ -167,7 +167,8 @@ def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> st
     """Why a new threshold is not put in force; None where it may be, or where a person says so."""
     from vicinal.service.reports.promise import objection
 
-    found = objection(record, matcher.calibrations.active(record.pipeline))
+    is_broken = matcher.threshold(record.pipeline).state == "broken"
+    found = objection(record, matcher.calibrations.active(record.pipeline), is_broken=is_broken)
     if found is None:
         return None
     found = of_items(found, matcher.embedder.bundle.manifest)

@@ -27,7 +27,15 @@ from vicinal.service.cli.options import (
 )
 from vicinal.service.cli.promise import print_promise
 from vicinal.service.errors import RequestError
-from vicinal.service.words import drift_words, of_items, percent, promise_lines, rate_name, span
+from vicinal.service.words import (
+    drift_words,
+    holding_words,
+    of_items,
+    percent,
+    promise_lines,
+    rate_name,
+    span,
+)
 
 if TYPE_CHECKING:
     from vicinal.service.calibrator.options import PipelineChoice
@@ -61,7 +69,7 @@ def list_all(
     """Calibrations of a gallery, newest first; * marks those in force."""
     from vicinal.service.reports.report import describe_history
 
-    history = describe_history(open_matcher(gallery, data_dir=data_dir, bundle=bundle).calibrations)
+    history = describe_history(open_matcher(gallery, data_dir=data_dir, bundle=bundle))
     if json_output:
         print_json(history.model_dump(mode="json"))
         return
@@ -71,13 +79,14 @@ def list_all(
     table = Table("", box=None)
     # An id is there to be copied.
     table.add_column("id", no_wrap=True, min_width=max(len(one.id) for one in history.calibrations))
-    for name in ("target", "threshold", "FPIR", "FNIR", "items", "pipeline"):
+    for name in ("state", "target", "threshold", "FPIR", "FNIR", "items", "pipeline"):
         table.add_column(name)
     for one in history.calibrations:
         rates = [None, None] if one.rates is None else [one.rates.fpir, one.rates.fnir]
         table.add_row(
             "*" if one.is_active else "",
             one.id,
+            one.state or "",
             one.target or "set by hand",
             f"{one.threshold:.4f}",
             *("" if rate is None else percent(rate) for rate in rates),
@@ -346,12 +355,10 @@ def _print_record(
         print_json(found.model_dump(mode="json"))
         return
     bundle = matcher.embedder.bundle.manifest
-    print_promise(record, matcher.gallery.name, bundle, details=details, places=places)
+    name, check = matcher.gallery.name, found.last_check
+    print_promise(record, name, bundle, check=check, details=details, places=places)
     state = "It is in force" if found.is_active else "It is not in force"
-    say(state + (f"; {found.reason}" if found.reason else "") + ".")
-    if found.last_check is not None:
-        sentence = of_items(found.last_check.sentence, bundle)
-        say(f"Tried {found.last_check.checked_at:%Y-%m-%d}: {sentence}")
+    say(of_items(f"{state}; {found.reason or holding_words(check)}.", bundle))
 
 
 def _check_lines(found: PromiseCheck, again: str, *, details: bool) -> Iterator[str]:

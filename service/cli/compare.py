@@ -146,6 +146,7 @@ def use(
                 "source": found.source,
                 "comparison": None if found.chosen is None else found.chosen.comparison,
                 "threshold": threshold.value,
+                "state": threshold.state,
                 "reason": found.reason,
             }
         )
@@ -155,8 +156,8 @@ def use(
         f"Gallery {gallery} is searched in version {version} with '{found.pipeline.key}', by the "
         f"{found.source}; threshold {value}"
     )
-    if found.reason:
-        say(f"  note: {found.reason}")
+    for reason in filter(None, (threshold.reason, found.reason)):
+        say(f"  note: {reason}")
 
 
 def _open(gallery: str, settings: Settings) -> tuple[Gallery, ServedBundles]:

@@ -10,6 +10,7 @@ from vicinal.service.cli.console import say
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import BundleManifest
+    from vicinal.service.calibrator.promise import PromiseCheck
     from vicinal.service.calibrator.record import CalibrationRecord
 
 __all__ = ["print_promise"]
@@ -23,6 +24,7 @@ def print_promise(
     gallery: str,
     bundle: BundleManifest,
     *,
+    check: PromiseCheck | None = None,
     details: bool = False,
     places: Sequence[str] = (),
 ) -> None:
@@ -32,15 +34,16 @@ def print_promise(
         record: The calibration.
         gallery: Name of its gallery.
         bundle: What made the gallery's embeddings.
+        check: Its last check, if there is one.
         details: Also print all figures.
         places: Options by which the gallery was found, see `place_words`; printed commands get them too.
     """
-    from vicinal.service.reports.promise import advice, promise
+    from vicinal.service.reports.promise import advice, tried_promise
     from vicinal.service.reports.text import calibration_lines
     from vicinal.service.words import of_items
 
     found_by = "".join(f" {shlex.quote(word)}" for word in places)
-    for sentence in promise(record):
+    for sentence in tried_promise(record, check):
         say(of_items(sentence, bundle))
     steps = advice(record, gallery, has_images=not bundle.space)[:_MOST_ADVICE]
     if steps:

@@ -312,7 +312,9 @@ class Matcher:
         if threshold is None:
             in_force = self.thresholds.in_force(pipeline, selection)
             return self.thresholds.with_form(pipeline, in_force), in_force
-        given = Threshold(threshold, "request", reason="the threshold was given with the request")
+        given = Threshold(
+            threshold, "request", state="by_hand", reason="the threshold was given with the request"
+        )
         return self.thresholds.with_form(pipeline), given
 
     def _explained(

@@ -11,7 +11,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.promise import promise
+from vicinal.service.reports.promise import tried_promise
+from vicinal.service.reports.report import describe_record
 from vicinal.service.words import hygiene_lines, mebibytes, number_of, of_items, percent, search_words
 
 __all__ = ["gallery_lines"]
@@ -62,8 +63,8 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
     if record is None and found.value is None:
         yield f"To measure one: vicinal calibrate -g {matcher.gallery.name}"
     elif record is not None:
-        manifest = matcher.embedder.bundle.manifest
-        yield from (f"  {of_items(sentence, manifest)}" for sentence in promise(record))
+        manifest, check = matcher.embedder.bundle.manifest, describe_record(matcher, record).last_check
+        yield from (f"  {of_items(sentence, manifest)}" for sentence in tried_promise(record, check))
     if found.note:
         yield f"note: {found.note}"
 

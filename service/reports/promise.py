@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, RateEvidence
+from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.words import counted, number_of
 
-__all__ = ["Step", "advice", "objection", "promise"]
+__all__ = ["Step", "advice", "objection", "promise", "tried_promise"]
 
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
@@ -35,8 +36,23 @@ class Step(NamedTuple):
     command: str
 
 
+def tried_promise(record: CalibrationRecord, check: PromiseCheck | None) -> tuple[str, ...]:
+    """What to expect of a threshold that was tried, sentence by sentence; first where it does not hold.
+
+    Args:
+        record: The calibration.
+        check: Its last check, if there is one.
+    """
+    if check is None:
+        return promise(record)
+    tried = f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}"
+    if check.verdict == "broken":
+        return (tried, "What was promised:", *promise(record))
+    return (*promise(record), tried)
+
+
 def promise(record: CalibrationRecord) -> tuple[str, ...]:
-    """What to expect of a threshold, sentence by sentence, the rates first.
+    """What a calibration promises, sentence by sentence, the rates first.
 
     Args:
         record: The calibration.
@@ -50,14 +66,21 @@ def promise(record: CalibrationRecord) -> tuple[str, ...]:
     return tuple(_sentences(record, evidence))
 
 
-def objection(record: CalibrationRecord, present: CalibrationRecord | None) -> str | None:
+def objection(
+    record: CalibrationRecord, present: CalibrationRecord | None, *, is_broken: bool = False
+) -> str | None:
     """Why a calibration should not replace the one in force without a question; None where it may.
 
     Args:
         record: The new one.
         present: The one in force for the same pipeline, if there is one.
+        is_broken: Whether photos have shown that what the present one promised does not hold.
     """
     if present is None or present.evidence is None or record.evidence is None:
+        return None
+    if is_broken and record.source != "queries":
+        return "Photos have shown that the promise in force does not hold; this one was made without."
+    if is_broken:
         return None
     if present.source == "queries" and record.source == "leave_one_out":
         return "The threshold in force was measured with photos from outside; this one was not."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
@@ -11,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, Rates, StoredScores
+from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.promise import promise
+from vicinal.service.reports.promise import tried_promise
 from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.thresholds.store import CalibrationStore
 from vicinal.service.words import of_items
 
 __all__ = [
@@ -51,6 +52,9 @@ class CalibrationSummaryBody(_Response):
     version: int
     n_items: int
     is_active: bool = Field(description="Whether searches with its pipeline use it.")
+    state: CalibrationState | None = Field(
+        description="What answers decided by it say; null where it is not in force."
+    )
 
 
 class CalibrationHistoryBody(_Response):
@@ -67,7 +71,7 @@ class CalibrationStateBody(_Response):
     is_active: bool = Field(description="Whether searches with its pipeline use it.")
     active_since: datetime | None
     state: CalibrationState = Field(
-        description="What answers decided by it say; `none`: set by hand, or of another bundle or gallery."
+        description="What answers decided by it say; `none`: it is of another bundle or gallery."
     )
     reason: str | None = Field(description="Why the state is not `current`.")
     last_check: PromiseCheck | None = Field(
@@ -91,12 +95,13 @@ class ReportBody(CalibrationStateBody):
     )
 
 
-def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
+def describe_history(matcher: Matcher) -> CalibrationHistoryBody:
     """All records of a gallery.
 
     Raises:
         CalibrationRecordError: One is damaged.
     """
+    store, standing = matcher.calibrations, matcher.thresholds.of_record
     active = store.in_force()
     return CalibrationHistoryBody(
         calibrations=[
@@ -111,6 +116,7 @@ def describe_history(store: CalibrationStore) -> CalibrationHistoryBody:
                 version=record.version,
                 n_items=record.n_items,
                 is_active=record.id in active,
+                state=standing(record).state if record.id in active else None,
             )
             for record in store.history()
         ],
@@ -122,14 +128,17 @@ def describe_record(matcher: Matcher, record: CalibrationRecord) -> CalibrationS
     """A record, and how it stands to the gallery as it is."""
     activation = matcher.calibrations.activation(record.pipeline)
     is_active = activation is not None and activation.calibration == record.id
-    standing = matcher.thresholds.of_record(record)
+    standing, check = matcher.thresholds.of_record(record), None
+    # The state says what a damaged one means.
+    with suppress(CalibrationRecordError):
+        check = matcher.calibrations.last_check(record)
     return CalibrationStateBody(
         record=record,
         is_active=is_active,
         active_since=activation.at if activation is not None and is_active else None,
         state=standing.state,
         reason=standing.reason,
-        last_check=matcher.calibrations.last_check(record),
+        last_check=check,
     )
 
 
@@ -145,11 +154,13 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
         CalibrationRecordError: Its scores or curves are damaged.
     """
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
-    said = [of_items(sentence, bundle) for sentence in promise(record)]
+    described = describe_record(matcher, record)
+    said = [of_items(sentence, bundle) for sentence in tried_promise(record, described.last_check)]
+    n_first = 1 if described.state == "broken" else _N_RATES
     return ReportBody(
-        **dict(describe_record(matcher, record)),
-        verdict=" ".join(said[:_N_RATES]),
-        basis=" ".join(said[_N_RATES:]),
+        **dict(described),
+        verdict=" ".join(said[:n_first]),
+        basis=" ".join(said[n_first:]),
         drift=drift,
         details=matcher.calibrations.curves(record),
         curve={} if scores is None else _curve(scores, record),

@@ -15,13 +15,13 @@ from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
-from vicinal.service.errors import CalibrationMismatchError, RequestError
+from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordError, RequestError
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.store import CalibrationStore
 
 __all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "require_score"]
 
-CalibrationState = Literal["current", "stale", "default", "none"]
+CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
@@ -47,8 +47,9 @@ class Threshold:
         CalibrationState,
         Field(
             description="`current`: calibrated for this pipeline, bundle and gallery; `stale`: it was, but "
-            "the gallery has changed; `default`: the bundle's own, which was not measured on this gallery; "
-            "`none`: given by hand, or not there."
+            "the gallery has changed; `broken`: new photos were tried, and what was promised does not hold; "
+            "`default`: the bundle's own, which was not measured on this gallery; `by_hand`: somebody chose "
+            "it, here or with the request; `none`: there is none."
         ),
     ] = "none"
     reason: Annotated[str | None, Field(description="Why the state is not `current`.")] = None
@@ -88,8 +89,8 @@ class GalleryThresholds:
         self.bundle = bundle
         self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
-        # What a record means for this state stays the same.
-        self._decided: tuple[CalibrationRecord, Threshold] | None = None
+        # What a record means for this state stays the same until it is tried.
+        self._decided: tuple[tuple[object, ...], Threshold] | None = None
 
     def at(self, view: GalleryView) -> GalleryThresholds:
         """Those of another state, which keep what the built version is known for."""
@@ -112,9 +113,9 @@ class GalleryThresholds:
         if activation is None:
             return self._no_calibration(pipeline)
         record = self.records.get(activation.calibration)
-        decided = self._decided
-        if decided is None or decided[0] is not record or decided[1].since != activation.at:
-            decided = record, replace(self.of_record(record), since=activation.at)
+        known, decided = (record, self._tried(record), activation.at), self._decided
+        if decided is None or decided[0] != known:
+            decided = known, replace(self.of_record(record), since=activation.at)
             self._decided = decided
         if selection is None or decided[1].source != "calibration":
             return decided[1]
@@ -151,18 +152,14 @@ class GalleryThresholds:
                 reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
                 f"{bundle}: calibrate again"
             )
-        stale = self._staleness(record)
-        if record.source == "by_hand":
-            by_hand = "the threshold was set by hand"
-            reason = f"{by_hand}; {stale}" if stale else by_hand
-            return Threshold(record.threshold, "by_hand", calibration=record.id, reason=reason)
+        state, reason = self._standing(record)
         return Threshold(
             value=record.threshold,
-            source="calibration",
+            source="by_hand" if record.source == "by_hand" else "calibration",
             target=str(record.target) if record.target else None,
             calibration=record.id,
-            state="stale" if stale else "current",
-            reason=stale,
+            state=state,
+            reason=reason,
         )
 
     def require_usable(self, record: CalibrationRecord) -> None:
@@ -246,6 +243,31 @@ class GalleryThresholds:
     @cached_property
     def _gallery_id(self) -> str:
         return identity_of(self.gallery.path)
+
+    def _standing(self, record: CalibrationRecord) -> tuple[CalibrationState, str | None]:
+        """Whether a record holds on this state, and all that speaks against it."""
+        stale = self._staleness(record)
+        if record.source == "by_hand":
+            found: tuple[CalibrationState, str] | None = "by_hand", "the threshold was set by hand"
+        else:
+            found = self._tried(record)
+        if found is None:
+            return "stale" if stale else "current", stale
+        return found[0], f"{found[1]}; {stale}" if stale else found[1]
+
+    def _tried(self, record: CalibrationRecord) -> tuple[CalibrationState, str] | None:
+        """What the last check leaves of a promise; None where it speaks against nothing."""
+        try:
+            check = self.records.last_check(record)
+        except CalibrationRecordError as error:
+            return "stale", str(error)
+        if check is None or check.verdict != "broken":
+            return None
+        return "broken", (
+            f"photos that were tried on {check.checked_at:%Y-%m-%d} show that what calibration {record.id} "
+            "promised does not hold: calibrate with photos like them by "
+            f"`vicinal calibrate -g {self.gallery.name} --queries FOLDER`"
+        )
 
     def _staleness(self, record: CalibrationRecord) -> str | None:
         share = self._share_changed_since(record.version)

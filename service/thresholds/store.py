@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
+from contextlib import suppress
 from pathlib import Path
 
-from vicinal.indexer.storage.files import SealedFile, identity_of, read_sealed, write_atomically, write_sealed
+from vicinal.indexer.storage.files import SealedFile, identity_of, write_atomically, write_sealed
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.promise import PromiseCheck
@@ -25,7 +25,6 @@ from vicinal.service.thresholds.activations import ACTIVATION_FILES, Activation,
 
 __all__ = ["CalibrationStore"]
 
-logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w.-]{1,64}")
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
@@ -45,6 +44,7 @@ class CalibrationStore:
         self.calibrated_as = calibrated_as
         self.activations = Activations(path)
         self._files: dict[str, SealedFile[CalibrationRecord]] = {}
+        self._checks: dict[str, SealedFile[PromiseCheck]] = {}
 
     def add(
         self,
@@ -231,20 +231,41 @@ class CalibrationStore:
         return CalibrationCurves.from_bytes(stored)
 
     def keep_check(self, check: PromiseCheck) -> None:
-        """Keep the newest try of what a record promised, in place of the one before."""
+        """Keep the newest try of what a record promised, in place of the one before.
+
+        A promise that was found broken stays so until photos show that it holds: too few are no answer.
+        """
         file = self._check_file(check.calibration)
+        if check.verdict == "unclear":
+            with suppress(CalibrationRecordError):
+                before = self.last_check(self.get(check.calibration))
+                if before is not None and before.verdict == "broken":
+                    return
         file.parent.mkdir(exist_ok=True)
         write_sealed(file, check.model_dump_json(indent=2))
 
     def last_check(self, record: CalibrationRecord) -> PromiseCheck | None:
-        """The newest try of what a record promised; None where there is none, or none that can be read."""
+        """The newest try of what a record promised; None where there is none.
+
+        Raises:
+            CalibrationRecordError: It is damaged.
+        """
+        file = self._checks.get(record.id)
+        if file is None:
+            file = SealedFile(self._check_file(record.id), PromiseCheck.model_validate_json)
         try:
-            return PromiseCheck.model_validate_json(read_sealed(self._check_file(record.id)))
+            found = file.read()
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            logger.warning("the check of calibration '%s' cannot be read: %s", record.id, error)
-            return None
+        except (OSError, BrokenSealError) as error:
+            raise CalibrationRecordError(
+                f"the check of calibration {record.id} is damaged, so that nobody knows whether its promise "
+                "was found broken: check again by "
+                f"`vicinal calibration check -g {self.path.parent.name} --queries FOLDER`"
+            ) from error
+        # Every search asks for that of the one in force.
+        self._checks[record.id] = file
+        return found
 
     def history(self) -> list[CalibrationRecord]:
         """All records, newest first.

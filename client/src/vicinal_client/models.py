@@ -69,8 +69,9 @@ class Threshold(_Model):
         source: `calibration`, `by_hand`, `request`, `bundle` or `none`.
         target: Such as `FPIR 5 %`.
         calibration: Id of the calibration.
-        state: Whether it still holds: `current`, `stale`, `default` (of the model) or `none`.
-        reason: Why it is stale.
+        state: Whether it still holds: `current`, `stale`, `broken` (tried, and it does not), `default` (of
+            the model), `by_hand` or `none`.
+        reason: Why it is not `current`.
         drift: `strong` when searches no longer look like the queries it was measured on.
     """
 
@@ -194,6 +195,7 @@ class Gallery(_Model):
     Attributes:
         aliases: Further names that it is reached by.
         graph_staleness: Share of the items that changed since all neighbor lists were made.
+        threshold: What searches without further options are decided by, and whether it holds.
         calibration_problem: Why the calibration cannot be used.
     """
 
@@ -209,6 +211,7 @@ class Gallery(_Model):
     bundle: str
     bundle_name: str
     calibration: GalleryCalibration | None
+    threshold: Threshold | None = None
     calibration_problem: str | None
 
 
@@ -432,17 +435,24 @@ class CalibrationRecord(_Model):
 
 
 class Calibration(_Model):
-    """One calibration; `state` says whether it still holds: `current`, `stale`, `default` or `none`."""
+    """One calibration.
+
+    Attributes:
+        state: Whether it still holds, as in `Threshold`.
+        reason: Why it is not `current`.
+        last_check: Whether what it promised held for new photos, when that was tried last.
+    """
 
     record: CalibrationRecord
     is_active: bool
     active_since: datetime | None
     state: str
     reason: str | None
+    last_check: dict[str, Any] | None = None
 
 
 class CalibrationSummary(_Model):
-    """One calibration of a history."""
+    """One calibration of a history; `state` says whether it holds, None where it is not in force."""
 
     id: str
     created_at: datetime
@@ -454,6 +464,7 @@ class CalibrationSummary(_Model):
     version: int
     n_items: int
     is_active: bool
+    state: str | None = None
 
 
 class Activation(_Model):
@@ -510,12 +521,19 @@ class ActivePipeline(_Model):
 
 
 class GalleryState(_Model):
-    """Whether a gallery can be searched; `problem` says why not."""
+    """Whether a gallery can be searched.
+
+    Attributes:
+        problem: Why not.
+        calibration: Whether the threshold of searches without further options holds, as in `Threshold`.
+        calibration_reason: Why it is not `current`.
+    """
 
     name: str
     problem: str | None
     bundle: str | None
     calibration: str = "none"
+    calibration_reason: str | None = None
 
 
 class Limits(_Model):

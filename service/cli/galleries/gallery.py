@@ -109,7 +109,7 @@ def show(
     print_json(
         {
             **summary,
-            "searches": _search_words(settings, gallery),
+            **_searches(settings, gallery),
             "versions": gallery.versions(),
             "report": gallery.reports.of(summary["version"]),
             "calibrations": [record.model_dump(mode="json") for record in calibrations],
@@ -304,20 +304,17 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
     print_failures(done.failures, "--json")
 
 
-def _search_words(settings: Settings, gallery: Gallery) -> str | None:
-    """What its searches do; None where its bundle is not here."""
+def _searches(settings: Settings, gallery: Gallery) -> dict[str, Any]:
+    """What its searches do and are decided by; None where its bundle is not here."""
     from vicinal.indexer.errors import BundleMismatchError
-    from vicinal.indexer.reader import GalleryReader
     from vicinal.service.galleries.bundles import ServedBundles
-    from vicinal.service.scoring.pipeline import ActivePipelineFile
 
     try:
-        manifest = GalleryReader(gallery).view().snapshot.manifest
-        served = ServedBundles(settings).of_version(gallery.name, manifest)
+        matcher = ServedBundles(settings).matcher(gallery)
     except BundleMismatchError:
-        return None
-    active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
-    return search_words(active.pipeline, served.bundle)
+        return {"searches": None, "threshold": None}
+    words = search_words(matcher.pipeline, matcher.embedder.bundle)
+    return {"searches": words, "threshold": asdict(matcher.threshold())}
 
 
 def _summary(name: str, data_dir: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.service.calibrator.evidence import Evidence
 from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.redis_link import RedisState
+from vicinal.service.thresholds.decision import Threshold
 
 __all__ = [
     "AliasBody",
@@ -57,6 +58,10 @@ class GalleryBody(_Response):
     bundle: str
     bundle_name: str
     calibration: CalibrationBody | None
+    threshold: Threshold | None = Field(
+        description="What searches without further options are decided by, and whether it holds; null when "
+        "the calibration cannot be used."
+    )
     calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
 
 

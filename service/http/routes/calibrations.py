@@ -105,7 +105,7 @@ async def start_calibration(
 @router.get("/calibrations")
 def list_calibrations(gallery: str, state: StateDependency) -> CalibrationHistoryBody:
     """All calibrations, newest first, and what was in force when."""
-    return describe_history(state.galleries.matcher(gallery).calibrations)
+    return describe_history(state.galleries.matcher(gallery))
 
 
 @router.post("/calibrations/dry_run")

@@ -182,9 +182,9 @@ def _make_for_space(state: State, name: str, space: str | None, dim: int | None)
 
 def _describe(matcher: Matcher) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
-    record, calibration_problem = None, None
+    record, threshold, calibration_problem = None, None, None
     try:
-        record = matcher.calibrations.active(matcher.pipeline)
+        record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
         calibration_problem = str(error)
@@ -208,5 +208,6 @@ def _describe(matcher: Matcher) -> GalleryBody:
         bundle=manifest.bundle,
         bundle_name=manifest.bundle_name,
         calibration=calibration,
+        threshold=threshold,
         calibration_problem=calibration_problem,
     )

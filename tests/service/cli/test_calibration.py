@@ -69,7 +69,7 @@ def test_a_threshold_set_by_hand_is_called_so(
     run: Run, call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
     answer = call("set", "0.4")
-    assert (answer["record"]["source"], answer["state"]) == ("by_hand", "none")
+    assert (answer["record"]["source"], answer["state"]) == ("by_hand", "by_hand")
     assert "set by hand" in run("calibration", "list", "-g", "shoes").stdout
     shown = run("calibration", "set", "0.6", "-g", "shoes").stdout
     assert ("set by hand" in shown, "None" in shown) == (True, False)

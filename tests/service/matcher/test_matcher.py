@@ -165,7 +165,7 @@ def test_a_stale_threshold_still_decides(matcher: Matcher, calibrate: Calibrate)
 def test_a_threshold_set_by_hand_decides_and_is_not_called_calibrated(matcher: Matcher) -> None:
     by_hand(matcher, 0.4)
     threshold = search_item(matcher).threshold
-    assert (threshold.value, threshold.source, threshold.state) == (0.4, "by_hand", "none")
+    assert (threshold.value, threshold.source, threshold.state) == (0.4, "by_hand", "by_hand")
     assert threshold.target is None
 
 
@@ -174,7 +174,7 @@ def test_a_threshold_of_the_request_replaces_the_calibrated_one(
 ) -> None:
     calibrate(matcher.gallery)
     answer = search_item(matcher, threshold=1.0)
-    assert (answer.no_match, answer.threshold.source, answer.threshold.state) == (True, "request", "none")
+    assert (answer.no_match, answer.threshold.source, answer.threshold.state) == (True, "request", "by_hand")
 
 
 def test_an_item_leaves_itself_out_of_its_own_search(matcher: Matcher) -> None:

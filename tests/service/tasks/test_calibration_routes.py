@@ -196,7 +196,7 @@ def test_a_threshold_set_by_hand_is_marked_and_claims_no_rate(client: TestClient
     record = answer.json()["record"]
     assert (record["source"], record["rates"], record["evidence"]) == ("by_hand", None, None)
     used = threshold_of(client)
-    assert (used["value"], used["source"], used["state"], used["target"]) == (0.3, "by_hand", "none", None)
+    assert (used["value"], used["source"], used["state"], used["target"]) == (0.3, "by_hand", "by_hand", None)
     assert "set by hand" in used["reason"]
 
 
