@@ -12,7 +12,7 @@ from typing import Any
 
 from vicinal.indexer.errors import ItemRefusedError
 
-__all__ = ["LONGEST_ID", "checked_id", "checked_metadata", "served_metadata"]
+__all__ = ["LONGEST_ID", "checked_id", "checked_metadata", "readable", "served_metadata"]
 
 LONGEST_ID = 1024
 _DEEPEST = 32
@@ -20,6 +20,20 @@ _MOST_BYTES = 64 * 1024
 _NOTE = "_truncated"
 # Control characters, line and paragraph separators, and halves of surrogate pairs.
 _UNREADABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    r"""A name on one line, as it can be written and printed.
+
+    Control characters stand as Python escapes them, and bytes that are not UTF-8 as `\xe9`.
+    """
+    return _UNREADABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    # Python's form of a byte that is not UTF-8.
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else ascii(found[0])[1:-1]
 
 
 def checked_id(item_id: str) -> str:
@@ -128,4 +142,4 @@ def _n_bytes(value: Any) -> int:
 
 def _shown(item_id: str) -> str:
     shown = item_id if len(item_id) <= 100 else f"{item_id[:100]}…"
-    return ascii(shown) if _UNREADABLE.search(shown) else f"'{shown}'"
+    return f"'{readable(shown)}'"

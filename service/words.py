@@ -258,12 +258,14 @@ def look_lines(found: SourceLook) -> Iterator[str]:
     yield from (f"  {remark}" for remark in found.remarks)
     if found.n_missing:
         yield f"  {number_of(found.n_missing, 'file')} cannot be found, such as {found.missing}"
+    if found.n_unusable:
+        yield f"  {number_of(found.n_unusable, 'item')} cannot be used, such as {found.unusable}"
     if found.other_files:
         yield f"  files that are not read: {suffix_counts(found.other_files, _SHOWN)}"
     for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
-        yield f"  folder that is not read: {folder} ({reason})"
+        yield f"  not read: {folder} ({reason})"
     if len(found.unread_folders) > _SHOWN:
-        yield f"  and {len(found.unread_folders) - _SHOWN:,} more folders that are not read"
+        yield f"  and {len(found.unread_folders) - _SHOWN:,} more that are not read"
 
 
 def _example(example: str | Sequence[str]) -> str:

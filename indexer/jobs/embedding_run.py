@@ -7,17 +7,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 
 from vicinal.indexer.errors import BuildError
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
 from vicinal.indexer.sources import PUBLIC, RemoteFile, SourceItem, WebAccess
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["EmbeddingRun", "Failure", "RunOptions", "displayable"]
+__all__ = ["EmbeddingRun", "Failure", "RunOptions"]
 
 # Files behind addresses that are read at a time.
 _READERS = 8
@@ -35,6 +37,11 @@ class Failure:
     id: str
     path: str
     reason: str
+
+    @classmethod
+    def of(cls, item: SourceItem, reason: str) -> Self:
+        """An item that cannot be used, by names that can be written and printed."""
+        return cls(readable(item.id), readable(str(item.path)), reason)
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,8 @@ class EmbeddingRun:
         Raises:
             BuildError: Too many failures, or nothing could be used.
         """
+        n_items = len(items) + len(self.failures)
+        self._check_failures()
         self._reads_addresses = any(isinstance(item.path, RemoteFile) for item in items)
         for batch in self._prepared_batches(self._without_repeats(items, known)):
             self._embed(batch)
@@ -105,15 +114,15 @@ class EmbeddingRun:
         self.commit()
         if not self._started:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
-            raise BuildError(f"none of {len(items)} images could be used{first}")
+            raise BuildError(f"none of {n_items} images could be used{first}")
 
     def _without_repeats(self, items: Sequence[SourceItem], known: Collection[str]) -> Iterator[SourceItem]:
         seen = set(known)
         for item in items:
-            if item.id in seen:
+            if item.problem is not None:
+                self._fail(item, item.problem)
+            elif item.id in seen:
                 self._fail(item, "its id was used before in this source; the first image was kept")
-            elif displayable(str(item.path)) != str(item.path):
-                self._fail(item, "its file name is not UTF-8: rename it")
             else:
                 seen.add(item.id)
                 yield item
@@ -162,13 +171,16 @@ class EmbeddingRun:
                     self._fail(one.item, str(error))
 
     def _fail(self, item: SourceItem, reason: str) -> None:
-        failure = Failure(displayable(item.id), displayable(str(item.path)), reason)
-        self.failures.append(failure)
+        self.failures.append(Failure.of(item, reason))
+        self._check_failures()
+
+    def _check_failures(self) -> None:
         most = self.options.max_failures
         if most is not None and len(self.failures) > most:
+            last = self.failures[-1]
             raise BuildError(
                 f"{len(self.failures)} images could not be used, at most {most} were allowed; "
-                f"the last is '{failure.path}': {reason}"
+                f"the last is '{last.path}': {last.reason}"
             )
 
     def _keep(self, rows: pa.Table) -> None:
@@ -189,8 +201,3 @@ class EmbeddingRun:
         self._rows = []
         self._sink(rows)
         self._started = True
-
-
-def displayable(text: str) -> str:
-    """A name as it can be written and printed; a file name that is not UTF-8 comes as one that cannot."""
-    return text.encode("utf-8", "replace").decode()

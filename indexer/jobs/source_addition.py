@@ -12,7 +12,7 @@ from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import ItemExistsError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, displayable
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
 from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
@@ -189,9 +189,7 @@ def _still_to_add(
     """
     if on_conflict == "replace":
         return list(items)
-    # Arrow has no form for an id that is not UTF-8; the run leaves those out.
-    ids = [item.id for item in items if displayable(item.id) == item.id]
-    held = digests_of(reader.gallery, reader.view(), ids)
+    held = digests_of(reader.gallery, reader.view(), [item.id for item in items if item.problem is None])
     taken = [item for item in items if item.id in held]
     outcomes = outcomes_of(
         [one.id for one in taken], [digest_of(one.path) for one in taken], held, on_conflict

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.models.decoding import DecodeLimits, image_suffixes, require_size
@@ -99,7 +99,7 @@ class TarMember:
 
     def _place(self) -> tuple[int, int]:
         try:
-            return _places(self.archive, self.archive.stat().st_mtime_ns)[self.name]
+            return _places(self.archive, self.archive.stat().st_mtime_ns)[0][self.name]
         except KeyError as error:
             raise DownloadError(f"'{self.archive.name}' holds no '{self.name}'") from error
 
@@ -112,11 +112,13 @@ class ArchivedImage:
         file: Where it is.
         label: What `.cls` says; None without one.
         values: What `.json` and `.txt` say.
+        problem: Why one of these cannot be read.
     """
 
     file: TarMember
     label: str | None = None
     values: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
 
 
 def shards_of(pattern: Path) -> list[Path]:
@@ -132,18 +134,18 @@ def shards_of(pattern: Path) -> list[Path]:
     ]
 
 
-def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str]]:
-    """The images of a shard in order, and how many other files there are by suffix.
+def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str], str | None]:
+    """The images of a shard in order, other files by suffix, and why it was not read to its end.
 
     Args:
         archive: An uncompressed `.tar` file.
 
     Raises:
-        SourceError: It cannot be read, or something beside an image cannot.
+        SourceError: Nothing of it can be read.
     """
     archive = archive.absolute()
     try:
-        places = _places(archive, archive.stat().st_mtime_ns)
+        places, damage = _places(archive, archive.stat().st_mtime_ns)
         names = [name for name in places if _suffix(name) in image_suffixes()]
         beside = _beside(archive, places)
     except (tarfile.TarError, OSError) as error:
@@ -152,17 +154,33 @@ def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str]]:
     images = []
     for name in names:
         said = beside.get(_key(name), {})
+        bad = [str(one) for one in said.values() if isinstance(one, SourceError)]
+        if bad:
+            images.append(ArchivedImage(TarMember(archive, name), problem=bad[0]))
+            continue
         values = dict(said.get(".json", {}))
         if ".txt" in said:
             values["text"] = said[".txt"]
         images.append(ArchivedImage(TarMember(archive, name), said.get(".cls"), values))
-    return images, others
+    return images, others, damage
 
 
 @lru_cache(maxsize=_OPEN_LISTS)
-def _places(archive: Path, _written_ns: int) -> dict[str, tuple[int, int]]:
-    """Where the files of an archive begin, and their sizes, by name."""
-    return {name: (offset, size) for name, offset, size in _members(archive)}
+def _places(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int]], str | None]:
+    """Where the files of an archive begin, and their sizes, by name; and where it breaks off."""
+    places: dict[str, tuple[int, int]] = {}
+    try:
+        for name, offset, size in _members(archive):
+            places[name] = offset, size
+    except (tarfile.TarError, OSError) as error:
+        if not places:
+            raise
+        # The last of them may be the one that is cut.
+        last, (offset, size) = list(places.items())[-1]
+        if offset + size > archive.stat().st_size:
+            del places[last]
+        return places, f"{error}, after {len(places):,} files"
+    return places, None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, int]]:
@@ -172,31 +190,40 @@ def _members(archive: Path) -> Iterator[tuple[str, int, int]]:
                 yield member.name.removeprefix("./"), member.offset_data, member.size
             # Otherwise everything that was seen of a vast archive stays in memory.
             opened.members = []  # type: ignore[attr-defined]
+        with archive.open("rb") as stream:
+            stream.seek(opened.offset)
+            # Python takes a head that it does not understand for the end.
+            if any(stream.read(tarfile.BLOCKSIZE)):
+                raise tarfile.ReadError("damaged")
 
 
 def _beside(archive: Path, places: dict[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    """What stands beside images, by their key and its suffix."""
+    """What stands beside images, by their key and its suffix; an error where it cannot be read."""
     found: dict[str, dict[str, Any]] = {}
     with archive.open("rb") as stream:
         for name, (offset, size) in places.items():
             suffix = _suffix(name)
             if suffix not in _BESIDE:
                 continue
-            if size > _LARGEST_BESIDE:
-                raise SourceError(f"'{name}' of shard '{archive}' has {size:,} bytes: no few words")
             stream.seek(offset)
-            found.setdefault(_key(name), {})[suffix] = _parsed(stream.read(size), suffix, name, archive)
+            try:
+                said = _parsed(stream, size, suffix, name)
+            except SourceError as error:
+                said = error
+            found.setdefault(_key(name), {})[suffix] = said
     return found
 
 
-def _parsed(encoded: bytes, suffix: str, name: str, archive: Path) -> Any:
+def _parsed(stream: BinaryIO, size: int, suffix: str, name: str) -> Any:
+    if size > _LARGEST_BESIDE:
+        raise SourceError(f"'{name}' beside it has {size:,} bytes: no few words")
     try:
-        text = encoded.decode("utf-8").strip()
+        text = stream.read(size).decode("utf-8").strip()
         value = json.loads(text) if suffix == ".json" else text
-    except ValueError as error:
-        raise SourceError(f"'{name}' of shard '{archive}' cannot be read: {error}") from error
+    except (ValueError, RecursionError, OSError) as error:
+        raise SourceError(f"'{name}' beside it cannot be read: {error}") from error
     if suffix == ".json" and not isinstance(value, dict):
-        raise SourceError(f"'{name}' of shard '{archive}' is no JSON object")
+        raise SourceError(f"'{name}' beside it is no JSON object")
     return value
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.parquet_datasets import PARQUET
@@ -27,7 +29,7 @@ class FolderFiles:
     Attributes:
         images: Paths of images inside the folder, in order.
         others: How many files there are besides, by suffix in small letters, '' for those without.
-        unread: Subfolders that were not looked into, each with the reason.
+        unread: Folders and archives that were not looked into, or not to their end, each with the reason.
         tables: Paths of the Parquet files among the others, in order.
     """
 
@@ -48,11 +50,12 @@ class FolderFiles:
             inside = waiting.pop()
             try:
                 with os.scandir(root / inside) as entries:
-                    waiting += [name for entry in entries if (name := found._note(entry, inside))]
+                    # One by one: what was found stays when the disk gives no more.
+                    waiting.extend(name for entry in entries if (name := found._note(entry, inside)))
             except OSError as error:
                 if not inside:
                     raise SourceError(f"'{root}' cannot be read: {error.strerror}") from error
-                found.unread[inside] = str(error.strerror)
+                found.unread[readable(inside)] = str(error.strerror)
         for paths in (found.images, found.tables):
             paths.sort(key=lambda one: one.split("/"))
         return found
@@ -76,23 +79,36 @@ class FolderFiles:
 
     @property
     def unreadable(self) -> list[str]:
-        """Subfolders that were to be looked into and could not be."""
+        """Those of them that were to be looked into and could not be."""
         return [inside for inside, reason in self.unread.items() if reason != _LINK]
 
     def _note(self, entry: os.DirEntry[str], folder: str) -> str | None:
         """Count a file; a folder comes back."""
         inside = f"{folder}/{entry.name}" if folder else entry.name
-        if entry.is_dir(follow_symlinks=False):
+        kind = _kind(entry)
+        if kind == stat.S_IFDIR:
             return inside
+        if kind == stat.S_IFLNK:
+            self.unread[readable(inside)] = _LINK
+            return None
         suffix = _suffix(entry.name)
-        if entry.is_dir():
-            self.unread[inside] = _LINK
-        elif suffix in image_suffixes() and entry.is_file():
+        # What cannot be looked at, such as a link to nothing, fails with its name when it is to be read.
+        if suffix in image_suffixes() and kind in (stat.S_IFREG, None):
             self.images.append(inside)
         else:
-            self.others[suffix] += 1
-            if suffix == PARQUET and entry.is_file():
+            self.others[readable(suffix)] += 1
+            if suffix == PARQUET and kind == stat.S_IFREG:
                 self.tables.append(inside)
+        return None
+
+
+def _kind(entry: os.DirEntry[str]) -> int | None:
+    """Kind of an entry as `stat` names it, of a link to a file the file's; None where it cannot be seen."""
+    try:
+        if entry.is_dir():
+            return stat.S_IFLNK if entry.is_symlink() else stat.S_IFDIR
+        return stat.S_IFREG if entry.is_file() else stat.S_IFMT(entry.stat().st_mode)
+    except OSError:
         return None
 
 

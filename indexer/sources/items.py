@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
+from vicinal.indexer.errors import ItemRefusedError
+from vicinal.indexer.item_rules import checked_id, checked_metadata
 from vicinal.indexer.sources.labels import LabelRule
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.indexer.sources.web import PUBLIC, WebAccess
 
-__all__ = ["SourceItem", "SourceOptions", "as_json"]
+__all__ = ["SourceItem", "SourceOptions", "as_json", "is_utf8"]
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,19 @@ class SourceItem:
             process in another folder.
         label: Class, or None when unlabelled.
         metadata: Further values, as JSON can hold them.
+        problem: Why it cannot be used, where the source tells before the file is read.
     """
 
     id: str
     path: ImageFile
     label: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+    def checked(self) -> Self:
+        """The same, with its problem where it could not be kept or served."""
+        problem = self.problem or _problem(self)
+        return self if problem == self.problem else replace(self, problem=problem)
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,26 @@ class SourceOptions:
         """
         prefix = (name if self.prefix is None else self.prefix).rstrip("/")
         return f"{prefix}/" if prefix else ""
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written down; Python makes halves of characters of bytes that are not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _problem(item: SourceItem) -> str | None:
+    if not (is_utf8(item.id) and is_utf8(str(item.path))):
+        return "its file name is not UTF-8: rename it"
+    try:
+        checked_id(item.id)
+        checked_metadata(item.metadata, item.id)
+    except ItemRefusedError as error:
+        return str(error)
+    return None
 
 
 def as_json(value: Any) -> Any:

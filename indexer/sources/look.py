@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.labels import album_names
 from vicinal.models.decoding import with_extra
 
@@ -35,8 +36,11 @@ class SourceLook:
         n_single_image_labels: Labels with one item.
         n_missing: Items whose file does not exist.
         missing: The first of these files.
+        n_unusable: Items that cannot be used, as is known before a file is read; they count nowhere else.
+        unusable: The first of them, with the reason.
         other_files: Files that are no images which can be read, by suffix, the most first.
-        unread_folders: Folders that were not looked into, each with the reason.
+        unread_folders: Folders and archives that were not looked into, or not to their end, each with the
+            reason.
         remarks: What to look at before a long run, a sentence each.
     """
 
@@ -47,6 +51,8 @@ class SourceLook:
     label_sizes: LabelSizes | None
     n_missing: int = 0
     missing: str | None = None
+    n_unusable: int = 0
+    unusable: str | None = None
     other_files: Mapping[str, int] = field(default_factory=dict)
     unread_folders: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
@@ -57,6 +63,7 @@ class SourceLook:
         labels: Iterable[str | None],
         *,
         missing: Sequence[str] = (),
+        problems: Sequence[str] = (),
         other_files: Mapping[str, int] | None = None,
         unread_folders: Mapping[str, str] | None = None,
         remark: str | None = None,
@@ -66,6 +73,7 @@ class SourceLook:
         Args:
             labels: Those of all items.
             missing: Files of items that do not exist.
+            problems: Items that cannot be used, each with the reason.
             other_files: Files that are no images which can be read, by suffix.
             unread_folders: Folders that were not looked into, each with the reason.
             remark: What reading it had to say of the labels.
@@ -82,9 +90,11 @@ class SourceLook:
             label_sizes=LabelSizes(counts[0], statistics.median_low(counts), counts[-1]) if counts else None,
             n_missing=len(missing),
             missing=missing[0] if missing else None,
+            n_unusable=len(problems),
+            unusable=problems[0] if problems else None,
             other_files=dict(Counter(other_files or {}).most_common()),
             unread_folders=dict(unread_folders or {}),
-            remarks=(*([remark] if remark else []), *_suspicions(named)),
+            remarks=(*([readable(remark)] if remark else []), *_suspicions(named)),
         )
 
     def with_one_label(self) -> SourceLook:

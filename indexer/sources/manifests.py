@@ -13,7 +13,7 @@ import pyarrow.parquet
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.parquet_datasets import PARQUET
-from vicinal.indexer.sources.remote import file_at
+from vicinal.indexer.sources.remote import ImageFile, file_at
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items", "read_csv"]
 
@@ -44,7 +44,7 @@ class _Manifest:
     def items(self) -> list[SourceItem]:
         folder, prefix = self._path.absolute().parent, self._options.prefix_of("")
         rows = self._table.to_pylist()
-        paths = self._paths(rows)
+        paths = [_text(row[self._names["path"]]) or "" for row in rows]
         taken = {self._names["path"], self._names["id"]}
         if self._rule.kind in ("given", "auto", "column"):
             labels = [_text(row.get(self._names["label"])) for row in rows]
@@ -56,25 +56,27 @@ class _Manifest:
                     f"no path of manifest '{self._path}' begins with a folder, such as '{paths[0]}': take "
                     "labels from column or regex:PATTERN"
                 )
-        return [
-            SourceItem(
-                f"{prefix}{item_id}",
-                file_at(path, self._options.access, folder),
-                label,
-                _metadata(row, taken),
-            )
-            for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True)
-        ]
+        items = []
+        for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True):
+            file, problem = self._file(path, folder)
+            items.append(SourceItem(f"{prefix}{item_id}", file, label, _metadata(row, taken), problem))
+        return items
 
-    def _paths(self, rows: list[dict[str, Any]]) -> list[str]:
-        paths = [_text(row[self._names["path"]]) for row in rows]
-        if None in paths:
-            raise SourceError(f"row {paths.index(None) + 1:,} of manifest '{self._path}' has an empty path")
-        return [path for path in paths if path is not None]
+    def _file(self, path: str, folder: Path) -> tuple[ImageFile, str | None]:
+        """The file of a row, and why it has none."""
+        if not path:
+            return self._path, "its row has an empty path"
+        try:
+            return file_at(path, self._options.access, folder), None
+        except SourceError as error:
+            return self._path, str(error)
 
     def _ids(self, rows: list[dict[str, Any]], paths: list[str]) -> list[str]:
-        """Ids, each there once; the path where there is none."""
-        ids = [_text(row.get(self._names["id"])) or path for row, path in zip(rows, paths, strict=True)]
+        """Ids, each there once; the path where there is none, or the number of the row."""
+        ids = [
+            _text(row.get(self._names["id"])) or path or f"row {line}"
+            for line, (row, path) in enumerate(zip(rows, paths, strict=True), start=1)
+        ]
         earlier: dict[str, int] = {}
         for line, item_id in enumerate(ids, start=1):
             if earlier.setdefault(item_id, line) != line:

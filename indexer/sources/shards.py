@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,24 +23,33 @@ def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem]
         options: How ids and labels are found; columns are keys of the `.json` files.
 
     Raises:
-        SourceError: A shard is missing or cannot be read, an id is there twice, or labels cannot be taken
-            from where the options say.
+        SourceError: No shard can be read, an id is there twice, or labels cannot be taken from where the
+            options say.
     """
     images: list[ArchivedImage] = []
-    others: Counter[str] = Counter()
+    files = FolderFiles()
     for archive in shards_of(pattern):
-        found, besides = archived_images(archive)
+        try:
+            found, besides, damage = archived_images(archive)
+        except SourceError as error:
+            files.unread[archive.name] = str(error)
+            continue
         images += found
-        others += besides
+        files.others += besides
+        if damage:
+            files.unread[archive.name] = f"not to its end: {damage}"
+    if not images and files.unread:
+        raise SourceError(next(iter(files.unread.values())))
+    files.images = [one.file.name for one in images]
     labels, remark = _labels(images, options, pattern)
     ids = _ids(images, options)
     is_label = options.label_rule.kind in ("given", "auto", "column")
     taken = {options.id_column, (options.label_column or "label") if is_label else None}
     items = [
-        SourceItem(item_id, one.file, label, _metadata(one.values, taken))
+        SourceItem(item_id, one.file, label, _metadata(one.values, taken), one.problem)
         for one, item_id, label in zip(images, ids, labels, strict=True)
     ]
-    return items, FolderFiles([one.file.name for one in images], others), remark
+    return items, files, remark
 
 
 def _labels(

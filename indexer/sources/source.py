@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.item_rules import checked_id, checked_metadata
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.archives import shards_of
 from vicinal.indexer.sources.dataset_rows import dataset_items, parquet_items
 from vicinal.indexer.sources.datasets import is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
-from vicinal.indexer.sources.items import SourceItem, SourceOptions
+from vicinal.indexer.sources.items import SourceItem, SourceOptions, is_utf8
 from vicinal.indexer.sources.look import SourceLook, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
@@ -42,7 +41,7 @@ class Source:
     """The images of a source, and what else is there.
 
     Attributes:
-        items: Its images, in a fixed order.
+        items: Its images, in a fixed order, with a problem where one cannot be used.
         files: What is in the folder; nothing of a manifest.
         remark: Why a folder gives no labels.
     """
@@ -68,18 +67,17 @@ class Source:
         Raises:
             SourceError: The source is missing, empty, or of another kind; a manifest lacks a column or has
                 an id twice; labels cannot be taken from where the options say.
-            ItemRefusedError: An id holds line breaks or the like, or metadata are too deep or too large.
         """
+        if not is_utf8(source_name(place)):
+            raise SourceError(
+                f"'{readable(str(place))}' is not UTF-8, so that no gallery can note where its images are: "
+                "rename it, or give a link to it"
+            )
         items, files, remark = _listed(place, options or SourceOptions())
         if not items:
             besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
-        for item in items:
-            # A file whose name is not UTF-8 is left out and named, beside those that are no images.
-            if not _NOT_UTF8.search(item.id):
-                checked_id(item.id)
-                checked_metadata(item.metadata, item.id)
-        return cls(items, files, remark)
+        return cls([item.checked() for item in items], files, remark)
 
     def require_whole(self) -> Self:
         """The source, where it is known what it no longer holds.
@@ -102,21 +100,19 @@ class Source:
             refuse: Why a file must not be read, or None when it may; of others nothing is said.
         """
         # What a folder lists is there, and nobody knocks at every address first.
-        named = [] if self.files.images else [item.path for item in self.items]
+        named = [] if self.files.images else [item.path for item in self.items if item.problem is None]
         missing = [
             str(one) for one in named if isinstance(one, Path) and refuse(one) is None and not one.exists()
         ]
         return SourceLook.at(
-            [item.label for item in self.items],
+            [item.label for item in self.items if item.problem is None],
             missing=missing,
+            problems=[f"'{readable(one.id)}': {one.problem}" for one in self.items if one.problem],
             other_files=self.files.others,
             unread_folders=self.files.unread,
             remark=self.remark,
         )
 
-
-# What Python makes of bytes of a file name that are not UTF-8.
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 _Listed = tuple[list[SourceItem], FolderFiles, str | None]
 
@@ -171,6 +167,14 @@ def _in_folder(root: Path, options: SourceOptions) -> _Listed:
     if files.tables and not files.images:
         parts = {inside.removesuffix(PARQUET): root / inside for inside in files.tables}
         del files.others[PARQUET]
+        for part, path in [*parts.items()]:
+            try:
+                holds_images(path, None)
+            except SourceError as error:
+                files.unread[readable(part + PARQUET)] = str(error)
+                del parts[part]
+        if not parts:
+            raise SourceError(next(iter(files.unread.values())))
         return parquet_items(parts, root, options, name=name), files, None
     items, remark = folder_items(files, name, options, root.joinpath)
     return items, files, remark

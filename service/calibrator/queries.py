@@ -143,7 +143,7 @@ class QueryReading:
 
     def fail(self, item: SourceItem, reason: str) -> None:
         """Note one that cannot be used."""
-        self.failures.append(Failure(item.id, str(item.path), reason))
+        self.failures.append(Failure.of(item, reason))
 
     @property
     def metadata(self) -> list[tuple[str, dict[str, Any]]]:
@@ -222,7 +222,7 @@ def read_queries(
     items = read_source(source, options)
     if needs_labels:
         advice = "lay them in a folder a label, or say where labels are by --label-from or --label-column"
-        _check_labels(source, items, advice)
+        _check_labels(source, [one for one in items if one.problem is None], advice)
     reading = QueryReading(len(items), [] if failures is None else failures, visits_by=visits_by)
     # A GPU may take fewer at a time from some batch on.
     size = embedder.batch_size
@@ -231,7 +231,7 @@ def read_queries(
             batch = items[start : start + size]
             usable = []
             for item in batch:
-                if reason := refuse(item.path) if refuse else None:
+                if reason := item.problem or (refuse(item.path) if refuse else None):
                     reading.fail(item, reason)
                 else:
                     usable.append((item, pool.submit(_readable, item.path, embedder)))

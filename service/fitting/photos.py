@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources import ImageFile, SourceItem
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded
 from vicinal.models.errors import ImageError
@@ -96,6 +97,8 @@ class LabelledPhotos:
         labelled = sorted((item for item in items if item.label is not None), key=_sequence)
 
         def look(item: SourceItem) -> tuple[str, str]:
+            if item.problem is not None:
+                return "", item.problem
             return _look(item.path, refuse, limits or DecodeLimits())
 
         seen: set[tuple[str, str]] = set()
@@ -106,7 +109,7 @@ class LabelledPhotos:
                 zip(labelled, pool.map(look, labelled), strict=True), start=1
             ):
                 if reason:
-                    unusable.append(UnusablePhoto(str(item.path), reason))
+                    unusable.append(UnusablePhoto(readable(str(item.path)), reason))
                 elif (digest, str(item.label)) not in seen:
                     seen.add((digest, str(item.label)))
                     kept.append(item)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, displayable
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.preparation import FileState, ready_rows, stated_by
 from vicinal.indexer.jobs.staging import Staging
@@ -69,7 +69,7 @@ class SyncWork:
     @cached_property
     def listed(self) -> dict[str, SourceItem]:
         """Images of the source by id, the first of each."""
-        return {one.id: one for one in reversed(self.images) if _is_text(one)}
+        return {one.id: one for one in reversed(self.images)}
 
     @cached_property
     def embedded_again(self) -> dict[str, SourceItem]:
@@ -210,7 +210,7 @@ class SyncRun:
                 return SyncPlan(dict.fromkeys(plan.items.ids.to_pylist(), "added"))
             listed = listed_embeddings(plan.items, plan.source)
         else:
-            listed = listed_files(filter(_is_text, images), plan.source, set(held.ids))
+            listed = listed_files(images, plan.source, set(held.ids))
         there = held.only(listed).items()
         if plan.source is not None:
             there |= held.of_source(plan.source).items()
@@ -295,10 +295,10 @@ class SyncRun:
             self._say_that_they_stay(set(there.ids))
 
     def _to_embed(self, work: SyncWork, left: set[str]) -> list[SourceItem]:
-        """Images to embed; and those that come twice or have no proper name, for the run to say so."""
+        """Images to embed; and those that come twice, for the run to say so."""
         seen, others = set[str](), list[SourceItem]()
         for item in work.images:
-            if item.id in seen or not _is_text(item):
+            if item.id in seen:
                 others.append(item)
             seen.add(item.id)
         # Those of the source were looked at before.
@@ -326,10 +326,10 @@ class SyncRun:
         return [] if items is None or isinstance(items, EmbeddingSource) else self._allowed(items)
 
     def _allowed(self, images: Sequence[SourceItem]) -> list[SourceItem]:
-        """The images that may be read; the others are failures."""
-        refusals = [self.plan.refuse(one.path) for one in images]
+        """The images that can and may be read; the others are failures."""
+        refusals = [one.problem or self.plan.refuse(one.path) for one in images]
         self.failures += [
-            Failure(one.id, str(one.path), refusal)
+            Failure.of(one, refusal)
             for one, refusal in zip(images, refusals, strict=True)
             if refusal is not None
         ]
@@ -354,11 +354,6 @@ class SyncRun:
             if is_all:
                 self.n_done = n_done - self.n_skipped
             self._report("embed" if is_all else "copy", n_done, len(kept))
-
-
-def _is_text(item: SourceItem) -> bool:
-    """Whether the names of a file can be written down."""
-    return all(displayable(name) == name for name in (item.id, str(item.path)))
 
 
 def _without(images: Mapping[str, SourceItem], ids: Collection[str]) -> dict[str, SourceItem]:

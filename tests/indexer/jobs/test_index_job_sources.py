@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -216,9 +217,51 @@ def test_file_name_that_is_not_utf8_is_a_failure(
     (source / os.fsdecode(b"caf\xe9.png")).write_bytes((source / "a.png").read_bytes())
     result = index_items(gallery, read_source(source), embedder)
     assert [(failure.id, failure.reason) for failure in result.failures] == [
-        ("caf?.png", "its file name is not UTF-8: rename it")
+        ("caf\\xe9.png", "its file name is not UTF-8: rename it")
     ]
     assert result.n_items == 1
+
+
+def test_what_is_odd_in_a_folder_fails_alone_and_is_named(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    for name in ("a/1.png", "b/2.png", "b/line\nbreak.png", "b/bell\a.png"):
+        _image(tmp_path / name)
+    (tmp_path / "a/loop").symlink_to("loop")
+    (tmp_path / "a/loop.png").symlink_to("loop.png")
+    (tmp_path / "b/gone.png").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "b/pipe.png")
+    result = index_items(gallery, read_source(tmp_path), embedder, source=str(tmp_path))
+    reasons = {failure.id: failure.reason for failure in result.failures}
+    assert result.n_items == 2
+    assert reasons.keys() == {"a/loop.png", "b/gone.png", "b/line\\nbreak.png", "b/bell\\x07.png"}
+    assert reasons["a/loop.png"] == os.strerror(errno.ELOOP)
+    assert "U+000A" in reasons["b/line\\nbreak.png"]
+    again = index_items(gallery, read_source(tmp_path), embedder, source=str(tmp_path), delete=True)
+    assert (again.counts, len(again.failures)) == ({"unchanged": 2}, 4)
+
+
+def test_an_item_whose_file_cannot_be_seen_any_more_stays(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    """It may lie on a disk that is not there today."""
+    for name in ("1.png", "2.png"):
+        _image(tmp_path / name)
+    index_items(gallery, read_source(tmp_path), embedder, source=str(tmp_path))
+    (tmp_path / "1.png").unlink()
+    (tmp_path / "1.png").symlink_to("1.png")
+    result = index_items(gallery, read_source(tmp_path), embedder, source=str(tmp_path), delete=True)
+    assert result.n_items == 2
+    assert "the item stays as it was" in result.failures[0].reason
+
+
+def test_problems_of_a_source_count_against_the_failures_that_are_allowed(
+    gallery: Gallery, embedder: Embedder, tmp_path: Path
+) -> None:
+    for name in ("1.png", "2\n.png"):
+        _image(tmp_path / name)
+    with pytest.raises(BuildError, match="1 images could not be used, at most 0 were allowed"):
+        index_items(gallery, read_source(tmp_path), embedder, max_failures=0)
 
 
 def test_of_two_items_with_one_id_the_first_is_kept(

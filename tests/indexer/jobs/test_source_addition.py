@@ -124,10 +124,9 @@ def test_a_name_that_is_not_utf8_fails_alone(
 ) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png"))
     picture(tmp_path / "x.png", 30).replace(path)
-    done = add_source(
-        reader, [*pictures(tmp_path / "again", range(4)), SourceItem(path.name, path)], embedder
-    )
-    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3, "added": 1}, ["?.png"])
+    items = [*pictures(tmp_path / "again", range(4)), SourceItem(path.name, path).checked()]
+    done = add_source(reader, items, embedder)
+    assert (counts(done), [one.id for one in done.failures]) == ({"unchanged": 3, "added": 1}, ["\\xff.png"])
 
 
 @pytest.mark.parametrize("on_conflict", ["error", "skip", "replace"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
 from vicinal.models.decoding import image_suffixes
+from vicinal.service.words import look_lines
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 
@@ -121,6 +123,64 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("vicinal.indexer.sources.folders.os.scandir", refuse)
     assert Source.open(tmp_path).files.unread == {"closed": "Permission denied"}
+
+
+def test_what_cannot_be_looked_at_takes_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may fail with any error at any entry: a stale handle, a loop, a refusal."""
+
+    class Entry:
+        def __init__(self, entry: os.DirEntry[str]) -> None:
+            self._entry, self.name = entry, entry.name
+
+        def __getattr__(self, name: str) -> object:
+            if "stale" in self.name:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return getattr(self._entry, name)
+
+    class Listing:
+        def __init__(self, path: Path) -> None:
+            self._entries = scandir(path)
+
+        def __enter__(self) -> Iterator[Entry]:
+            return map(Entry, self._entries)
+
+        def __exit__(self, *_: object) -> None:
+            self._entries.close()
+
+    scandir = os.scandir
+    for name in ("a/1.png", "a/stale.png", "a/stale", "a/b/2.png", "stale/3.png", "c/4.png"):
+        _image(tmp_path / name) if name.endswith("png") else (tmp_path / name).touch()
+    monkeypatch.setattr(os, "scandir", Listing)
+    source = Source.open(tmp_path)
+    assert [item.id for item in source.items] == ["a/1.png", "a/b/2.png", "a/stale.png", "c/4.png"]
+    assert source.files.others == {"": 2}
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"na\xefve/1.png", b"a\nb.png", b"a\x1bb/1.png", b"x.\xff"])
+def test_names_that_cannot_be_kept_are_named_in_a_form_that_can_be_printed(
+    tmp_path: Path, name: bytes
+) -> None:
+    _image(tmp_path / "good/1.png")
+    odd = _image(tmp_path / "x.png").rename(tmp_path / "y.png")
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    path.parent.mkdir(exist_ok=True)
+    odd.rename(path)
+    source = Source.open(tmp_path)
+    assert [item.id for item in source.items if item.problem is None] == ["good/1.png"]
+    look = source.look()
+    assert (look.n_items, look.n_labels) == (1, 1)
+    assert all(line.isprintable() and line.encode() for line in look_lines(look))
+
+
+def test_a_folder_whose_own_name_is_not_utf8_is_refused_and_a_link_to_it_is_not(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/na\xefve"))
+    _image(folder / "1.png")
+    with pytest.raises(SourceError, match=r"na\\xefve' is not UTF-8.* give a link to it"):
+        Source.open(folder)
+    (tmp_path / "link").symlink_to(folder)
+    assert [item.id for item in read_source(tmp_path / "link")] == ["1.png"]
 
 
 def test_a_folder_of_other_files_is_refused_with_what_is_there(tmp_path: Path) -> None:

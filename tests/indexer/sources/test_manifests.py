@@ -173,10 +173,11 @@ def test_manifest_without_a_path_column_is_refused_with_the_columns_it_has(tmp_p
         read_source(manifest)
 
 
-def test_empty_path_is_refused_with_its_row(tmp_path: Path) -> None:
-    manifest = _manifest(tmp_path / "items.parquet", {"path": ["1.jpg", None]})
-    with pytest.raises(SourceError, match="row 2"):
-        read_source(manifest)
+def test_a_row_with_an_empty_path_fails_alone(tmp_path: Path) -> None:
+    manifest = _manifest(tmp_path / "items.parquet", {"path": ["1.jpg", None, ""], "id": [None, None, "c"]})
+    items = [(item.id, item.problem) for item in read_source(manifest)]
+    empty = "its row has an empty path"
+    assert items == [("1.jpg", None), ("row 2", empty), ("c", empty)]
 
 
 def test_manifest_without_rows_is_refused(tmp_path: Path) -> None:

@@ -259,6 +259,17 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: bytes) -> None:
         read_source(tmp_path)
 
 
+@pytest.mark.parametrize("damage", [b"", b"words", b"PAR1" + bytes(64) + b"PAR1"])
+def test_a_damaged_file_of_a_folder_takes_no_other_with_it(tmp_path: Path, damage: bytes) -> None:
+    written(tmp_path / "b.parquet", rows_of([None] * 2), note=NAMES)
+    (tmp_path / "a.parquet").write_bytes(damage)
+    source = Source.open(tmp_path)
+    assert [item.id for item in source.items] == ["b:0", "b:1"]
+    assert "cannot be read" in source.look().unread_folders["a.parquet"]
+    with pytest.raises(SourceError, match="nothing was deleted"):
+        source.require_whole()
+
+
 def test_a_damaged_part_spoils_no_other(tmp_path: Path) -> None:
     noise = np.random.default_rng(1)
     images = [{"bytes": noise.bytes(2000), "path": None} for _ in range(12)]

@@ -49,11 +49,12 @@ def test_a_path_is_no_address(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["ftp://a.example/1.jpg", "file:///etc/passwd", "data://x"])
-def test_other_addresses_are_refused(tmp_path: Path, address: str) -> None:
+def test_a_row_with_another_address_fails_alone(tmp_path: Path, address: str) -> None:
     manifest = tmp_path / "items.csv"
-    manifest.write_text(f"path\n{address}\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"is none of the addresses that are read, http://"):
-        read_source(manifest)
+    manifest.write_text(f"path\n{address}\n1.jpg\n", encoding="utf-8")
+    bad, good = read_source(manifest)
+    assert (bad.id, good.problem) == (address, None)
+    assert "is none of the addresses that are read, http://" in str(bad.problem)
 
 
 def test_rows_of_a_manifest_may_be_addresses(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -141,20 +143,34 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "sentence"),
+    ("name", "beside", "sentence"),
     [
-        ({"a.txt": "words"}, "holds no images"),
-        ({"1.png": picture(), "1.json": "{"}, "'1.json' of shard .* cannot be read"),
-        ({"1.png": picture(), "1.json": "[1]"}, "is no JSON object"),
-        ({"1.png": picture(), "1.cls": b"\xff\xfe"}, "'1.cls' of shard .* cannot be read"),
-        ({"1.png": picture(), "1.txt": bytes(2**21)}, "2,097,152 bytes: no few words"),
+        ("1.json", "{", "'1.json' beside it cannot be read"),
+        ("1.json", "[1]", "'1.json' beside it is no JSON object"),
+        ("1.json", "[" * 100_000, "'1.json' beside it cannot be read"),
+        ("1.cls", b"\xff\xfe", "'1.cls' beside it cannot be read"),
+        ("1.txt", bytes(2**21), "'1.txt' beside it has 2,097,152 bytes: no few words"),
+        ("1.json", {"a\0": 1, "b": "\0"}, "hold the character NUL"),
     ],
 )
-def test_what_is_wrong_in_a_shard_is_one_sentence(
-    tmp_path: Path, files: dict[str, bytes | str | dict[str, object]], sentence: str
+def test_a_bad_file_beside_an_image_takes_that_image_alone(
+    tmp_path: Path, name: str, beside: bytes | str | dict[str, object], sentence: str
 ) -> None:
-    with pytest.raises(SourceError, match=sentence):
-        read_source(shard(tmp_path / "a.tar", files))
+    files = {"0.png": picture(), "0.cls": "hats", "1.png": picture(), name: beside, "2.png": picture()}
+    first, bad, last = read_source(shard(tmp_path / "a.tar", files))
+    assert (first.label, first.problem, last.problem) == ("hats", None, None)
+    assert sentence in str(bad.problem)
+
+
+def test_names_that_cannot_be_kept_take_their_images_alone(tmp_path: Path) -> None:
+    names = ["a\nb.png", "bell\a.png", os.fsdecode(b"caf\xe9.png"), "x" * 1100 + ".png", "good.png"]
+    items = read_source(shard(tmp_path / "a.tar", {name: picture() for name in names}))
+    assert [item.path.name for item in items if item.problem is None] == ["good.png"]  # type: ignore[union-attr]
+
+
+def test_a_shard_without_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no images"):
+        read_source(shard(tmp_path / "a.tar", {"a.txt": "words"}))
 
 
 def test_an_id_that_is_there_twice_is_refused(tmp_path: Path) -> None:
@@ -178,16 +194,42 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
         read_source(tmp_path / "a.tar")
 
 
-def test_an_archive_that_breaks_off_is_refused(tmp_path: Path) -> None:
-    path = shard(tmp_path / "a.tar", {"1.png": picture(), "2.png": bytes(50_000)})
+def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20_000])
-    with pytest.raises(SourceError, match="cannot be read"):
-        read_source(path)
 
 
-def test_a_shard_that_is_missing_is_refused(tmp_path: Path) -> None:
-    shard(tmp_path / "a-0.tar", {"1.png": picture()})
-    with pytest.raises(SourceError, match=r"a-1.tar' cannot be read"):
+def struck(path: Path) -> None:
+    """Damage the head of the second file."""
+    content = bytearray(path.read_bytes())
+    content[1024:1536] = b"?" * 512
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut, struck])
+def test_of_a_damaged_archive_what_comes_before_is_read_and_the_rest_is_named(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(path := shard(tmp_path / "a.tar", {"1.png": picture(), "2.png": bytes(50_000), "3.png": b"x"}))
+    source = Source.open(path)
+    assert ([item.id for item in source.items], [*source.files.unread]) == (["a/1.png"], ["a.tar"])
+    with pytest.raises(SourceError, match="nothing was deleted"):
+        source.require_whole()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"words", b"\x1f\x8b" + bytes(600)])
+def test_a_shard_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path, content: bytes | None) -> None:
+    for number in (0, 2):
+        shard(tmp_path / f"a-{number}.tar", {"1.png": picture()})
+    if content is not None:
+        (tmp_path / "a-1.tar").write_bytes(content)
+    source = Source.open(tmp_path / "a-{0..2}.tar")
+    assert [item.id for item in source.items] == ["a-0/1.png", "a-2/1.png"]
+    assert "cannot be read" in source.files.unread["a-1.tar"]
+    assert source.files.unreadable == ["a-1.tar"]
+
+
+def test_shards_of_which_none_is_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"a-0.tar' cannot be read"):
         read_source(tmp_path / "a-{0..1}.tar")
 
 
