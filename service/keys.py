@@ -17,10 +17,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vicinal.indexer.storage.files import SealedFile, file_lock, storing, write_sealed
+from vicinal.indexer.storage.files import (
+    SealedFile,
+    file_lock,
+    storing,
+    write_atomically,
+    write_sealed,
+)
 from vicinal.indexer.storage.gallery_names import folder_of, require_name
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import KeyStoreError, RequestError
@@ -69,7 +76,9 @@ class KeyRecord(BaseModel):
 class KeyStore:
     """Keys in a sealed file that only its owner reads; any number of processes may read and change it.
 
-    The file stays when the last key is revoked, and as long as it is there a server asks for keys.
+    From the first key on a server asks for keys, until `turn_off` says otherwise. The file stays when the
+    last key is revoked. That it is gone says nothing: a note beside the audit log tells that keys were on,
+    and a process that saw them remembers it.
 
     Args:
         path: The file.
@@ -77,28 +86,72 @@ class KeyStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._note = path.parent.with_name("audit") / "keys-are-on"
         self._file = SealedFile(path, _parsed)
+        self._was_on = False
 
     @property
-    def is_begun(self) -> bool:
-        """Whether a key was ever made."""
-        return self.path.exists()
+    def is_on(self) -> bool:
+        """Whether keys are asked for: one was made or remembered, and nobody has turned them off since."""
+        try:
+            self._was_on = self._file.read().on
+        except FileNotFoundError:
+            self._was_on = self._was_on or _may_be_there(self._note)
+        except (OSError, BrokenSealError):
+            self._was_on = True
+        return self._was_on
 
     def all(self) -> dict[str, KeyRecord]:
         """Records by id, oldest first; the file is read again only after it was replaced.
 
         Raises:
-            KeyStoreError: The file is damaged.
+            KeyStoreError: The file is damaged, or gone although keys are on.
         """
         try:
-            return self._file.read()
+            return self._read()
+        except FileNotFoundError as error:
+            if not self.is_on:
+                return {}
+            raise KeyStoreError(
+                f"keys were on, and there is no '{self.path}', so that none is accepted: bring it back from "
+                "a backup, or api_keys into the settings, make keys by `vicinal keys create`, or ask for "
+                "none any more by `vicinal keys off`"
+            ) from error
+
+    def _read(self) -> dict[str, KeyRecord]:
+        try:
+            return self._file.read().records
         except FileNotFoundError:
-            return {}
+            raise
         except (OSError, BrokenSealError) as error:
             raise KeyStoreError(
                 f"the keys in '{self.path}' are damaged, and none is accepted: restore the file from a "
                 "backup, or remove it and make new keys"
             ) from error
+
+    def remember(self) -> None:
+        """Note outside of the file that keys are on.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        if not _may_be_there(self._note):
+            with storing(f"'{self._note}'"):
+                self._note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._note, "ended by `vicinal keys off`\n")
+
+    def turn_off(self) -> int:
+        """Ask for no key from now on, until another is made; how many are no keys any more.
+
+        Raises:
+            KeyStoreError: The file is damaged.
+            StorageError: The disk refuses.
+        """
+        with self._changing() as records:
+            self._write({}, on=False)
+            with storing(f"'{self._note}'"):
+                self._note.unlink(missing_ok=True)
+        return len(records)
 
     def create(
         self,
@@ -146,6 +199,7 @@ class KeyStore:
         with self._changing() as records:
             if name in {one.name for one in records.values()}:
                 raise RequestError(f"there is a key '{name}': revoke it, or choose another name")
+            self.remember()
             self._write({**records, key_id: record})
         return record, f"vic_{key_id}_{secret}"
 
@@ -189,11 +243,15 @@ class KeyStore:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         busy = f"'{self.path}' is being changed by a process that hangs"
         with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
-            yield self.all()
+            try:
+                records = self._read()
+            except FileNotFoundError:
+                records = {}
+            yield records
 
-    def _write(self, records: dict[str, KeyRecord]) -> None:
+    def _write(self, records: dict[str, KeyRecord], *, on: bool = True) -> None:
         listed = [one.model_dump(mode="json") for one in records.values()]
-        write_sealed(self.path, json.dumps({"keys": listed}))
+        write_sealed(self.path, json.dumps({"keys": listed, "on": on}))
         with storing(f"'{self.path}'"):
             self.path.chmod(0o600)
 
@@ -225,7 +283,7 @@ class Grant(BaseModel):
 
 
 class Keyring:
-    """All keys that a server knows: those of its settings and those of its store.
+    """All keys that a server knows: those of its settings, those of its store, and one that it lends itself.
 
     Args:
         settings: Whose keys.
@@ -234,11 +292,36 @@ class Keyring:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.store = KeyStore(settings.keys_path)
+        self._offered: dict[bytes, Grant] = {}
+        self._lent: dict[bytes, Grant] = {}
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether calls need a key."""
-        return bool(self._settings.api_keys) or (self._settings.stored_keys and self.store.is_begun)
+        """Whether calls need a key; those of a server that strangers reach do, whatever is in its folder."""
+        settings = self._settings
+        return bool(
+            settings.is_exposed
+            or settings.api_keys
+            or self._offered
+            or self._lent
+            or (settings.stored_keys and self.store.is_on)
+        )
+
+    def offer(self, grant: Grant) -> str:
+        """A token that a page of this process gets a key for, once; from then on calls need a key."""
+        token = secrets.token_urlsafe(_SECRET_BYTES)
+        self._offered[_fingerprint(token)] = grant
+        return token
+
+    def redeem(self, token: str) -> str | None:
+        """The key for a token, which is of no use afterwards; None for one that is none or was used."""
+        grant = self._offered.get(_fingerprint(token))
+        if grant is None:
+            return None
+        key = secrets.token_urlsafe(_SECRET_BYTES)
+        # In this order: there is no moment without any.
+        self._lent[_fingerprint(key)] = grant
+        return key if self._offered.pop(_fingerprint(token), None) is not None else None
 
     def find(self, key: str) -> Grant | None:
         """What a key may do; None where it is no valid one.
@@ -253,6 +336,7 @@ class Keyring:
                 granted = Grant(
                     name=f"settings {hashlib.sha256(key.encode()).hexdigest()[:16]}", scopes=scopes
                 )
+        granted = granted or self._lent.get(_fingerprint(key))
         if granted is not None or not key or not self._settings.stored_keys:
             return granted
         record = self.store.find(key)
@@ -261,9 +345,30 @@ class Keyring:
         return Grant(name=f"{record.name} {record.id}", scopes=record.scopes, galleries=record.galleries)
 
 
-def _parsed(content: bytes) -> dict[str, KeyRecord]:
-    records = [KeyRecord.model_validate(one) for one in json.loads(content)["keys"]]
-    return {one.id: one for one in records}
+class _Kept(NamedTuple):
+    records: dict[str, KeyRecord]
+    on: bool
+
+
+def _parsed(content: bytes) -> _Kept:
+    kept = json.loads(content)
+    records = [KeyRecord.model_validate(one) for one in kept["keys"]]
+    return _Kept({one.id: one for one in records}, kept["on"] is not False)
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether a file is there; where the disk does not say, it may be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _fingerprint(secret: str) -> bytes:
+    return hashlib.blake2b(secret.encode(), digest_size=32).digest()
 
 
 def _digest(secret: str, salt: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -27,7 +28,7 @@ from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.scoring.pipeline import Pipeline, service_pipeline
 
-__all__ = ["SCOPES", "Scope", "Settings"]
+__all__ = ["SCOPES", "Scope", "Settings", "is_loopback"]
 
 Scope = Literal["search", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -37,6 +38,16 @@ _PREFIX = "VICINAL_"
 # As browsers send them: in small letters, a name without a port, and an origin without a path.
 _HOST = r"^(\*|(\*\.)?[a-z0-9._-]+|[0-9a-f:]+)$"
 _ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$"
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or address always means this machine, whoever asks."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class Settings(BaseSettings):
@@ -205,6 +216,11 @@ class Settings(BaseSettings):
             RefinementError: The refiner has fewer steps.
         """
         return service_pipeline(self.pipeline, bundle, refine=self.refine, steps=self.refine_steps)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether others than this machine, or pages of any site, reach the server."""
+        return "*" in self.cors_origins or not is_loopback(self.host)
 
     @property
     def keys_path(self) -> Path:

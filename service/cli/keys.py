@@ -1,4 +1,4 @@
-"""`vicinal keys`: make, list and revoke API keys; a server that runs follows with its next request."""
+"""`vicinal keys`: make, list, revoke and turn off API keys; a running server follows at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Make, list, revoke and turn off API keys.", no_args_is_help=True)
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
@@ -75,6 +75,16 @@ def revoke(
     """Take a key away: from the next request on it is none."""
     record = _store(data_dir).revoke(key)
     say(f"Key '{record.name}' ({record.id}) is revoked.")
+
+
+@app.command()
+def off(data_dir: DataDirOption = None) -> None:
+    """Turn keys off: all are taken away, and calls need none until another is made."""
+    n = _store(data_dir).turn_off()
+    say(
+        f"Keys are off, {n} taken away: whoever reaches a server of this folder may do everything. One that "
+        "listens beyond this machine, or has api_keys in its settings, goes on asking."
+    )
 
 
 def _store(data_dir: Any) -> KeyStore:

@@ -44,9 +44,10 @@ def label(
     from vicinal.service.http.app import create_app
     from vicinal.service.http.serving.server import listen, serve_until_stopped
     from vicinal.service.http.state import state_of
+    from vicinal.service.keys import Grant
     from vicinal.service.labelling.session import LabelSession, SessionOptions
 
-    # The page is for this machine alone, whatever keys the service asks for.
+    # Others may be logged in here: the page has a key of its own, for this gallery, which no other key is.
     settings = load_settings(data_dir=data_dir, bundle=bundle).model_copy(
         update={
             "api_keys": {},
@@ -62,11 +63,15 @@ def label(
         galleries = state_of(app).galleries
         matcher = galleries.matcher(gallery)
         session = LabelSession.resume(matcher, SessionOptions(target=target), restart=restart)
-        address = f"http://{settings.host}:{listener.getsockname()[1]}/label?{_query(gallery, target)}"
+        grant = Grant(name="label", scopes=("search", "admin"), galleries=(gallery,))
+        # Programs see the arguments of others, a browser's too: the token is of no use when its page is open.
+        token = state_of(app).keyring.offer(grant)
+        place = f"http://{settings.host}:{listener.getsockname()[1]}/label"
+        address = f"{place}?{_query(gallery, target)}#{token}"
         n_answers = len(session.answers())
         if n_answers:
             say(f"{n_answers} answers are there already: the session goes on.", to=errors)
-        errors.print(f"Answer at {address}", soft_wrap=True, highlight=False)
+        errors.print(f"Answer at {address} (it opens once)", soft_wrap=True, highlight=False)
         errors.print("Stop with Ctrl-C; answers are kept.", soft_wrap=True)
         if browser:
             webbrowser.open(address)

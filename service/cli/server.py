@@ -34,13 +34,12 @@ def serve(
 
     from vicinal.service.http.security import check_exposure
     from vicinal.service.http.serving.server import listen
-    from vicinal.service.keys import Keyring
     from vicinal.service.observability.logs import configure_logs
 
     configure_logs(settings.log_level, settings.log_format)
-    check_exposure(settings)
+    keyring = check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
-        if not Keyring(settings).is_asked_for:
+        if not keyring.is_asked_for:
             errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
         if settings.workers == 1:

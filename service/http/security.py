@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from fastapi import Request
 
+from vicinal.indexer.errors import StorageError
 from vicinal.service.errors import JobNotFoundError, RequestError
-from vicinal.service.http.browsers.guard import is_loopback
 from vicinal.service.jobs import Job
 from vicinal.service.keys import Grant, Keyring
 from vicinal.service.settings import Settings
@@ -18,21 +19,32 @@ __all__ = ["GRANT", "check_exposure", "client_of", "key_in", "may_see", "seen_by
 GRANT = "vicinal.grant"
 
 
-def check_exposure(settings: Settings) -> None:
-    """Refuse to serve strangers without API keys.
+def check_exposure(settings: Settings) -> Keyring:
+    """The keys of a server that is to start; it does not serve strangers where there are none.
+
+    That there are keys is noted, so that a later start does not open what is closed now.
 
     Raises:
         RequestError: There are no keys, and others than this machine or pages of any site could call.
+        KeyStoreError: There were keys, and they are gone.
     """
-    if Keyring(settings).is_asked_for:
-        return
+    keyring = Keyring(settings)
+    is_kept = settings.stored_keys and keyring.store.is_on
+    if settings.api_keys or is_kept:
+        if not settings.api_keys and not keyring.store.path.exists():
+            keyring.store.all()
+        # A data folder that is read only holds back nothing else either.
+        with suppress(StorageError):
+            keyring.store.remember()
+        return keyring
     if "*" in settings.cors_origins:
         raise RequestError("without API keys cors_origins = '*' lets every site change everything: name them")
-    if not is_loopback(settings.host):
+    if settings.is_exposed:
         raise RequestError(
             f"without API keys the server listens on loopback only, not on {settings.host}: "
             'make one by `vicinal keys create`, or set VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
         )
+    return keyring
 
 
 def client_of(request: Request, keyring: Keyring) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from vicinal.indexer.errors import GalleryNameError
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service import keys as module
 from vicinal.service.errors import KeyStoreError, RequestError
+from vicinal.service.http.security import check_exposure
 from vicinal.service.keys import Grant, Keyring, KeyStore
 from vicinal.service.settings import Settings
 
@@ -76,7 +80,7 @@ def test_another_process_sees_a_key_made_and_revoked_at_once(store: KeyStore) ->
     assert other.find(key) == record
     store.revoke("shop")
     assert other.find(key) is None
-    assert other.is_begun
+    assert other.is_on
 
 
 def test_a_key_is_revoked_by_its_id_too_and_others_stay(store: KeyStore) -> None:
@@ -109,7 +113,7 @@ def test_a_key_has_a_scope_and_names_of_galleries(store: KeyStore) -> None:
         store.create("a", ["search"], galleries=[])
     with pytest.raises(GalleryNameError):
         store.create("a", ["search"], galleries=["../other"])
-    assert not store.is_begun
+    assert not store.is_on
 
 
 def test_keys_made_at_once_are_all_there(store: KeyStore) -> None:
@@ -175,10 +179,129 @@ def test_keys_are_asked_for_from_the_first_one_on_and_after_the_last_one_too(tmp
 
 
 def test_stored_keys_can_be_left_out(tmp_path: Path) -> None:
-    """The page of `vicinal label` is for this machine alone."""
     _, key = KeyStore(Settings(data_dir=tmp_path).keys_path).create("shop", ["search"])
     ring = Keyring(Settings(data_dir=tmp_path, stored_keys=False))
     assert (ring.is_asked_for, ring.find(key)) == (False, None)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def folder_gone(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def folder_is_a_file(path: Path) -> None:
+    folder_gone(path)
+    path.parent.touch()
+
+
+def everything_gone(path: Path) -> None:
+    shutil.rmtree(path.parents[1])
+
+
+def unmounted(path: Path) -> None:
+    everything_gone(path)
+    path.parents[1].mkdir()
+
+
+def dangling(path: Path) -> None:
+    gone(path)
+    path.symlink_to("nothing")
+
+
+LOSSES = [gone, folder_gone, folder_is_a_file, dangling, everything_gone, unmounted]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_process_that_saw_keys_goes_on_asking_when_they_vanish(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    ring = Keyring(Settings(data_dir=tmp_path / "data"))
+    _, key = ring.store.create("shop", ["search"])
+    assert ring.is_asked_for
+    lose(ring.store.path)
+    assert ring.is_asked_for
+    with pytest.raises(KeyStoreError, match="none is accepted"):
+        ring.find(key)
+
+
+@pytest.mark.parametrize("lose", LOSSES[:4])
+def test_a_process_that_starts_after_keys_vanished_asks_for_them(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    settings = Settings(data_dir=tmp_path / "data")
+    lose_from = KeyStore(settings.keys_path)
+    lose_from.create("shop", ["search"])
+    lose(lose_from.path)
+    assert Keyring(settings).is_asked_for
+    with pytest.raises(KeyStoreError, match="none is accepted"):
+        check_exposure(settings)
+
+
+@pytest.mark.parametrize("changes", [{"host": "0.0.0.0"}, {"host": "::"}, {"cors_origins": ("*",)}])
+def test_who_serves_strangers_asks_for_keys_whatever_is_in_the_folder(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """A process of a server may be replaced while the folder is not mounted."""
+    ring = Keyring(Settings(data_dir=tmp_path, **changes))
+    assert (ring.is_asked_for, ring.find("any")) == (True, None)
+
+
+def test_keys_of_settings_that_vanish_do_not_open_a_server(tmp_path: Path) -> None:
+    check_exposure(Settings(data_dir=tmp_path, api_keys={"secret": ("search",)}))
+    without = Settings(data_dir=tmp_path)
+    assert Keyring(without).is_asked_for
+    with pytest.raises(KeyStoreError, match="api_keys into the settings"):
+        check_exposure(without)
+    KeyStore(without.keys_path).turn_off()
+    assert not check_exposure(without).is_asked_for
+
+
+def test_keys_made_before_they_were_noted_are_noted_by_a_start(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    store = KeyStore(settings.keys_path)
+    store.create("shop", ["search"])
+    shutil.rmtree(tmp_path / "audit")
+    check_exposure(settings)
+    gone(store.path)
+    assert Keyring(settings).is_asked_for
+
+
+@pytest.mark.parametrize("lose", [gone, folder_gone, lambda _: None])
+def test_an_operator_turns_keys_off_and_on(tmp_path: Path, lose: Callable[[Path], None]) -> None:
+    settings = Settings(data_dir=tmp_path)
+    running = Keyring(settings)
+    _, key = running.store.create("shop", ["search"])
+    assert running.is_asked_for
+    lose(running.store.path)
+    KeyStore(settings.keys_path).turn_off()
+    assert (running.is_asked_for, Keyring(settings).is_asked_for, running.find(key)) == (False, False, None)
+    _, key = KeyStore(settings.keys_path).create("shop", ["search"])
+    assert (running.is_asked_for, running.find(key) is None) == (True, False)
+
+
+def test_new_keys_can_be_made_where_the_file_is_gone(store: KeyStore) -> None:
+    _, old = store.create("shop", ["search"])
+    gone(store.path)
+    _, new = store.create("shop", ["search"])
+    assert (store.find(old), store.find(new) is None) == (None, False)
+
+
+def test_a_damaged_file_cannot_be_turned_off_unseen(store: KeyStore) -> None:
+    store.create("shop", ["search"])
+    store.path.write_bytes(store.path.read_bytes().replace(b'"on": true', b'"on": false'))
+    assert store.is_on
+
+
+def test_a_lent_key_is_got_once_and_is_for_its_gallery(tmp_path: Path) -> None:
+    ring = Keyring(Settings(data_dir=tmp_path))
+    token = ring.offer(Grant(name="label", scopes=("admin",), galleries=("shoes",)))
+    assert (ring.is_asked_for, ring.find(token), ring.redeem("other")) == (True, None, None)
+    key = ring.redeem(token)
+    assert (ring.find(key).galleries, ring.redeem(token), ring.is_asked_for) == (("shoes",), None, True)
+    assert [ring.find(one) for one in (token, key + "x", "")] == [None] * 3
 
 
 def test_an_empty_variable_means_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ A request is looked at before a byte of its body is read.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Collection
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
 from vicinal.service.keys import Keyring
-from vicinal.service.settings import Settings
+from vicinal.service.settings import Settings, is_loopback
 
 __all__ = [
     "NOTHING",
@@ -26,7 +25,6 @@ __all__ = [
     "REQUEST_HEADERS",
     "REQUEST_METHODS",
     "Origins",
-    "is_loopback",
 ]
 
 # What the pages of configured origins may send, and what they may read beside the body.
@@ -132,16 +130,6 @@ class AnswerHeaders:
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a name or address always means this machine, whoever asks."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _name_of(host: str) -> str | None:

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
@@ -69,6 +70,23 @@ def page() -> HTMLResponse:
 def label_page() -> HTMLResponse:
     """The page that asks which photos show the same thing; see `routes.labelling`."""
     return _page("label.html")
+
+
+class LentKeyBody(BaseModel):
+    """What a page was opened with, and may be used once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token: str
+
+
+@router.post("/label/key", include_in_schema=False)
+def redeem_token(body: LentKeyBody, state: StateDependency) -> dict[str, str]:
+    """The key of the page that `vicinal label` opened."""
+    key = state.keyring.redeem(body.token)
+    if key is None:
+        raise HTTPException(404, "this address was opened before: stop `vicinal label` and start it again")
+    return {"key": key}
 
 
 @router.get("/docs", include_in_schema=False)

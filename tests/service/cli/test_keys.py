@@ -34,6 +34,15 @@ def test_a_key_is_revoked(run: Run) -> None:
     assert store().find(made["key"]) is None
 
 
+def test_keys_are_turned_off_by_a_command_alone(run: Run, fail: Fail) -> None:
+    run("keys", "create", "shop", "-s", "search")
+    store().path.unlink()
+    assert "none is accepted" in fail("keys", "list")
+    assert "none is accepted" in fail("serve", "--port", "0")
+    assert "0 taken away" in run("keys", "off").stdout
+    assert (store().is_on, store().all()) == (False, {})
+
+
 @pytest.mark.parametrize("expires", ["12h", "30d", "8w", "2999-01-31", "2999-01-31T10:00:00+02:00"])
 def test_a_key_may_end(run: Run, expires: str) -> None:
     made = json.loads(run("keys", "create", "shop", "-s", "search", "--expires", expires, "--json").stdout)

@@ -37,35 +37,51 @@ def stop(process: subprocess.Popen[str]) -> str:
     return printed
 
 
-def answer(base: str, n: int) -> None:
-    with httpx.Client(base_url=base, timeout=30.0) as client:
-        state = client.get(LABELLING).json()
-        for _ in range(n):
-            question = state["questions"][0]
-            first, second = (one.split("/")[0] for one in question["items"])
-            body = {"number": question["number"], "same": first == second}
-            state = client.post(f"{LABELLING}/answers", json=body).raise_for_status().json()
+def keyed(address: str) -> httpx.Client:
+    """A client that has opened the page."""
+    base, _, token = address.partition("/label")[0], *address.partition("#")[1:]
+    opened = httpx.post(f"{base}/label/key", json={"token": token}).raise_for_status()
+    return httpx.Client(base_url=f"{base}/", headers={"X-API-Key": opened.json()["key"]}, timeout=30.0)
+
+
+def answer(client: httpx.Client, n: int) -> None:
+    state = client.get(LABELLING).json()
+    for _ in range(n):
+        question = state["questions"][0]
+        first, second = (one.split("/")[0] for one in question["items"])
+        body = {"number": question["number"], "same": first == second}
+        state = client.post(f"{LABELLING}/answers", json=body).raise_for_status().json()
 
 
 def test_a_stopped_session_goes_on_and_ends_as_a_threshold(cli_environment: None, data_dir: Path) -> None:
     process, address = start("--target", "precision=90%")
-    base = address.partition("/label")[0] + "/"
     assert httpx.get(address).status_code == 200
-    answer(base, 5)
+    with keyed(address) as client:
+        answer(client, 5)
     assert stop(process).startswith("5 answers are kept: go on by `vicinal label -g shoes`.")
     process, address = start("--target", "precision=90%")
-    base = address.partition("/label")[0] + "/"
-    answer(base, 40)
-    httpx.post(base + LABELLING + "/finish", timeout=30.0).raise_for_status()
+    with keyed(address) as client:
+        answer(client, 40)
+        client.post(LABELLING + "/finish").raise_for_status()
     assert "Of 100 matches that are shown, about " in stop(process)
 
 
-def test_the_page_needs_no_key_on_its_own_machine(
-    cli_environment: None, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("keys", ["", '{"secret": ["search", "write", "admin"]}'])
+def test_nobody_else_on_the_machine_gets_in(
+    cli_environment: None, data_dir: Path, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    monkeypatch.setenv("VICINAL_API_KEYS", '{"secret": ["admin"]}')
+    monkeypatch.setenv("VICINAL_API_KEYS", keys)
     process, address = start()
-    assert httpx.get(address.partition("/label")[0] + "/" + LABELLING).status_code == 200
+    base, _, token = address.partition("/label")[0], *address.partition("#")[1:]
+    for key in ("", "secret", token):
+        for path in (LABELLING, "v1/galleries", "v1/galleries/shoes", "metrics"):
+            assert httpx.get(f"{base}/{path}", headers={"X-API-Key": key}).status_code == 401, path
+    with keyed(address) as client:
+        assert client.get(LABELLING).status_code == 200
+        assert client.get("v1/galleries/other").status_code == 404
+        assert client.put("v1/galleries/other?space=clip&dim=3").status_code == 404
+        assert client.put("v1/aliases/live", json={"gallery": "shoes"}).status_code == 403
+    assert httpx.post(f"{base}/label/key", json={"token": token}).status_code == 404
     stop(process)
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from vicinal.service.http.serving.server import serving
+from vicinal.service.http.app import create_app
+from vicinal.service.http.serving.server import serving, serving_app
+from vicinal.service.http.state import state_of
+from vicinal.service.keys import Grant
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -98,3 +101,22 @@ def test_a_wrong_address_says_what_to_do(browser: Browser, address: str) -> None
     expect(page.locator("#error")).to_have_text("name the gallery in the address: label?gallery=NAME")
     page.goto(address.replace("gallery=shoes", "gallery=hats"))
     expect(page.locator("#error")).to_contain_text("there is no gallery 'hats'")
+
+
+def test_a_page_opens_once_with_what_it_was_given(
+    browser: Browser, data_dir: Path, make_settings: Callable[..., Settings]
+) -> None:
+    app = create_app(make_settings(data_dir, run_jobs=False))
+    token = state_of(app).keyring.offer(Grant(name="label", scopes=("search", "admin"), galleries=("shoes",)))
+    with serving_app(app) as url:
+        address = f"{url}/label?gallery=shoes#{token}"
+        page = open_page(browser, address, 1280, 900, touch=False)
+        expect(page.locator("#first")).to_have_js_property("complete", True)
+        assert token not in page.url
+        page.keyboard.press("s")
+        answered(page, 1)
+        page.reload()
+        answered(page, 1)
+        other = browser.new_context().new_page()
+        other.goto(address)
+        expect(other.locator("#error")).to_contain_text("was opened before")

@@ -170,8 +170,8 @@ def test_only_a_configured_proxy_says_who_asks(
     assert answers == ([200] * 3 if believed else [200, 429, 429])
 
 
-def test_a_server_with_keys_listens_anywhere() -> None:
-    check_exposure(Settings(host="0.0.0.0", api_keys={GOOD: ("search",)}))
+def test_a_server_with_keys_listens_anywhere(tmp_path: Path) -> None:
+    check_exposure(Settings(data_dir=tmp_path, host="0.0.0.0", api_keys={GOOD: ("search",)}))
 
 
 @pytest.mark.parametrize(
