@@ -190,7 +190,7 @@ class LocalGallery:
             max_failures: Give up when more images than this cannot be used; None goes on.
             workers: Threads that decode beside the network.
             on_progress: Called with the stage, what is done and all there is.
-            **options: As for `SourceOptions`: `prefix`, `label_from`, `label_column` and others.
+            **options: As for `SourceOptions`: `prefix`, `label_from`, `include_hidden` and others.
 
         Raises:
             SourceError: The source or a row of it cannot be used.

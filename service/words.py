@@ -262,6 +262,9 @@ def look_lines(found: SourceLook) -> Iterator[str]:
         yield f"  {number_of(found.n_unusable, 'item')} cannot be used, such as {found.unusable}"
     if found.other_files:
         yield f"  files that are not read: {suffix_counts(found.other_files, _SHOWN)}"
+    if found.hidden:
+        shown = suffix_counts(found.hidden, _SHOWN)
+        yield f"  hidden, and not read without --include-hidden: {shown}"
     for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
         yield f"  not read: {folder} ({reason})"
     if len(found.unread_folders) > _SHOWN:

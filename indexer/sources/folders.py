@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
+from vicinal.models.hidden_files import count_hidden, hidden_kind, hidden_part
 
 __all__ = ["FolderFiles", "folder_items"]
 
@@ -31,16 +32,22 @@ class FolderFiles:
         others: How many files there are besides, by suffix in small letters, '' for those without.
         unread: Folders and archives that were not looked into, or not to their end, each with the reason.
         tables: Paths of the Parquet files among the others, in order.
+        hidden: How many hidden folders and files were passed over, by name.
     """
 
     images: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     unread: dict[str, str] = field(default_factory=dict)
     tables: list[str] = field(default_factory=list)
+    hidden: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def below(cls, root: Path) -> FolderFiles:
+    def below(cls, root: Path, *, include_hidden: bool = False) -> FolderFiles:
         """Look into a folder and all below it; links to folders are not followed.
+
+        Args:
+            root: The folder, which may be hidden itself.
+            include_hidden: Also look into hidden folders, and at hidden files.
 
         Raises:
             SourceError: It cannot be read.
@@ -51,7 +58,12 @@ class FolderFiles:
             try:
                 with os.scandir(root / inside) as entries:
                     # One by one: what was found stays when the disk gives no more.
-                    waiting.extend(name for entry in entries if (name := found._note(entry, inside)))
+                    waiting.extend(
+                        name
+                        for entry in entries
+                        if (include_hidden or not found._hides(entry))
+                        and (name := found._note(entry, inside))
+                    )
             except OSError as error:
                 if not inside:
                     raise SourceError(f"'{root}' cannot be read: {error.strerror}") from error
@@ -61,14 +73,17 @@ class FolderFiles:
         return found
 
     @classmethod
-    def listed(cls, paths: Iterable[str]) -> FolderFiles:
+    def listed(cls, paths: Collection[str], *, include_hidden: bool = False) -> FolderFiles:
         """What is in a folder whose files were listed elsewhere.
 
         Args:
             paths: Paths of all files inside it.
+            include_hidden: Also take hidden ones.
         """
-        found = cls()
+        found = cls() if include_hidden else cls(hidden=count_hidden(paths))
         for inside in paths:
+            if not include_hidden and hidden_part(inside):
+                continue
             suffix = _suffix(inside)
             if suffix in image_suffixes():
                 found.images.append(inside)
@@ -81,6 +96,14 @@ class FolderFiles:
     def unreadable(self) -> list[str]:
         """Those of them that were to be looked into and could not be."""
         return [inside for inside, reason in self.unread.items() if reason != _LINK]
+
+    def _hides(self, entry: os.DirEntry[str]) -> bool:
+        """Count what is hidden."""
+        # Most names are not, and whether one is a folder is not asked of them.
+        if not hidden_kind(entry.name, is_folder=True):
+            return False
+        self.hidden[hidden_kind(entry.name, is_folder=_kind(entry) == stat.S_IFDIR) or ""] += 1
+        return True
 
     def _note(self, entry: os.DirEntry[str], folder: str) -> str | None:
         """Count a file; a folder comes back."""

@@ -56,6 +56,7 @@ class SourceOptions:
         id_column: Column of the ids, `id` when None.
         embedding_column: Column of ready embeddings, `embedding` when None.
         access: What may be read of the web.
+        include_hidden: Also read hidden files and folders: bins, thumbnails and snapshots of systems.
 
     Raises:
         SourceError: `label_from` is none of these.
@@ -68,6 +69,7 @@ class SourceOptions:
     id_column: str | None = None
     embedding_column: str | None = None
     access: WebAccess = PUBLIC
+    include_hidden: bool = False
 
     def __post_init__(self) -> None:
         LabelRule.parse(self.label_from)

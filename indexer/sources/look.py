@@ -41,6 +41,7 @@ class SourceLook:
         other_files: Files that are no images which can be read, by suffix, the most first.
         unread_folders: Folders and archives that were not looked into, or not to their end, each with the
             reason.
+        hidden: Hidden folders and files that were passed over, by name, the most first.
         remarks: What to look at before a long run, a sentence each.
     """
 
@@ -55,6 +56,7 @@ class SourceLook:
     unusable: str | None = None
     other_files: Mapping[str, int] = field(default_factory=dict)
     unread_folders: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, int] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     @classmethod
@@ -66,6 +68,7 @@ class SourceLook:
         problems: Sequence[str] = (),
         other_files: Mapping[str, int] | None = None,
         unread_folders: Mapping[str, str] | None = None,
+        hidden: Mapping[str, int] | None = None,
         remark: str | None = None,
     ) -> SourceLook:
         """Look at the labels of a source.
@@ -76,6 +79,7 @@ class SourceLook:
             problems: Items that cannot be used, each with the reason.
             other_files: Files that are no images which can be read, by suffix.
             unread_folders: Folders that were not looked into, each with the reason.
+            hidden: Hidden folders and files that were passed over, by name.
             remark: What reading it had to say of the labels.
         """
         sizes = Counter(labels)
@@ -94,6 +98,7 @@ class SourceLook:
             unusable=problems[0] if problems else None,
             other_files=dict(Counter(other_files or {}).most_common()),
             unread_folders=dict(unread_folders or {}),
+            hidden=dict(Counter(hidden or {}).most_common()),
             remarks=(*([readable(remark)] if remark else []), *_suspicions(named)),
         )
 

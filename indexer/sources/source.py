@@ -76,6 +76,8 @@ class Source:
         items, files, remark = _listed(place, options or SourceOptions())
         if not items:
             besides = f", only {suffix_counts(files.others, _SHOWN_SUFFIXES)}" if files.others else ""
+            if files.hidden:
+                besides += f"; hidden, and not read: {suffix_counts(files.hidden, _SHOWN_SUFFIXES)}"
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
         return cls([item.checked() for item in items], files, remark)
 
@@ -110,6 +112,7 @@ class Source:
             problems=[f"'{readable(one.id)}': {one.problem}" for one in self.items if one.problem],
             other_files=self.files.others,
             unread_folders=self.files.unread,
+            hidden=self.files.hidden,
             remark=self.remark,
         )
 
@@ -155,7 +158,8 @@ def _on_hub(address: str, options: SourceOptions) -> _Listed:
 
 def _in_bucket(address: str, options: SourceOptions) -> _Listed:
     found = dict(list_bucket(address, options.access))
-    files, name = FolderFiles.listed(found), address.rstrip("/").rpartition("/")[2]
+    files = FolderFiles.listed(found, include_hidden=options.include_hidden)
+    name = address.rstrip("/").rpartition("/")[2]
     items, remark = folder_items(files, name, options, found.__getitem__)
     return items, files, remark
 
@@ -163,7 +167,8 @@ def _in_bucket(address: str, options: SourceOptions) -> _Listed:
 def _in_folder(root: Path, options: SourceOptions) -> _Listed:
     if is_saved(root):
         return dataset_items(root, options), FolderFiles(), None
-    files, name = FolderFiles.below(root), root.resolve().name
+    files = FolderFiles.below(root, include_hidden=options.include_hidden)
+    name = root.resolve().name
     if files.tables and not files.images:
         parts = {inside.removesuffix(PARQUET): root / inside for inside in files.tables}
         del files.others[PARQUET]

@@ -17,6 +17,7 @@ from vicinal.models.decoding import accepted_formats, decode_image, image_suffix
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.models.evaluation.embedding import embed_files
+from vicinal.models.hidden_files import hidden_part
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray
@@ -89,9 +90,10 @@ def folder_sample(folder: Path) -> Sample:
     """
     if not folder.is_dir():
         raise DatasetError(f"there is no folder '{folder}'")
-    paths = sorted(
+    found = sorted(
         one.relative_to(folder) for one in folder.rglob("*") if one.suffix.lower() in image_suffixes()
     )
+    paths = [one for one in found if not hidden_part(one.as_posix())]
     if not paths:
         raise DatasetError(f"'{folder}' holds no images ({', '.join(accepted_formats())})")
     files = tuple(

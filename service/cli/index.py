@@ -15,6 +15,7 @@ from vicinal.service.cli.options import (
     DataDirOption,
     EmbeddingColumnOption,
     GalleryOption,
+    HiddenOption,
     IdColumnOption,
     JsonOption,
     LabelColumnOption,
@@ -103,6 +104,7 @@ def index(
     label_column: LabelColumnOption = None,
     id_column: IdColumnOption = None,
     embedding_column: EmbeddingColumnOption = None,
+    include_hidden: HiddenOption = False,
     dry_run: DryRunOption = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -118,7 +120,14 @@ def index(
 
     on_conflict = conflict_rule(replaces=replaces, skips=skips)
     options = SourceOptions(
-        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+        prefix,
+        label_from,
+        path_column,
+        label_column,
+        id_column,
+        embedding_column,
+        ANYWHERE,
+        include_hidden=include_hidden,
     )
     _require_source(source, options, delete=delete, dry_run=dry_run)
     settings = load_settings(data_dir=data_dir, bundle=bundle, device=device, index_device=device)

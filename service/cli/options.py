@@ -24,6 +24,7 @@ __all__ = [
     "DataDirOption",
     "EmbeddingColumnOption",
     "GalleryOption",
+    "HiddenOption",
     "IdColumnOption",
     "JsonOption",
     "LabelColumnOption",
@@ -72,6 +73,10 @@ LabelFromOption = Annotated[
         help="Where labels come from: folder (the topmost), column, none, regex:PATTERN (its group, in the "
         "path), or auto: the column of a manifest, the folder unless folders look like albums.",
     ),
+]
+HiddenOption = Annotated[
+    bool,
+    typer.Option("--include-hidden", help="Also read hidden files and folders: bins, thumbnails, snapshots."),
 ]
 QueryLabelOption = Annotated[
     str | None,

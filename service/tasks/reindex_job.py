@@ -88,6 +88,9 @@ class ReindexRequest(BaseModel):
     embedding_column: str | None = Field(
         None, description="Column of ready embeddings, `embedding` when null."
     )
+    include_hidden: StrictBool = Field(
+        False, description="Also read hidden files and folders: bins, thumbnails and snapshots of systems."
+    )
     on_conflict: OnConflict = Field(
         "error",
         description="What to do with an image whose id belongs to another image of another source; with "
@@ -132,6 +135,7 @@ class ReindexRequest(BaseModel):
             self.label_column,
             self.id_column,
             self.embedding_column,
+            include_hidden=self.include_hidden,
         )
 
     @model_validator(mode="after")

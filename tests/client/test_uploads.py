@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.conftest import PROBLEM, BytesServer, Clock, Either, problem
+from vicinal.models import hidden_files
 from vicinal.models.decoding import image_suffixes
 from vicinal_client import Client, NewEmbedding, NewItem, Retries, UploadProgress, UploadStoppedError, uploads
 
@@ -442,6 +443,18 @@ def test_an_empty_source_is_done_at_once(connect: Callable[..., Either], server:
 
 def test_files_of_a_folder_are_those_that_are_indexed() -> None:
     assert image_suffixes() <= uploads._SUFFIXES
+    assert hidden_files._NAMES == uploads._HIDDEN
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_hidden_images_are_sent_when_that_is_asked_for(
+    asked: bool, folder: Path, server: BytesServer, connect: Callable[..., Either]
+) -> None:
+    for name in (".Trash-1000/files/1.jpg", "label 1/@eaDir/2.jpg", "label 1/._3.jpg", "#recycle/4.jpg"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    result = connect(server).add_images("shop", folder, include_hidden=asked)
+    assert (result.n_added, result.n_hidden) == ((N + 5, 0) if asked else (N + 1, 4))
 
 
 @settings(max_examples=60)

@@ -101,6 +101,7 @@ class ReindexOptions(TypedDict, total=False):
         label_column: Column of its labels.
         id_column: Column of its ids.
         embedding_column: Column of ready embeddings.
+        include_hidden: Whether hidden files and folders are read too.
         space: What made them.
         bundle: Name of another bundle.
         index: Factory string of another vector index.
@@ -119,6 +120,7 @@ class ReindexOptions(TypedDict, total=False):
     label_column: str | None
     id_column: str | None
     embedding_column: str | None
+    include_hidden: bool | None
     space: str | None
     on_conflict: Literal["error", "replace", "skip"] | None
     bundle: str | None

@@ -45,6 +45,13 @@ LabelFrom: TypeAlias = Literal["folder"] | Callable[[Path], str | None] | None
 _SUFFIXES = frozenset(
     ".jpg .jpeg .png .webp .gif .bmp .tif .tiff .heic .heif .hif .avif".split()  # noqa: SIM905 (shorter)
 )
+# Bins, thumbnails and snapshots of systems and network storage; and all that begins with a dot.
+_HIDDEN = frozenset(
+    "$recycle.bin|recycler|recycled|system volume information|found.000|__macosx|network trash folder|"  # noqa: SIM905
+    "temporary items|lost+found|@eadir|@tmp|@sharebin|#recycle|#snapshot|@recycle|@recently-snapshot|"
+    "~snapshot|trashbox|files_trashbin|files_versions|thumbs.db|ehthumbs.db|ehthumbs_vista.db|"
+    "desktop.ini|icon\r".split("|")
+)
 # What a request adds to each item besides its id, label and metadata, and what a number takes, generously.
 _FORM_BYTES = 1024
 _NUMBER_BYTES = 25
@@ -82,6 +89,7 @@ class UploadResult:
         n_unchanged: Items that were there already under their id; also those whose first answer was lost.
         n_skipped: Items whose id belongs to another one, with `on_conflict="skip"`.
         failures: Items that are not there, in no fixed order.
+        n_hidden: Hidden folders and files below the source that were passed over.
     """
 
     n_added: int = 0
@@ -89,6 +97,7 @@ class UploadResult:
     n_unchanged: int = 0
     n_skipped: int = 0
     failures: list[UploadFailure] = field(default_factory=list)
+    n_hidden: int = 0
 
     @property
     def n_done(self) -> int:
@@ -137,12 +146,14 @@ class UploadSource:
         total: How many there are; None where that is not known.
         load: Makes an item ready to be sent, or says why it cannot be.
         most: Most of them in one request.
+        n_hidden: Hidden folders and files that are not among them.
     """
 
     items: Iterable[Any]
     total: int | None
     load: Callable[[Any, Limits], _Loaded | UploadFailure]
     most: Callable[[Limits], int]
+    n_hidden: int = 0
 
 
 @dataclass
@@ -202,7 +213,7 @@ def upload(
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}, expected at least 1")
     limits = yield from _limits(ask_readiness)
-    result = UploadResult()
+    result = UploadResult(n_hidden=source.n_hidden)
 
     def note(outcome: _Outcome) -> None:
         _count(result, *outcome)
@@ -298,14 +309,18 @@ def _load_embedding(item: NewEmbedding, _: Limits) -> _Loaded | UploadFailure:
     return _Loaded.of(replace(item, embedding=vector), _NUMBER_BYTES * len(vector))
 
 
-def images_source(source: Source, label_from: LabelFrom, prefix: str | None) -> UploadSource:
+def images_source(
+    source: Source, label_from: LabelFrom, prefix: str | None, *, include_hidden: bool = False
+) -> UploadSource:
     """A folder of images, or any number of them.
 
     Raises:
         ValueError: The source is no folder.
     """
-    items, total = _images_of(source, label_from, prefix)
-    return UploadSource(items, total, _load_image, lambda limits: min(limits.max_batch, _MOST_IMAGES))
+    items, total, n_hidden = _images_of(source, label_from, prefix, include_hidden)
+    return UploadSource(
+        items, total, _load_image, lambda limits: min(limits.max_batch, _MOST_IMAGES), n_hidden
+    )
 
 
 def _load_image(item: NewItem | UploadFailure, limits: Limits) -> _Loaded | UploadFailure:
@@ -329,30 +344,38 @@ def _load_image(item: NewItem | UploadFailure, limits: Limits) -> _Loaded | Uplo
 
 
 def _images_of(
-    source: Source, label_from: LabelFrom, prefix: str | None
-) -> tuple[Iterable[NewItem | UploadFailure], int | None]:
+    source: Source, label_from: LabelFrom, prefix: str | None, include_hidden: bool
+) -> tuple[Iterable[NewItem | UploadFailure], int | None, int]:
     if isinstance(source, str | os.PathLike):
         root = Path(source)
         if not root.is_dir():
             raise ValueError(f"there is no folder '{root}': give a folder, or an iterable of paths")
-        paths, unread = _files_below(root)
+        paths, unread, n_hidden = _files_below(root, include_hidden)
         before = root.resolve().name if prefix is None else prefix
         images = (_in_folder(path, root, label_from, before) for path in paths)
-        return chain(unread, images), len(unread) + len(paths)
+        return chain(unread, images), len(unread) + len(paths), n_hidden
     total = len(source) if isinstance(source, Sequence) else None
-    return (_item_of(one, label_from) for one in source), total
+    return (_item_of(one, label_from) for one in source), total, 0
 
 
-def _files_below(root: Path) -> tuple[list[Path], list[UploadFailure]]:
-    """Images of a folder and all below it, and the folders that cannot be read."""
+def _files_below(root: Path, include_hidden: bool) -> tuple[list[Path], list[UploadFailure], int]:
+    """Images of a folder and all below it, the folders that cannot be read, and how many are hidden."""
     errors: list[OSError] = []
-    walked = os.walk(root, onerror=errors.append)
-    paths = [Path(folder, name) for folder, _, names in walked for name in names]
+    paths, n_hidden = [], 0
+    for folder, inner, names in os.walk(root, onerror=errors.append):
+        if not include_hidden:
+            n_hidden += sum(map(_is_hidden, [*inner, *names]))
+            inner[:] = [name for name in inner if not _is_hidden(name)]
+        paths += [Path(folder, name) for name in names if include_hidden or not _is_hidden(name)]
     unread = [
         UploadFailure(None, Path(one.filename), "unreadable-folder", one.strerror or str(one))
         for one in errors
     ]
-    return sorted(one for one in paths if one.suffix.lower() in _SUFFIXES), unread
+    return sorted(one for one in paths if one.suffix.lower() in _SUFFIXES), unread, n_hidden
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _HIDDEN
 
 
 def _in_folder(path: Path, root: Path, label_from: LabelFrom, prefix: str) -> NewItem:

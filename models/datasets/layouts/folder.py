@@ -7,6 +7,7 @@ from typing import Literal
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.decoding import image_suffixes
 from vicinal.models.errors import DatasetError
+from vicinal.models.hidden_files import hidden_part
 
 __all__ = ["FolderConfig"]
 
@@ -17,7 +18,7 @@ class FolderConfig(ImageFolder):
     kind: Literal["folder"]
 
     def rows(self) -> list[LabelledFile]:
-        """Images of the subfolders, by path; other files are passed over.
+        """Images of the subfolders, by path; other and hidden files are passed over.
 
         Raises:
             DatasetError: There is no such folder.
@@ -25,4 +26,5 @@ class FolderConfig(ImageFolder):
         if not self.root.is_dir():
             raise DatasetError(f"there is no folder '{self.root}'")
         paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in image_suffixes())
-        return [LabelledFile(path.relative_to(self.root).as_posix(), path.parent.name) for path in paths]
+        files = [LabelledFile(path.relative_to(self.root).as_posix(), path.parent.name) for path in paths]
+        return [file for file in files if not hidden_part(file.path)]

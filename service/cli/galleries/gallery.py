@@ -23,6 +23,7 @@ from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
     EmbeddingColumnOption,
+    HiddenOption,
     IdColumnOption,
     JsonOption,
     LabelColumnOption,
@@ -140,6 +141,7 @@ def add(
     label_column: LabelColumnOption = None,
     id_column: IdColumnOption = None,
     embedding_column: EmbeddingColumnOption = None,
+    include_hidden: HiddenOption = False,
     space: SpaceOption = None,
     data_dir: DataDirOption = None,
     bundle: BundleOption = None,
@@ -154,7 +156,14 @@ def add(
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader, place = GalleryReader(matcher.gallery), place_of(source)
     options = SourceOptions(
-        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE
+        prefix,
+        label_from,
+        path_column,
+        label_column,
+        id_column,
+        embedding_column,
+        ANYWHERE,
+        include_hidden=include_hidden,
     )
     opened = _open(place, options, name, matcher.embedder.bundle.manifest, space)
     look = opened.look()

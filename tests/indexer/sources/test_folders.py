@@ -16,6 +16,7 @@ from PIL import Image
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
+from vicinal.indexer.sources.folders import FolderFiles
 from vicinal.models.decoding import image_suffixes
 from vicinal.service.words import look_lines
 
@@ -291,3 +292,108 @@ def test_classes_become_labels_unasked(tmp_path: Path, folders: tuple[str, ...])
         _image(tmp_path / name / "1.png")
     auto = Source.open(tmp_path, SourceOptions(label_from="auto"))
     assert ({item.label for item in auto.items}, auto.remark) == ({*folders}, None)
+
+
+HIDDEN = [
+    ".Trash-1000/files/1.png",
+    ".Trashes/501/1.png",
+    "$RECYCLE.BIN/S-1-5-21/$R1.png",
+    "$Recycle.Bin/1.png",
+    "System Volume Information/1.png",
+    "boots/@eaDir/1.png/SYNOPHOTO_THUMB_M.jpg",
+    "#recycle/boots/1.png",
+    "#snapshot/daily/boots/1.png",
+    ".snapshot/hourly.0/boots/1.png",
+    "@Recently-Snapshot/boots/1.png",
+    "@Recycle/1.png",
+    "~snapshot/1.png",
+    "boots/.@__thumb/default1.png",
+    "__MACOSX/boots/._1.png",
+    "boots/.AppleDouble/1.png",
+    "boots/._1.png",
+    ".thumbnails/normal/0a.png",
+    "lost+found/#12.png",
+    "boots/.hidden.png",
+    ".trashed-1700000000-1.png",
+    ".git/1.png",
+    "admin/files_trashbin/1.png",
+]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_bins_thumbnails_and_snapshots_are_passed_over_and_counted(tmp_path: Path, hidden: str) -> None:
+    _image(tmp_path / "boots" / "1.png")
+    _image(tmp_path / hidden)
+    _image(tmp_path / "sandals" / "1.png")
+    source = Source.open(tmp_path, SourceOptions(label_from="auto"))
+    assert {item.id: item.label for item in source.items} == {
+        "boots/1.png": "boots",
+        "sandals/1.png": "sandals",
+    }
+    assert list(source.look().hidden.values()) == [1]
+    assert source.look().other_files == {}
+    asked = Source.open(tmp_path, SourceOptions(include_hidden=True))
+    assert (hidden in {item.id for item in asked.items}, asked.files.hidden) == (True, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "@home/1.png",
+        "#1/1.png",
+        "recycle/1.png",
+        "Trash/1.png",
+        "thumbnails/1.png",
+        "boots/a.b/1.c/1.png",
+        "snapshot/1.png",
+        "_MACOSX/1.png",
+        "thumbs.png",
+    ],
+)
+def test_folders_of_a_person_are_read(tmp_path: Path, name: str) -> None:
+    """Negative control of the hidden ones."""
+    _image(tmp_path / name)
+    assert _only(read_source(tmp_path)).id == name
+
+
+def test_a_hidden_folder_is_read_where_it_is_the_source(tmp_path: Path) -> None:
+    _image(tmp_path / ".photos" / "@eaDir" / "boots" / "1.png")
+    assert _only(read_source(tmp_path / ".photos" / "@eaDir")).label == "boots"
+
+
+def test_a_folder_of_hidden_images_is_refused_with_what_is_there(tmp_path: Path) -> None:
+    for name in (".Trash-1000/1.png", ".Trash-1000/2.png", "a/@eaDir/1.png", "b/@eaDir/1.png", "b/._1.png"):
+        _image(tmp_path / name)
+    with pytest.raises(SourceError, match=r"; hidden, and not read: 2 @eaDir, 1 \.Trash-1000, 1 \._\*$"):
+        read_source(tmp_path)
+
+
+def test_a_hidden_folder_that_cannot_be_read_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may read `lost+found`, and what is gone from the rest is known all the same."""
+    _image(tmp_path / "a" / "1.png")
+    (tmp_path / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:
+        assert path.name != "lost+found"
+        return scandir(path)
+
+    monkeypatch.setattr("vicinal.indexer.sources.folders.os.scandir", refuse)
+    assert len(Source.open(tmp_path).require_whole().items) == 1
+
+
+def test_of_a_listed_folder_hidden_files_are_counted_once_a_folder() -> None:
+    paths = [
+        "a/1.png",
+        "a/@eaDir/1.png/M.jpg",
+        "a/@eaDir/2.png/M.jpg",
+        ".Trash/1.png",
+        "a/Thumbs.db",
+        "a/._1.png",
+    ]
+    files = FolderFiles.listed(paths)
+    assert (files.images, files.others) == (["a/1.png"], {})
+    assert files.hidden == {"@eaDir": 1, ".Trash": 1, "Thumbs.db": 1, "._*": 1}
+    assert len(FolderFiles.listed(paths, include_hidden=True).images) == 5

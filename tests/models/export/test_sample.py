@@ -39,7 +39,7 @@ def _write(root: Path, *names: str) -> Path:
 def test_subfolders_are_labels_where_searches_can_be_judged(
     tmp_path: Path, names: list[str], is_labelled: bool
 ) -> None:
-    found = folder_sample(_write(tmp_path, *names))
+    found = folder_sample(_write(tmp_path, *names, "a/._1.png", ".Trash-1000/1.png", "b/@eaDir/1.png"))
     assert (len(found.listing), found.is_labelled) == (len(names), is_labelled)
 
 

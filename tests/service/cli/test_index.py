@@ -108,14 +108,19 @@ def test_a_shop_with_a_table_of_its_own(
 
 def test_a_dry_run_says_what_there_is_and_writes_nothing(run: Run, photos: Path, tmp_path: Path) -> None:
     (photos / "milk" / "2.cr2").touch()
+    (photos / "milk" / "@eaDir").mkdir()
+    shutil.copy(photos / "milk" / "1.png", photos / "milk" / "@eaDir" / "thumb.png")
     output = run("index", photos, "-g", "shop", "--dry-run").stdout
     assert output.splitlines() == [
         "2 items with 2 labels; 1 item a label; 2 labels with one item",
         "  every item has a label of its own: nothing tells which photos show the same",
         "  files that are not read: 1 .cr2",
+        "  hidden, and not read without --include-hidden: 1 @eaDir",
     ]
     look = json.loads(run("index", photos, "-g", "shop", "--dry-run", "--json").stdout)
     assert (look["n_items"], look["label_sizes"]["max"], look["other_files"]) == (2, 1, {".cr2": 1})
+    hidden = json.loads(run("index", photos, "-g", "shop", "--dry-run", "--json", "--include-hidden").stdout)
+    assert (look["hidden"], hidden["n_items"], hidden["hidden"]) == ({"@eaDir": 1}, 3, {})
     assert not (tmp_path / "data").exists()
 
 

@@ -97,7 +97,7 @@ def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestCl
     )
     first = client.get("/v1/galleries/boots/items").json()["items"][0]
     assert first["id"].startswith(f"photos/{first['label']}/")
-    body = {"source": "photos", "prefix": "", "label_from": "regex:(view [01])"}
+    body = {"source": "photos", "prefix": "", "label_from": "regex:(view [01])", "include_hidden": True}
     assert wait_for_job(client, client.post(path, json=body))["result"]["source"]["n_unlabelled"] == 12
     items = client.get("/v1/galleries/boots/items").json()["items"]
     plain = [item for item in items if not item["id"].startswith("photos/")]

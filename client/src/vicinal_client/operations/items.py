@@ -102,6 +102,7 @@ class ItemCalls(Calls):
         *,
         label_from: LabelFrom = "folder",
         prefix: str | None = None,
+        include_hidden: bool = False,
         on_conflict: OnConflict = "error",
         concurrency: int = 2,
         batch_bytes: int = 8 * 2**20,
@@ -119,6 +120,7 @@ class ItemCalls(Calls):
             label_from: `folder`: the topmost folder inside the source, or of a path in an iterable the folder
                 that it is in; None: no labels; or a function of the path. What names its label keeps it.
             prefix: Stands before the ids of a folder's images; None for the folder's name, '' for none.
+            include_hidden: Also send hidden images of a folder: those in bins, thumbnails, snapshots.
             on_conflict: What to do with an image whose id belongs to another one.
             concurrency: Requests under way at once, at least 1.
             batch_bytes: Size of a request in bytes, as far as its images can be divided. A few times as much
@@ -131,7 +133,7 @@ class ItemCalls(Calls):
                 such gallery. It says what was done.
             ValueError: The source is no folder and nothing of the above.
         """
-        images = images_source(source, label_from, prefix)
+        images = images_source(source, label_from, prefix, include_hidden=include_hidden)
         how: dict[str, Any] = {
             "concurrency": concurrency,
             "batch_bytes": batch_bytes,
