@@ -16,7 +16,7 @@ from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.parquet_datasets import PARQUET
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.models.decoding import image_suffixes
-from vicinal.models.hidden_files import count_hidden, hidden_kind, hidden_part
+from vicinal.models.images.hidden_files import count_hidden, hidden_kind, hidden_part
 
 __all__ = ["FolderFiles", "folder_items"]
 

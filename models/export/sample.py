@@ -17,7 +17,7 @@ from vicinal.models.decoding import accepted_formats, decode_image, image_suffix
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import DatasetError, ImageError
 from vicinal.models.evaluation.embedding import embed_files
-from vicinal.models.hidden_files import hidden_part
+from vicinal.models.images.hidden_files import hidden_part
 from vicinal.models.preprocessing import Preprocessing
 from vicinal.models.progress import OnProgress
 from vicinal.models.similarity import FloatArray

@@ -120,14 +120,7 @@ def index(
 
     on_conflict = conflict_rule(replaces=replaces, skips=skips)
     options = SourceOptions(
-        prefix,
-        label_from,
-        path_column,
-        label_column,
-        id_column,
-        embedding_column,
-        ANYWHERE,
-        include_hidden=include_hidden,
+        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE, include_hidden
     )
     _require_source(source, options, delete=delete, dry_run=dry_run)
     settings = load_settings(data_dir=data_dir, bundle=bundle, device=device, index_device=device)

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.conftest import PROBLEM, BytesServer, Clock, Either, problem
-from vicinal.models import hidden_files
 from vicinal.models.decoding import image_suffixes
+from vicinal.models.images import hidden_files
 from vicinal_client import Client, NewEmbedding, NewItem, Retries, UploadProgress, UploadStoppedError, uploads
 
 N = 100

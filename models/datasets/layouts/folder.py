@@ -7,7 +7,7 @@ from typing import Literal
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.decoding import image_suffixes
 from vicinal.models.errors import DatasetError
-from vicinal.models.hidden_files import hidden_part
+from vicinal.models.images.hidden_files import hidden_part
 
 __all__ = ["FolderConfig"]
 

@@ -156,14 +156,7 @@ def add(
     matcher = open_matcher(name, data_dir=data_dir, bundle=bundle)
     reader, place = GalleryReader(matcher.gallery), place_of(source)
     options = SourceOptions(
-        prefix,
-        label_from,
-        path_column,
-        label_column,
-        id_column,
-        embedding_column,
-        ANYWHERE,
-        include_hidden=include_hidden,
+        prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE, include_hidden
     )
     opened = _open(place, options, name, matcher.embedder.bundle.manifest, space)
     look = opened.look()
