@@ -15,11 +15,12 @@ pytestmark = pytest.mark.slow
 # From its options to its record a calibration is the same for whoever asked; the job adds the queue and the
 # worker, the command the opening of a gallery, and both put the record in force. What a server opens asks
 # whether its files were found damaged, and what it serves of an item is cut where that is too large. A call
-# that begins a job is noted. A calibration asks whether a GPU compares its pairs.
+# that begins a job is noted. A calibration asks whether a GPU compares its pairs. The options of a source
+# know the rules of its ids.
 MOST_FILES = {
     "an image query over HTTP": 37,
     "a calibration": 35,
-    "a calibration job": 69,
+    "a calibration job": 70,
     "a calibration command": 57,
 }
 
