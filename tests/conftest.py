@@ -11,7 +11,7 @@ import shutil
 # faster for them. It must be set before numpy and torch are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import hypothesis
@@ -20,6 +20,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.programs import missing_programs
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle, space_manifest
 from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, RefinerArchitecture
 from vicinal.models.similarity import FloatArray, normalize
@@ -51,6 +52,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in slow:
             item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """Say last, below the counts, which programs are missing and how they come."""
+    yield
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        skipped = [one.longrepr for one in terminal.stats.get("skipped", ())]
+        line = missing_programs(reason for *_, reason in skipped)
+        if line is not None:
+            terminal.write_line(line, yellow=True)
 
 
 def write_tiny_bundle(path: Path, *, name: str = "tiny", dim: int = TINY_DIM, seed: int = 0) -> ModelBundle:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -27,11 +26,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-import pytest
 from sybil import Document, Example, Region
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 from benchmarks.common.server_process import running_server
+from tests.programs import program
 from vicinal.models.bundle import default_bundle_path
 
 __all__ = ["PageFolder", "blocks", "run_page"]
@@ -99,9 +98,7 @@ class PageFolder:
         Raises:
             AssertionError: It fails.
         """
-        node = shutil.which("node")
-        if node is None:
-            pytest.skip("node is not installed: the page's JavaScript was not run")
+        node = program("node")
         named = _MODULE_NAME.match(source)
         if named:
             (self.path / named[1]).write_text(self._here(source), encoding="utf-8")

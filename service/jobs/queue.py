@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +23,13 @@ __all__ = ["JobQueue", "Ticket"]
 Answer = TypeVar("Answer")
 # A job and which attempt at it; the same ticket may lie in the queue twice, and is honored once.
 Ticket = tuple[str, int]
+logger = logging.getLogger(__name__)
 _NAME = "vicinal"
+# Longest wait for the file's lock, which a process holds for one write; of a look that answers a probe.
+_BUSY_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+# What passes: another process holds the lock, or the disk is full or fails for the moment.
+_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
 class JobQueue:
@@ -39,6 +47,8 @@ class JobQueue:
         self._path = path
         self._link = link
         self._lock = threading.Lock()
+        self._is_prepared = False
+        self._problem: str | None = None
         self._huey: Any = None
         self._storage: Any = None
         self._task: Any = None
@@ -46,20 +56,41 @@ class JobQueue:
 
     @property
     def huey(self) -> Any:
-        """The queue as huey's consumer wants it.
-
-        Raises:
-            JobsUnavailableError: The file cannot be written.
-        """
+        """The queue as huey's consumer wants it; making it asks the store nothing."""
         with self._lock:
             if self._huey is None:
-                opened = _open_huey(self._path, self._link)
+                opened = _make_huey(self._path, self._link)
                 self._storage = opened.storage
                 self._task = opened.task(name="run_job")(lambda job_id, attempt: self.run(job_id, attempt))
-                if self._link is not None:
-                    opened.storage = _PatientStorage(self, opened.storage)
+                opened.storage = _PatientStorage(self, opened.storage)
                 self._huey = opened
             return self._huey
+
+    def open(self) -> None:
+        """Find out whether there is a place for jobs; one that does not answer yet is asked again later.
+
+        Raises:
+            JobsUnavailableError: There is none, and no wait would help.
+        """
+        if self._link is None:
+            try:
+                self._ask(lambda _: None)
+            except JobsUnavailableError as error:
+                if not _passes(error.__cause__):
+                    raise
+
+    def look(self) -> str | None:
+        """Why the file cannot be written for now; None where it can, where there is none, and with Redis."""
+        if self._link is not None or not self._path.exists():
+            return None
+        address = f"{self._path.resolve().as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(address, _LOOK_SECONDS, isolation_level=None, uri=True)) as asked:
+                asked.execute("begin immediate")
+        except sqlite3.Error as error:
+            return self._note(error) if _passes(error) else None
+        self._note_answer()
+        return None
 
     @property
     def is_begun(self) -> bool:
@@ -109,13 +140,45 @@ class JobQueue:
     def _ask(self, question: Callable[[Any], Answer]) -> Answer:
         storage = self.huey and self._storage
         try:
-            return question(storage) if self._link is None else self._link.ask(lambda _: question(storage))
-        except (RedisAwayError, sqlite3.Error) as error:
-            raise JobsUnavailableError(f"the store of jobs does not answer: {error}") from error
+            if self._link is not None:
+                return self._link.ask(lambda _: question(storage))
+            if not self._is_prepared:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                storage.initialize_schema()
+                self._is_prepared = True
+            answer = question(storage)
+        except (OSError, sqlite3.Error) as error:
+            raise JobsUnavailableError(self._note(error)) from error
+        if self._problem is not None:
+            # A question that only reads is answered while nobody can write.
+            self.look()
+        return answer
+
+    def _note(self, error: Exception) -> str:
+        if isinstance(error, RedisAwayError):
+            # The link has logged it.
+            return f"the store of jobs does not answer: {error}"
+        if not _passes(error):
+            return (
+                f"jobs cannot be kept in '{self._path}': {error}; a server that only answers searches "
+                "needs none: set VICINAL_RUN_JOBS=false"
+            )
+        problem = f"the store of jobs does not answer: {error}{_holder(self._path)}"
+        with self._lock:
+            is_new, self._problem = self._problem is None, problem
+        if is_new:
+            logger.warning("%s; jobs wait for it", problem)
+        return problem
+
+    def _note_answer(self) -> None:
+        with self._lock:
+            was_away, self._problem = self._problem is not None, None
+        if was_away:
+            logger.warning("the store of jobs answers again")
 
 
 class _PatientStorage:
-    """Storage of a consumer that finds nothing while Redis is away; the link has said so already."""
+    """Storage of a consumer that finds nothing while the store does not answer, which is logged already."""
 
     def __init__(self, queue: JobQueue, storage: Any) -> None:
         self._queue = queue
@@ -157,19 +220,41 @@ class _JsonSerializer:
         return Message(**{**fields, "args": tuple(fields["args"])})
 
 
-def _open_huey(path: Path, link: RedisLink | None) -> Any:
+def _make_huey(path: Path, link: RedisLink | None) -> Any:
     options: dict[str, Any] = {"results": False, "serializer": _JsonSerializer()}
     if link is not None:
         pool = link.client.connection_pool
         return RedisHuey(_NAME, connection_pool=pool, blocking=False, **options)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return SqliteHuey(_NAME, filename=str(path), fsync=True, strict_fifo=True, **options)
-    except (OSError, sqlite3.Error) as error:
-        raise JobsUnavailableError(
-            f"jobs cannot be kept in '{path}': {error}; a server that only answers searches "
-            "needs none: set VICINAL_RUN_JOBS=false"
-        ) from error
+    return SqliteHuey(
+        _NAME,
+        filename=str(path),
+        create_tables=False,
+        fsync=True,
+        strict_fifo=True,
+        timeout=_BUSY_SECONDS,
+        **options,
+    )
+
+
+def _passes(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING
+
+
+def _holder(path: Path) -> str:
+    """Tell which process holds the lock, as the end of a sentence; nothing where the system does not say.
+
+    Opening the files to ask would drop the locks that this process has on them.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        files = [path, path.with_name(f"{path.name}-shm")]
+        inodes = {str(one.stat().st_ino) for one in files if one.exists()}
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            *_, mode, pid, file, _, _ = line.split()
+            if mode == "WRITE" and file.rpartition(":")[2] in inodes and int(pid) not in (0, os.getpid()):
+                state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                is_stopped = f" and is stopped: `kill -CONT {pid}` lets it go on" if state in "Tt" else ""
+                return f"; process {pid} holds it{is_stopped}"
+    return ""
 
 
 def _nobody_runs(job_id: str, attempt: int) -> None:

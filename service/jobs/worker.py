@@ -31,6 +31,9 @@ class JobWorker:
         kinds: What there is to do, by kind.
         threads: Jobs at a time.
         heartbeat_seconds: Between two signs of life; after four without one, another worker takes over.
+
+    Raises:
+        JobsUnavailableError: There is no place for jobs. A store that does not answer yet is waited for.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class JobWorker:
             store, kinds, worker=self.name, heartbeat_seconds=heartbeat_seconds, stopping=self._stopping
         )
         store.queue.run = runner.run
+        store.queue.open()
         self._consumer = Consumer(
             store.queue.huey,
             workers=threads,

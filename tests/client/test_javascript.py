@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs_blocks import ROOT
+from tests.programs import program
 
 pytestmark = pytest.mark.slow
 
@@ -61,21 +61,19 @@ def server() -> Iterator[Server]:
 
 def printed(folder: Path, server: Server, options: str = "") -> list[object]:
     """What a program prints that asks once: the answer, or the problem."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed: the module was not run")
+    node = program("node")
     page = (ROOT / "docs" / "javascript.md").read_text(encoding="utf-8")
-    source = page.partition("```javascript\n")[2].partition("```")[0]
-    assert source.startswith("// vicinal.mjs\n")
-    (folder / "vicinal.mjs").write_text(source, encoding="utf-8")
-    program = f"""
+    module = page.partition("```javascript\n")[2].partition("```")[0]
+    assert module.startswith("// vicinal.mjs\n")
+    (folder / "vicinal.mjs").write_text(module, encoding="utf-8")
+    source = f"""
         import {{ Problem, ask }} from "./vicinal.mjs";
         const options = {{ server: "http://127.0.0.1:{server.server_address[1]}", {options} }};
         const told = (e) => [e instanceof Problem, e.status, e.kind, e.message, e.job];
         console.log(JSON.stringify(await ask("/v1/galleries", options).catch(told)));
     """
     command = [node, "--input-type=module", "-"]
-    done = subprocess.run(command, input=program, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=source, cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.ports import free_port
+from tests.programs import program
 from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.integrity import IntegrityState
@@ -69,11 +70,8 @@ def names_shown(metrics: str) -> set[str]:
 
 
 def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = shutil.which("promtool")
-    if command is None:
-        pytest.skip("promtool is not installed (apt-get install prometheus)")
     return subprocess.run(
-        [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
+        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
     )
 
 
@@ -163,9 +161,7 @@ def test_prometheus_scrapes_a_server_and_evaluates_every_alert(
     tmp_path: Path, tiny_bundle: ModelBundle
 ) -> None:
     """A real Prometheus with the real files; the address and the place of the key are those of the test."""
-    command = shutil.which("prometheus")
-    if command is None:
-        pytest.skip("prometheus is not installed (apt-get install prometheus)")
+    command = program("prometheus")
     settings = Settings(data_dir=tmp_path / "data", bundle=tiny_bundle.path, device="cpu", threads=1)
     _, key = KeyStore(settings.keys_path).create("prometheus", ["admin"])
     (tmp_path / "key").write_text(f"{key}\n", encoding="utf-8")

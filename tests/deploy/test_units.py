@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import configparser
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import program
 from vicinal.service.http.serving import processes, server
 from vicinal.service.settings import Settings
 
@@ -29,12 +29,8 @@ def section(unit: Path, name: str) -> dict[str, str]:
 
 
 def systemd_analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = shutil.which("systemd-analyze")
-    if command is None:
-        pytest.skip("systemd-analyze is not installed (apt-get install systemd)")
-    return subprocess.run(
-        [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    command = [program("systemd-analyze"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def startable(unit: Path, folder: Path, **changes: str) -> Path:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
-import pytest
 import redis
 
 from tests.ports import free_port
+from tests.programs import program
 
 __all__ = ["RedisServer"]
 
@@ -26,9 +25,7 @@ class RedisServer:
     """
 
     def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            pytest.skip("redis-server is not installed (apt-get install redis-server)")
+        binary = program("redis-server")
         folder.mkdir(parents=True)
         port = free_port()
         self.url = f"redis://127.0.0.1:{port}/0"

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common import record
+from tests.programs import absence
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason=absence("git"))
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from tests.programs import program
+
+
+def chromium() -> str:
+    """Path of the browser; the test is skipped where there is none."""
+    return program("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def start_browser() -> Iterator[Callable[..., Browser]]:
     """Starts a browser with further options of the command line."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
+    path = chromium()
     with sync_playwright() as playwright, ExitStack() as running:
 
         def start(*options: str) -> Browser:
             # A sandbox needs rights that a container does not give; the pages are our own.
             arguments = ["--no-sandbox", *options]
-            started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+            started = playwright.chromium.launch(executable_path=path, args=arguments)
             running.callback(started.close)
             return started
 

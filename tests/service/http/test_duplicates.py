@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import sync_playwright
 
 from tests.photos import write_album
+from tests.service.http.conftest import chromium
 from tests.service.types import MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
@@ -22,7 +23,6 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DUPLICATES = "/v1/admin/galleries/album/duplicates"
 ITEMS = "/v1/galleries/album/items"
 
@@ -143,14 +143,13 @@ def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, recor
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [1200, 390])
 def test_a_browser_shows_all_pictures_side_by_side(
     client: TestClient, record_id: str, tmp_path: Path, width: int
 ) -> None:
     (tmp_path / "page.html").write_text(client.get(f"{DUPLICATES}/{record_id}/report").text, encoding="utf-8")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.goto((tmp_path / "page.html").as_uri())
         page.evaluate("document.querySelectorAll('img').forEach((one) => one.loading = 'eager')")

@@ -6,13 +6,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.service.jobs.conftest import Steps
 from tests.waiting import wait_until
-from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 
 
@@ -92,10 +90,3 @@ def test_a_worker_leaves_the_signals_to_its_process(
     before = [signal.getsignal(number) for number in numbers]
     start_worker(steps)
     assert [signal.getsignal(number) for number in numbers] == before
-
-
-def test_a_place_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    store = JobStore(JobQueue(tmp_path / "file" / "jobs.db"))
-    with pytest.raises(JobsUnavailableError, match=r"jobs\.db.*VICINAL_RUN_JOBS"):
-        JobWorker(store, {})

@@ -27,10 +27,14 @@ ROOT = Path(__file__).resolve().parents[3]
 N_ITEMS = 60
 BATCH = 4
 PER_COMMIT = 8
+# The batch after the first that is committed.
+FREEZES_AT = 2 * PER_COMMIT // BATCH + 1
 
-# A worker whose network is slow, so that there is time to kill it in the middle.
+# A worker whose network is slow, so that there is time to kill it in the middle. It freezes itself after some
+# batches where it is told to: between its steps in the store, or in the middle of one.
 SLOW_WORKER = f"""
-import sys, threading, time
+import signal, sys, threading, time
+from contextlib import nullcontext
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -39,9 +43,20 @@ from vicinal.service.jobs import JobQueue, JobStore, JobWorker
 from vicinal.service.tasks.reindex_job import REINDEX, ReindexJob
 from vicinal.service.settings import Settings
 
+freeze, n_batches = sys.argv[2], 0
+
 class SlowEmbedder(Embedder):
     def infer(self, tensors):
+        global n_batches
         time.sleep(0.15)
+        n_batches += 1
+        if n_batches == {FREEZES_AT} and freeze:
+            storage = store.queue.huey.storage
+            # No thread of this process, of which one leaves signs of life, is in the middle of a step then.
+            between = getattr(storage, "lock", nullcontext())
+            with between if freeze == "between steps" else storage.db(commit=True):
+                # To this thread, which goes no step further; another might take a signal to the process.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return super().infer(tensors)
 
 settings = Settings.model_validate_json(sys.argv[1])
@@ -53,7 +68,7 @@ with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
 
-StartWorker = Callable[[], subprocess.Popen[bytes]]
+StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -100,7 +115,7 @@ def start(settings: Settings) -> Iterator[Callable[[list[str]], subprocess.Popen
 
 @pytest.fixture
 def start_worker(start: Callable[[list[str]], subprocess.Popen[bytes]], settings: Settings) -> StartWorker:
-    return lambda: start(["-c", SLOW_WORKER, settings.model_dump_json()])
+    return lambda freeze="": start(["-c", SLOW_WORKER, settings.model_dump_json(), freeze])
 
 
 def has_committed(store: JobStore, job: Job) -> Callable[[], bool]:
@@ -146,13 +161,17 @@ def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
     assert Gallery(settings.galleries_path / "shoes").active_version == ended.result["version"]
 
 
+def wait_until_frozen(process: subprocess.Popen[bytes]) -> None:
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), "it ended before it froze"
+
+
 def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, catalog: Path
 ) -> None:
     expected = with_the_source(settings, catalog)
-    first = start_worker()
-    wait_until(has_committed(store, job))
-    first.send_signal(signal.SIGSTOP)
+    first = start_worker("between steps")
+    wait_until_frozen(first)
     committed = store.get(job.id).progress.done
     start_worker()
     # The second has tried, found that the first still holds the rows, and tries again.
@@ -162,6 +181,29 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     wait_until(lambda: store.get(job.id).is_final)
     ended = store.get(job.id)
     assert (ended.state, ended.progress.skipped >= committed - PER_COMMIT) == ("succeeded", True)
+    assert searched_ids(settings) == expected
+
+
+@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
+def test_a_worker_frozen_in_the_middle_of_a_step_is_waited_for_and_named(
+    settings: Settings,
+    store: JobStore,
+    job: Job,
+    start_worker: StartWorker,
+    catalog: Path,
+    number: signal.Signals,
+) -> None:
+    expected = with_the_source(settings, catalog)
+    first = start_worker("in a step")
+    wait_until_frozen(first)
+    second = start_worker()
+    assert second.stderr is not None
+    assert f"process {first.pid} holds it and is stopped" in second.stderr.readline().decode()
+    assert (second.poll(), store.get(job.id).state) == (None, "running")
+    first.send_signal(number)
+    wait_until(lambda: store.get(job.id).is_final)
+    assert store.get(job.id).state == "succeeded"
     assert searched_ids(settings) == expected
 
 

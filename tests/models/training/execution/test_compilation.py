@@ -17,6 +17,7 @@ pytest.importorskip("pytorch_metric_learning")
 from torch import nn  # noqa: E402
 from torch._inductor import config as inductor_config  # noqa: E402
 
+from tests.programs import absence  # noqa: E402
 from vicinal.models.backbone import build_network  # noqa: E402
 from vicinal.models.configs.losses import LossConfig  # noqa: E402
 from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
@@ -33,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_picture")]
 
 MakeConfig = Callable[..., TrainingConfig]
 CPU = torch.device("cpu")
-NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason=absence("g++"))
 
 
 @pytest.fixture

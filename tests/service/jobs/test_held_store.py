@@ -1,0 +1,213 @@
+"""Jobs while another process holds the file's write lock: who starts waits, says so, and goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.disks import full, mounted
+from tests.service.jobs.conftest import Steps
+from tests.waiting import wait_until
+from vicinal.service.errors import JobsUnavailableError
+from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
+from vicinal.service.jobs import queue as queue_module
+
+# A process that takes the lock as a worker does, and says when it has it.
+HOLDER = """
+import sqlite3, sys, time
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("begin exclusive")
+print("held", flush=True)
+sys.stdin.read()
+held.execute("rollback")
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "_BUSY_SECONDS", 0.2)
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[JobStore]:
+    opened = JobStore(JobQueue(path))
+    yield opened
+    opened.queue.close()
+
+
+@pytest.fixture
+def job(store: JobStore) -> Job:
+    return store.create(new_job("steps", "shoes", {}))
+
+
+@pytest.fixture
+def holder(job: Job, path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the lock of a store in which a job waits."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def lets_go(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def thaws_and_lets_go(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGCONT)
+    lets_go(process)
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("is_stopped", "ends"),
+    [
+        (False, lets_go),
+        (False, subprocess.Popen.kill),
+        (True, thaws_and_lets_go),
+        (True, subprocess.Popen.kill),
+    ],
+    ids=["lets go", "is killed", "was frozen and thaws", "was frozen and is killed"],
+)
+def test_a_worker_that_starts_while_the_store_is_held_waits_and_then_works(
+    holder: subprocess.Popen[bytes],
+    is_stopped: bool,
+    ends: Callable[[subprocess.Popen[bytes]], None],
+    path: Path,
+    job: Job,
+    store: JobStore,
+    steps: Steps,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if is_stopped:
+        holder.send_signal(signal.SIGSTOP)
+        os.waitpid(holder.pid, os.WUNTRACED)
+    with JobWorker(JobStore(JobQueue(path)), {"steps": steps}, heartbeat_seconds=0.1):
+        # Several looks into the queue, and several at the others' jobs.
+        threading.Event().wait(1.5)
+        assert steps.finished == []
+        (said,) = warnings_in(caplog)
+        assert f"process {holder.pid} holds it" in said
+        assert (f"kill -CONT {holder.pid}" in said) == is_stopped
+        ends(holder)
+        wait_until(lambda: store.get(job.id).is_final)
+        assert store.get(job.id).result == {"n": 5}
+        wait_until(lambda: "the store of jobs answers again" in warnings_in(caplog))
+
+
+def test_a_worker_whose_store_is_held_later_says_so_once_and_loses_nothing(
+    path: Path, steps: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = JobStore(JobQueue(path))
+    with JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1):
+        at_two, may_go_on = threading.Event(), threading.Event()
+
+        def pause(number: int) -> None:
+            if number == 2:
+                at_two.set()
+                may_go_on.wait(30)
+
+        steps.before = pause
+        job = store.create(new_job("steps", "shoes", {}))
+        assert at_two.wait(30)
+        held = sqlite3.connect(path, isolation_level=None)
+        held.execute("begin exclusive")
+        may_go_on.set()
+        wait_until(lambda: len(steps.finished) == 5)
+        threading.Event().wait(1.5)
+        assert len([line for line in warnings_in(caplog) if "does not answer" in line]) == 1
+        held.close()
+        wait_until(lambda: store.get(job.id).is_final)
+    assert store.get(job.id).state == "succeeded"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_worker_stops_in_order_while_its_store_is_held(
+    holder: subprocess.Popen[bytes], path: Path, steps: Steps
+) -> None:
+    worker = JobWorker(JobStore(JobQueue(path)), {"steps": steps}, heartbeat_seconds=0.1)
+    worker.start()
+    worker.stop()
+    assert (holder.poll(), steps.finished) == (None, [])
+
+
+def test_who_asks_meanwhile_is_told_and_may_come_again(holder: subprocess.Popen[bytes], path: Path) -> None:
+    store = JobStore(JobQueue(path))
+    with pytest.raises(JobsUnavailableError, match=r"does not answer.*locked") as refused:
+        store.create(new_job("steps", "boots", {}))
+    assert refused.value.headers == {"Retry-After": "5"}
+    lets_go(holder)
+    wait_until(lambda: store.queue.look() is None)
+    assert store.create(new_job("steps", "boots", {})).state == "queued"
+
+
+def test_a_look_tells_a_held_store_from_one_that_is_free_or_not_begun(
+    path: Path, tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    assert JobQueue(tmp_path / "none.db").look() is None
+    assert not (tmp_path / "none.db").exists()
+    queue = JobQueue(path)
+    assert f"process {holder.pid} holds it" in (queue.look() or "")
+    lets_go(holder)
+    wait_until(lambda: queue.look() is None)
+
+
+def test_a_worker_waits_for_room_on_a_full_disk(tmp_path: Path, steps: Steps) -> None:
+    with mounted(tmp_path / "small", "256k") as folder:
+        store = JobStore(JobQueue(folder / "jobs.db"))
+        (folder / "jobs.db").touch()
+        with full(folder, 0):
+            worker = JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1)
+            worker.start()
+            threading.Event().wait(0.5)
+        job = store.create(new_job("steps", "shoes", {}))
+        wait_until(lambda: store.get(job.id).is_final)
+        worker.stop()
+        store.queue.close()
+    assert steps.finished == [0, 1, 2, 3, 4]
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def another_file(path: Path) -> None:
+    path.write_bytes(b"no database at all " * 100)
+
+
+def under_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("", encoding="utf-8")
+
+
+@pytest.mark.parametrize("spoil", [a_folder, another_file, under_a_file])
+def test_a_place_that_no_wait_mends_is_named_at_once_with_the_way_out(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    spoil(tmp_path / "data" / "jobs.db")
+    store = JobStore(JobQueue(tmp_path / "data" / "jobs.db"))
+    with pytest.raises(JobsUnavailableError, match=r"jobs\.db.*VICINAL_RUN_JOBS"):
+        JobWorker(store, {})
