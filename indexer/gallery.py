@@ -459,7 +459,7 @@ def list_galleries(root: Path) -> list[Gallery]:
         for folder in root.glob("*")
         if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
     )
-    return [Gallery(folder) for folder in folders if (folder / "active.json").is_file()]
+    return [gallery for gallery in map(Gallery, folders) if gallery.pointer.exists]
 
 
 def read_ahead(root: Path) -> None:

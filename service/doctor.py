@@ -20,6 +20,7 @@ from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.evaluation.probe import drawn_pictures, read_probe
@@ -70,7 +71,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _faiss()
     yield from _network(settings)
     yield _redis(settings)
-    yield _disk(settings)
+    data = _disk(settings)
+    yield data
+    if data.state != "failed":
+        yield from _galleries(settings)
 
 
 def _packages() -> Iterator[Finding]:
@@ -254,6 +258,21 @@ def _disk(settings: Settings) -> Finding:
     n = len(list_galleries(settings.galleries_path))
     says = f"{folder} holds {n} {'gallery' if n == 1 else 'galleries'}, {free / 2**30:,.1f} GiB are free"
     return Finding("data", "warning" if free < _LITTLE_ROOM else "ok", says)
+
+
+def _galleries(settings: Settings) -> Iterator[Finding]:
+    """Those that are damaged; what `vicinal gallery check` finds in the files of versions takes longer."""
+    from vicinal.service.galleries.records import damaged_records
+
+    for gallery in list_galleries(settings.galleries_path):
+        try:
+            found = damaged_records(gallery)
+            if not found:
+                # Searches can do without the table for a while.
+                _ = GalleryReader(gallery).view(), gallery.in_words
+        except (*ERRORS, OSError) as error:
+            found = [_in_one_line(error)]
+        yield from (Finding(f"gallery {gallery.name}", "failed", says) for says in found)
 
 
 def _in_one_line(error: Exception) -> str:

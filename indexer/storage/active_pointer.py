@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,8 +134,11 @@ class ActivePointer:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever put in force."""
-        return self._path.is_file()
+        """Whether anything was ever put in force, also where nobody can read it any more."""
+        try:
+            return self._path.exists() or self._copy.exists()
+        except OSError:
+            return True
 
     def read(self) -> Activation | None:
         """What is searched, or None where nothing is.
@@ -144,13 +148,23 @@ class ActivePointer:
         """
         try:
             return self._file.read()
-        except FileNotFoundError:
-            return None
+        except FileNotFoundError as error:
+            if not self.exists:
+                return None
+            raise GalleryError(f"'{self._path}' is missing: {self.remedy}") from error
         except (OSError, BrokenSealError) as error:
-            raise GalleryError(
-                f"'{self._path}' is damaged: put a version in force again by "
-                f"`vicinal gallery activate {self.folder.name} VERSION`, or index the gallery again"
-            ) from error
+            raise GalleryError(f"'{self._path}' is damaged: {self.remedy}") from error
+
+    @property
+    def remedy(self) -> str:
+        """Words for how the gallery is searched again when the file is damaged."""
+        last = self._copied()
+        versions = self.versions() if last is None else [last.version]
+        if not versions:
+            return "bring it back from a backup"
+        command = ("vicinal", "gallery", "activate", self.folder.name, str(versions[-1]))
+        data_dir = self.folder.absolute().parent.parent
+        return f"put a version in force again by `{shlex.join([*command, '--data-dir', str(data_dir)])}`"
 
     @contextmanager
     def held(self) -> Iterator[Activation | None]:
@@ -346,7 +360,10 @@ class ActivePointer:
             return self.read()
         except GalleryError as damage:
             logger.warning("%s", damage)
-        # The copy may lack the last change, which whoever activates a version is told of.
+        # It may lack the last change, which whoever activates a version is told of.
+        return self._copied()
+
+    def _copied(self) -> Activation | None:
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             return _parsed(read_sealed(self._copy))
         return None

@@ -12,24 +12,26 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError, IndexerError
+from vicinal.indexer.errors import GalleryNotFoundError, GalleryNotRefinedError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.graph.gpu_index import IndexDevices
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
-from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.galleries.integrity import CheckedGallery, Integrity
 from vicinal.service.galleries.maintenance import Maintenance
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.problem_types import ERRORS
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftLevel
 
-__all__ = ["GalleryState", "OpenGalleries"]
+__all__ = ["UNREADABLE", "GalleryState", "OpenGalleries"]
 
 
 _UNCHECKED = CheckedGallery()
+# Whatever keeps a gallery from being opened, it keeps no other from being told of.
+UNREADABLE = (*ERRORS, OSError)
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class OpenGalleries:
             matcher.prepare()
             chosen = matcher.active_pipeline
             threshold = matcher.thresholds.in_force(chosen.pipeline)
-        except (IndexerError, CalibrationRecordError) as error:
+        except UNREADABLE as error:
             return GalleryState(name, problem=str(error), files=self.integrity.state(name))
         return GalleryState(
             name,

@@ -16,7 +16,6 @@ __all__ = ["damaged_records"]
 _BACKUP = "bring it back from a backup, or index the gallery again"
 # What to do, by where a file lies; the first that fits. `{}` is the gallery.
 _REMEDIES = (
-    ("active.json", "put a version in force again by `vicinal gallery activate {} VERSION`"),
     ("active.copy.json", "nothing is read of it; the next change writes it anew"),
     ("identity.json", "bring it back from a backup, or remove it and calibrate again"),
     (
@@ -75,6 +74,8 @@ def _unlike(path: Path, sha256: str | None) -> Iterator[Path]:
 
 def _remedy(gallery: Gallery, path: Path) -> str:
     place = path.relative_to(gallery.path)
+    if place == Path("active.json"):
+        return gallery.pointer.remedy
     known = (remedy for pattern, remedy in _REMEDIES if _lies_in(place, pattern))
     return next(known, _BACKUP).format(gallery.name)
 

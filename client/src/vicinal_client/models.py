@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "Activation",
@@ -216,9 +216,15 @@ class Gallery(_Model):
 
 
 class GalleryList(_Model):
-    """All galleries that can be searched."""
+    """All galleries.
+
+    Attributes:
+        galleries: Those that can be searched.
+        problems: Why each of the others cannot be searched, by name.
+    """
 
     galleries: list[Gallery]
+    problems: dict[str, str] = Field(default_factory=dict)
 
 
 class Alias(_Model):

@@ -70,13 +70,19 @@ app.command("alias")(transfer.alias)
 def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
     """All galleries."""
     from vicinal.indexer.gallery import list_galleries
+    from vicinal.service.galleries.open_galleries import UNREADABLE
 
     settings = load_settings(data_dir=data_dir)
-    rows = [_summary(gallery.name, data_dir) for gallery in list_galleries(settings.galleries_path)]
+    rows, problems = [], {}
+    for gallery in list_galleries(settings.galleries_path):
+        try:
+            rows.append(_summary(gallery.name, data_dir))
+        except UNREADABLE as error:
+            problems[gallery.name] = str(error)
     if json_output:
-        print_json(rows)
+        print_json([*rows, *({"name": name, "problem": reason} for name, reason in problems.items())])
         return
-    if not rows:
+    if not rows and not problems:
         console.print(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
         return
     table = Table("name", "version", "items", "labels", "index", "embedded by", "aliases", box=None)
@@ -84,7 +90,10 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
         names = ("name", "version", "n_items", "n_labels", "index")
         cells = (str(row[key]) for key in names)
         table.add_row(*cells, row["space"] or row["bundle"], ", ".join(row["aliases"]))
-    print_table(table)
+    if rows:
+        print_table(table)
+    for name, reason in problems.items():
+        say(f"Gallery {name} cannot be opened: {reason}")
 
 
 @app.command("show")

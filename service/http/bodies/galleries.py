@@ -68,7 +68,8 @@ class GalleryBody(_Response):
 class GalleryListBody(_Response):
     """All galleries."""
 
-    galleries: list[GalleryBody]
+    galleries: list[GalleryBody] = Field(description="Those that can be searched.")
+    problems: dict[str, str] = Field(description="Why each of the others cannot be searched, by name.")
 
 
 class AliasTarget(BaseModel):

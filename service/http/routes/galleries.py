@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from vicinal.indexer.errors import BundleMismatchError, IndexerError, SpaceMismatchError
+from vicinal.indexer.errors import BundleMismatchError, SpaceMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
@@ -17,6 +17,7 @@ from vicinal.models.errors import BundleError
 from vicinal.service.comparisons.store import ComparisonStore
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.maintenance import CompactionState
+from vicinal.service.galleries.open_galleries import UNREADABLE
 from vicinal.service.galleries.versions import activate_version as activate
 from vicinal.service.http.bodies.galleries import (
     AliasBody,
@@ -42,17 +43,18 @@ alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
 
 @router.get("")
 def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
-    """All galleries that can be searched, of those that the key is for."""
-    found = []
+    """All galleries of those that the key is for: what can be searched, and why the others cannot."""
+    found, problems = [], {}
     for name in state.galleries.names():
         if not may_see(request, state.galleries.path, name):
             continue
-        # /readyz says what keeps one from being searched.
-        with suppress(IndexerError):
+        try:
             matcher = state.galleries.matcher(name)
             matcher.prepare()
             found.append(_describe(matcher))
-    return GalleryListBody(galleries=found)
+        except UNREADABLE as error:
+            problems[name] = str(error)
+    return GalleryListBody(galleries=found, problems=problems)
 
 
 @router.get("/{gallery}")

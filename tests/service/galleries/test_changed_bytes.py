@@ -161,7 +161,7 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
     before, told = answer(bundles), gallery.activation
     assert told is not None
     (gallery.path / "active.json").write_text("{", encoding="utf-8")
-    assert "vicinal gallery activate shoes VERSION`" in answer(bundles)
+    assert f"vicinal gallery activate shoes {told.version} --data-dir " in answer(bundles)
     activate_version(gallery, told.version)
     assert answer(bundles) == before
 
