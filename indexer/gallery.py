@@ -11,6 +11,7 @@
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ of ready embeddings: their space with a refiner, which versions name; never changed
   identity.json           stays when the gallery is renamed or copied; its calibrations name it
+  removed/                which items a person removed
   active.json             which version and which live changes of it are searched
   active.copy.json        the same, for who puts a version in force when that file is damaged
   active.lock             held for the moment in which one of these two is written
@@ -55,6 +56,7 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
 from vicinal.indexer.storage.item_table import ItemTable
+from vicinal.indexer.storage.removals import Removals
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.refined_snapshot import RefinementPlan, refinements, whole_refined_folders
 from vicinal.indexer.views.snapshot import (
@@ -102,6 +104,7 @@ class Gallery:
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")
+        self.removals = Removals(self.path / "removed")
 
     @classmethod
     def open(cls, path: Path | str, *, refinement: RefinementPlan | None = None) -> Self:

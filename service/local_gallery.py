@@ -169,6 +169,7 @@ class LocalGallery:
         space: str | None = None,
         on_conflict: OnConflict = "error",
         delete: bool = False,
+        restore: bool = False,
         activate: bool = True,
         index: str = "auto",
         max_failures: int | None = None,
@@ -185,6 +186,7 @@ class LocalGallery:
             space: `NAME` or `NAME@VERSION` of what made the embeddings; needed the first time.
             on_conflict: What to do with an item whose id belongs to another one of another source.
             delete: Leave out items that came from the source before and that it no longer lists.
+            restore: Bring back items that were removed and that the source still lists.
             activate: Let searches use the new version.
             index: Factory string of the vector index, or `auto`.
             max_failures: Give up when more images than this cannot be used; None goes on.
@@ -217,6 +219,7 @@ class LocalGallery:
             source=None if source is None or isinstance(source, EmbeddingSource) else source_name(source),
             on_conflict=on_conflict,
             delete=delete,
+            restore=restore,
             index=index,
             activate=activate,
             max_failures=max_failures,
@@ -269,6 +272,8 @@ class LocalGallery:
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove items while the gallery is searched: all of them, or none when one is not there.
+
+        `index` leaves them out from then on, unless with `restore`; `add` brings them back.
 
         Returns:
             How many were removed.

@@ -30,6 +30,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import as_fixed_lists, as_matrix
 from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS
 from vicinal.indexer.storage.reserve import Reserve
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
@@ -163,6 +164,8 @@ def add_items(
 def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
     """Remove items: all of them, or none when one of them is not there.
 
+    The gallery remembers them: their source does not bring them back.
+
     Raises:
         ItemNotFoundError: There is no item of one of the ids.
         GalleryBusyError: Another job keeps writing.
@@ -173,10 +176,14 @@ def remove_items(reader: GalleryReader, item_ids: Sequence[str]) -> Change:
         sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
+        gallery = reader.gallery
+
+        def commit() -> int:
+            gallery.removals.remember(gallery.table.rows(view.revision, sequences, REMEMBERED_COLUMNS))
+            return _commit(reader, activation, None, sequences, activation.next_number)
+
         # Where the disk is full, to remove something is what helps.
-        revision = Reserve(reader.gallery.path.parent).used_if_full(
-            lambda: _commit(reader, activation, None, sequences, activation.next_number)
-        )
+        revision = Reserve(gallery.path.parent).used_if_full(commit)
         return Change(revision, n_removed=len(sequences))
 
 

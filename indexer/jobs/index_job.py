@@ -52,8 +52,8 @@ READY_ROWS_PER_COMMIT = 16_384
 _PATIENCE = 1.0
 # How the names of runs begin that nobody gave an id.
 _BY_HAND = "index-"
-# Of many ids that are missing these are kept.
-_MOST_MISSING = 1000
+# Of many ids that are missing or left out these are kept.
+_MOST_NAMED = 1000
 # Activations that come in between are rare, and so brief that one more look is enough.
 _MOST_PUBLICATIONS = 3
 _NOT_ACTIVATED = (
@@ -70,6 +70,7 @@ def index_items(
     source: str | None = None,
     on_conflict: OnConflict = "error",
     delete: bool = False,
+    restore: bool = False,
     index: str = "auto",
     activate: bool = True,
     max_failures: int | None = None,
@@ -94,6 +95,8 @@ def index_items(
         on_conflict: What to do with an image whose id belongs to another image of another source. With
             `error` nothing is done when there is one.
         delete: Leave out items that came from the source before and that it no longer lists.
+        restore: Bring back items that were removed from the gallery and that the source still lists; without
+            it they are left out.
         index: Factory string of the vector index, or `auto`.
         activate: Let searches use the result; else it is a version that can be compared and activated.
         max_failures: Give up when more images than this cannot be used; None goes on.
@@ -116,6 +119,7 @@ def index_items(
         source=source,
         on_conflict=on_conflict,
         delete=delete,
+        restore=restore,
         index=index,
         activate=activate,
         options=options,
@@ -155,7 +159,7 @@ def gallery_items(gallery: Gallery, access: WebAccess = PUBLIC) -> list[SourceIt
 
 def _digest(plan: IndexPlan) -> str:
     """16 hexadecimal digits that change with a source, with its files and with what becomes of them."""
-    digest = hashlib.sha256(json.dumps([plan.source, plan.on_conflict, plan.delete]).encode())
+    digest = hashlib.sha256(json.dumps([plan.source, plan.on_conflict, plan.delete, plan.restore]).encode())
     if isinstance(plan.items, EmbeddingSource):
         digest.update(json.dumps(plan.items.identity()).encode())
         return digest.hexdigest()[:16]
@@ -309,7 +313,8 @@ class IndexJob:
             failures=self.sync.failures,
             hygiene=Hygiene(),
             counts=work.plan.counts(),
-            missing=work.plan.ids("missing")[:_MOST_MISSING],
+            missing=work.plan.ids("missing")[:_MOST_NAMED],
+            left_out=work.plan.ids("left_out")[:_MOST_NAMED],
             is_new=False,
             is_active=True,
         )
@@ -344,6 +349,7 @@ class IndexJob:
             with self._writing():
                 active = self.gallery.activation
                 related, graph = self._catch_up(active, graph)
+                self.sync.forget_dropped(work)
                 report = self._write(work, graph, active)
                 wanted = self.plan.activate and related
                 is_active = wanted and self._activate(active, report["version"])
@@ -383,6 +389,8 @@ class IndexJob:
         if changes is None:
             return False, graph
         outdated = {*changes.outdated, *self._strangers(now)}
+        # Added and removed again since the source was compared.
+        outdated |= self.gallery.removals.read().but(self.sync.removed) - set(now["id"].to_pylist())
         if outdated or len(changes.sequences):
             kept = self.staging.drop(sorted(outdated))
             self.sync.take_over(active, changes.sequences)
@@ -431,7 +439,8 @@ class IndexJob:
             failures=self.sync.failures,
             hygiene=hygiene,
             counts=work.plan.counts(),
-            missing=work.plan.ids("missing")[:_MOST_MISSING],
+            missing=work.plan.ids("missing")[:_MOST_NAMED],
+            left_out=work.plan.ids("left_out")[:_MOST_NAMED],
             n_embedded=self.sync.n_embedded,
         )
         report = {**result.as_report(), "job": self.plan.job}

@@ -28,6 +28,7 @@ class IndexPlan:
             items are known again; None for images that come from none.
         on_conflict: What to do with an image whose id belongs to another image of another source.
         delete: Leave out items of the source that it does not list any more.
+        restore: Bring back what a person removed and the source still lists.
         index: Factory string of the vector index, or `auto`.
         activate: Put the new version in force; otherwise it waits to be activated.
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
@@ -40,6 +41,7 @@ class IndexPlan:
     source: str | None = None
     on_conflict: OnConflict = "error"
     delete: bool = False
+    restore: bool = False
     index: str = "auto"
     activate: bool = True
     calibrated_as: int | None = None
@@ -66,6 +68,7 @@ class IndexResult:
         hygiene: Duplicates and thin classes, which spoil a calibration.
         counts: Items by what became of them, see `sync.plan.SyncOutcome`.
         missing: The first ids that the source no longer lists.
+        left_out: The first ids that it lists and a person removed.
         n_embedded: Items that were embedded for it, or read of a file of ready embeddings.
         is_new: Whether it was made; not when the gallery held all of it before.
         is_active: Whether the version is searched now.
@@ -82,6 +85,7 @@ class IndexResult:
     hygiene: Hygiene
     counts: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     n_embedded: int = 0
     is_new: bool = True
     is_active: bool = False
@@ -92,7 +96,7 @@ class IndexResult:
         """What a version's report says of it."""
         names = (
             *("version", "n_items", "n_labels", "index", "provider", "seconds"),
-            *("counts", "missing", "n_embedded"),
+            *("counts", "missing", "left_out", "n_embedded"),
         )
         return cls(
             **{name: report[name] for name in names},

@@ -69,6 +69,9 @@ SkipsOption = Annotated[
 DeleteOption = Annotated[
     bool, typer.Option("--delete", help="Remove items of this source that it does not list any more.")
 ]
+RestoreOption = Annotated[
+    bool, typer.Option("--restore", help="Bring back removed items that this source still lists.")
+]
 DeviceOption = Annotated[
     str | None,
     typer.Option(
@@ -97,6 +100,7 @@ def index(
     replaces: ReplacesOption = False,
     skips: SkipsOption = False,
     delete: DeleteOption = False,
+    restore: RestoreOption = False,
     space: SpaceOption = None,
     prefix: PrefixOption = None,
     label_from: LabelFromOption = "auto",
@@ -110,8 +114,8 @@ def index(
 ) -> None:
     """Take what is new or changed in a source over into a gallery, while it is searched and changed.
 
-    What the gallery holds stays, and is not embedded again. A run that was stopped goes on where it was when
-    it is started again over the same files.
+    What the gallery holds stays, and is not embedded again; what was removed from it stays out. A run that was
+    stopped goes on where it was when it is started again over the same files.
     """
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import index_items
@@ -122,7 +126,7 @@ def index(
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE, include_hidden
     )
-    _require_source(source, options, delete=delete, dry_run=dry_run)
+    _require_source(source, options, {"--delete": delete, "--restore": restore}, dry_run=dry_run)
     settings = load_settings(data_dir=data_dir, bundle=bundle, device=device, index_device=device)
     target, bundles = Gallery(settings.gallery_path(gallery)), ServedBundles(settings)
     is_ready = bool(space or target.space)
@@ -145,6 +149,7 @@ def index(
             source=None if source is None else source_name(place_of(source)),
             on_conflict=on_conflict,
             delete=delete,
+            restore=restore,
             index=index_kind,
             activate=activate,
             max_failures=max_failures,
@@ -163,7 +168,9 @@ def index(
         say(f"Not searched yet: `{comparison}`, then `vicinal use`")
 
 
-def _require_source(source: str | None, options: SourceOptions, *, delete: bool, dry_run: bool) -> None:
+def _require_source(
+    source: str | None, options: SourceOptions, others: dict[str, bool], *, dry_run: bool
+) -> None:
     """Refuse what is about a source where there is none.
 
     Raises:
@@ -171,8 +178,9 @@ def _require_source(source: str | None, options: SourceOptions, *, delete: bool,
     """
     from vicinal.indexer.sources import ANYWHERE, SourceOptions
 
-    if source is None and delete:
-        raise RequestError("--delete is about a source: name it")
+    for option, is_given in others.items():
+        if source is None and is_given:
+            raise RequestError(f"{option} is about a source: name it")
     if source is None and (dry_run or options != SourceOptions(None, "auto", access=ANYWHERE)):
         raise RequestError("name a source: without one the items that the gallery holds are indexed")
 
@@ -287,6 +295,11 @@ def print_build(gallery: str, result: IndexResult) -> None:
         gone = number_of(n_missing, "item of this source is", "items of this source are")
         advice = f"remove {'it' if n_missing == 1 else 'them'} with --delete"
         say(f"  {gone} gone: {named_ids(result.missing, n_missing)}; {advice}")
+    if result.left_out:
+        n_left_out = result.counts["left_out"]
+        earlier = number_of(n_left_out, "item that was removed earlier was", "items that were removed earlier were")
+        advice = f"--restore brings {'it' if n_left_out == 1 else 'them'} back"
+        say(f"  {earlier} left out: {named_ids(result.left_out, n_left_out)}; {advice}")
     print_failures(result.failures, "--json and the report")
     for line in hygiene_lines(result.hygiene):
         say(f"  {line}")
@@ -298,7 +311,7 @@ def _counts(result: IndexResult) -> str:
 
     always = ("added", "changed", "unchanged", "missing")
     return ", ".join(
-        f"{outcome} {result.counts.get(outcome, 0):,}"
+        f"{outcome.replace('_', ' ')} {result.counts.get(outcome, 0):,}"
         for outcome in get_args(SyncOutcome)
         if outcome in always or outcome in result.counts
     )

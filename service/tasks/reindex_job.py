@@ -51,6 +51,7 @@ class ReindexRequest(BaseModel):
         prefix: See `SourceOptions`; it and the following say how the source is read.
         on_conflict: What to do with an image whose id belongs to another image of another source.
         delete: Remove items that came from the source and that it no longer lists.
+        restore: Bring back items that were removed and that the source still lists.
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
         max_failures: Give up when more images than this cannot be used.
@@ -99,6 +100,11 @@ class ReindexRequest(BaseModel):
     delete: StrictBool = Field(
         False, description="Remove items that came from this source and that it no longer lists."
     )
+    restore: StrictBool = Field(
+        False,
+        description="Bring back items that were removed and that this source still lists; they are left out "
+        "without it.",
+    )
     bundle: str | None = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
@@ -144,8 +150,9 @@ class ReindexRequest(BaseModel):
             raise ValueError(
                 "conditions decide by themselves: give activate_if or activate = manual, not both"
             )
-        if self.delete and self.source is None:
-            raise ValueError("delete is about a source: name it")
+        for name in ("delete", "restore"):
+            if getattr(self, name) and self.source is None:
+                raise ValueError(f"{name} is about a source: name it")
         return self
 
 
@@ -301,6 +308,7 @@ class ReindexJob:
             source=None if path is None else source_name(path),
             on_conflict=request.on_conflict,
             delete=request.delete,
+            restore=request.restore,
             index=request.index,
             activate=request.activate == "automatic" and request.activate_if is None,
             options=options if ready is None else replace(options, rows_per_commit=READY_ROWS_PER_COMMIT),

@@ -107,6 +107,7 @@ class ReindexOptions(TypedDict, total=False):
         index: Factory string of another vector index.
         on_conflict: What to do with an image whose id belongs to another one.
         delete: Also remove what the source no longer holds.
+        restore: Bring back what was removed and the source still holds.
         max_failures: Most images that may be left out.
         activate: Whether searches use it as soon as it is there, or it waits.
         activate_if: What must hold of the comparison with the active version.
@@ -126,6 +127,7 @@ class ReindexOptions(TypedDict, total=False):
     bundle: str | None
     index: str | None
     delete: bool | None
+    restore: bool | None
     max_failures: int | None
     activate: Literal["automatic", "manual"] | None
     activate_if: Mapping[str, Any] | None

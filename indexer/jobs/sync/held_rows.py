@@ -87,6 +87,11 @@ class HeldRows:
         return list(self._rows["id"].to_pylist())
 
     @property
+    def contents(self) -> set[bytes]:
+        """Digests of their files or of their ready embeddings."""
+        return set(self._rows["content_sha256"].to_pylist())
+
+    @property
     def sequences(self) -> Sequences:
         """Their sequences, ascending."""
         return self._rows["sequence"].to_numpy()

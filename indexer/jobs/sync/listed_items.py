@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from functools import partial
+from functools import cache, partial
 
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.jobs.preparation import FileState, digest_of, digests_of_ready, listing_of
@@ -17,26 +17,26 @@ _ROWS = 16_384
 
 
 def listed_files(
-    items: Iterable[SourceItem], source: str | None, known: Collection[str]
+    items: Iterable[SourceItem], source: str | None, known: Collection[str] | None
 ) -> dict[str, ListedItem]:
     """The images of a source by id; no file is read before its digest is asked for.
 
     Args:
         items: The images, of two with one id the first counts.
         source: The source; None for images that come from none.
-        known: Ids that the gallery holds: the files of others are not looked at.
+        known: Ids that the gallery holds or held: the files of others are not looked at. None for all.
     """
     listed: dict[str, ListedItem] = {}
     for item in items:
         if item.id not in listed:
-            state = FileState.of(item.path) if item.id in known else None
+            state = FileState.of(item.path) if known is None or item.id in known else None
             size, modified_at = state or (None, None)
             metadata = json.dumps(item.metadata)
             listing = None if source is None else listing_of(item.label, metadata)
             description = Description(
                 item.label, metadata, source, listing, str(item.path), size, modified_at
             )
-            listed[item.id] = ListedItem(description, partial(digest_of, item.path))
+            listed[item.id] = ListedItem(description, cache(partial(digest_of, item.path)))
     return listed
 
 

@@ -7,20 +7,32 @@ for, takes an item out of the gallery, and none but `changed` and `replaced` giv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from vicinal.indexer.jobs.conflicts import OnConflict
+from vicinal.indexer.storage.removals import Removal, RemovedItems
 
 __all__ = ["Description", "HeldItem", "ListedItem", "SyncOutcome", "SyncPlan", "plan_sync"]
 
 # Beside what `Outcome` says. `changed`: the source has another image for an item of its own. `updated`: it
 # has the same image, with another label or other metadata. `missing`: it no longer lists an item of its own,
-# which stays; `removed`: which goes.
+# which stays; `removed`: which goes. `left_out`: a person removed this image, and it does not come back.
 SyncOutcome = Literal[
-    "added", "changed", "updated", "replaced", "unchanged", "skipped", "refused", "missing", "removed"
+    "added",
+    "changed",
+    "updated",
+    "replaced",
+    "unchanged",
+    "skipped",
+    "refused",
+    "missing",
+    "removed",
+    "left_out",
 ]
+_NONE_REMOVED = RemovedItems()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,8 @@ def plan_sync(
     also_listed: Iterable[str] = (),
     on_conflict: OnConflict = "error",
     delete: bool = False,
+    removed: RemovedItems = _NONE_REMOVED,
+    moved: Mapping[int | None, Collection[bytes]] = MappingProxyType({}),
 ) -> SyncPlan:
     """Decide what becomes of each item.
 
@@ -132,16 +146,18 @@ def plan_sync(
         also_listed: Ids that the source lists too, of items that must not be looked at: they are not missing.
         on_conflict: What to do with an id that belongs to another image of another source.
         delete: Let items of the source go that it does not list any more.
+        removed: Items that a person removed.
+        moved: Contents of those of them that are known again under other ids of the source, by the size of
+            their files.
     """
     plan = SyncPlan()
     for item_id, item in listed.items():
         there = held.get(item_id)
-        if there is None:
-            plan.outcomes[item_id] = "added"
-            continue
-        outcome = _outcome(there, item, on_conflict)
+        outcome: SyncOutcome = "added" if there is None else _outcome(there, item, on_conflict)
+        if outcome != "unchanged" and _was_removed(item, removed.of_id(item_id), moved):
+            outcome = "left_out"
         plan.outcomes[item_id] = outcome
-        if outcome in ("unchanged", "changed"):
+        if there is not None and outcome in ("unchanged", "changed"):
             _describe(plan, item_id, there.description, item.description)
     if source is not None:
         known = {*listed, *also_listed}
@@ -149,6 +165,21 @@ def plan_sync(
             if there.description.source == source and item_id not in known:
                 plan.outcomes[item_id] = "removed" if delete else "missing"
     return plan
+
+
+def _was_removed(
+    listed: ListedItem, removed: Collection[Removal], moved: Mapping[int | None, Collection[bytes]]
+) -> bool:
+    """Whether a person removed this very image, under its id or, where it moved inside of its source, another."""
+    now = listed.description
+    if now.file_size is not None and any(
+        (now.source, now.uri, now.file_size, now.modified_at)
+        == (one.source, one.uri, one.file_size, one.modified_at)
+        for one in removed
+    ):
+        return True
+    contents = {one.content for one in removed}.union(moved.get(now.file_size, ()))
+    return bool(contents) and listed.digest() in contents
 
 
 def _outcome(held: HeldItem, listed: ListedItem, on_conflict: OnConflict) -> SyncOutcome:

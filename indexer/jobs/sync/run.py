@@ -26,6 +26,7 @@ from vicinal.indexer.jobs.sync.plan import Description, SyncPlan, plan_sync
 from vicinal.indexer.sources import PUBLIC, ImageFile, RemoteFile, SourceItem, WebAccess, file_at
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import Sequences
+from vicinal.indexer.storage.removals import RemovedItems
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
 
@@ -112,6 +113,7 @@ class SyncRun:
 
     Attributes:
         failures: Images that could not be used so far.
+        removed: What was removed by persons before the source was compared.
         n_items: Items to embed; those to copy where the gallery's own items are all.
         n_done: Items that this attempt has finished.
         n_skipped: Items that an earlier attempt had finished.
@@ -126,6 +128,7 @@ class SyncRun:
         self.plan = plan
         self.staging = staging
         self.failures: list[Failure] = []
+        self.removed = RemovedItems()
         self.n_items = self.n_done = self.n_skipped = self.n_embedded = 0
         self._report = on_progress
 
@@ -140,12 +143,13 @@ class SyncRun:
             BuildError: There is neither a source nor a gallery.
         """
         self.failures.clear()
+        self.removed = self.gallery.removals.read()
         active = self.gallery.pointer.keep_for(self.staging.name)
         if self.plan.items is None and active is None:
             raise BuildError(f"gallery '{self.gallery.name}' has no items: name a source")
-        held = HeldRows.of(self.gallery, active).but(changed)
-        images = self._readable()
-        sync = self._compared(held, images, set(changed))
+        everything = HeldRows.of(self.gallery, active)
+        held, images = everything.but(changed), self._readable()
+        sync = self._compared(everything, held, images, set(changed))
         refused = sync.ids("refused")
         if refused:
             advice = "nothing was indexed: on_conflict 'replace' or 'skip' decides, or other ids"
@@ -172,6 +176,8 @@ class SyncRun:
             self._embed(work)
         if self.staging.is_empty:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
+            if work.plan.ids("left_out") and not first:
+                first = ": all of the source was removed earlier, and is indexed again only where restore is set"
             raise BuildError(f"no image could be used{first}")
 
     def require_some(self, work: SyncWork) -> None:
@@ -203,14 +209,31 @@ class SyncRun:
             self._run(work, list(work.embedded_again.values()))
             self._check_lost({*work.todo} - {*self.staging.ids()})
 
-    def _compared(self, held: HeldRows, images: Sequence[SourceItem], changed: set[str]) -> SyncPlan:
+    def forget_dropped(self, work: SyncWork) -> None:
+        """Forget removals of what the source itself takes away: it may bring that back.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        dropped = work.held.only(work.plan.ids("changed", "replaced", "removed")).items()
+        self.gallery.removals.forget((item_id, one.content_sha256) for item_id, one in dropped.items())
+
+    def _compared(
+        self, everything: HeldRows, held: HeldRows, images: Sequence[SourceItem], changed: set[str]
+    ) -> SyncPlan:
         plan = self.plan
+        removed = RemovedItems() if plan.restore else self.removed
+        moved = removed.moving(plan.source, everything.contents) if removed.items and plan.source else {}
+        if not isinstance(plan.items, EmbeddingSource):
+            # Nobody reads every file behind an address first.
+            moved.pop(None, None)
         if isinstance(plan.items, EmbeddingSource):
-            if not len(held):
+            if not len(held) and not removed.items:
                 return SyncPlan(dict.fromkeys(plan.items.ids.to_pylist(), "added"))
             listed = listed_embeddings(plan.items, plan.source)
         else:
-            listed = listed_files(images, plan.source, set(held.ids))
+            known = None if moved else {*held.ids, *removed.items}
+            listed = listed_files(images, plan.source, known)
         there = held.only(listed).items()
         if plan.source is not None:
             there |= held.of_source(plan.source).items()
@@ -221,6 +244,8 @@ class SyncRun:
             also_listed=plan.ids,
             on_conflict=plan.on_conflict,
             delete=plan.delete,
+            removed=removed,
+            moved=moved,
         )
 
     def _is_own_bundle(self, active: Activation) -> bool:

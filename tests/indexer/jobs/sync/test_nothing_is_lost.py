@@ -1,4 +1,5 @@
-"""No sequence of syncs, additions, moves and deaths loses an item, unless that was asked for.
+"""No sequence of syncs, additions, removals, moves and deaths loses an item or brings a removed one back, unless
+that was asked for.
 
 Two folders have one name and the same file names, and all files have one size; those of one number of writes
 have one time. So only their content tells them apart.
@@ -11,6 +12,7 @@ import io
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ class Library(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp())
         self.gallery = Gallery(self.root / "galleries" / "shoes")
         self.expected: dict[str, tuple[bytes, str | None]] = {}
+        # Source of what a person removed, by id and content; None where the source may bring it back elsewhere.
+        self.removed: dict[tuple[str, bytes | None], str | None] = {}
         self.n_writes: dict[Path, int] = {}
         self.begin()
 
@@ -114,12 +118,28 @@ class Library(RuleBasedStateMachine):
             found[f"photos/{path.name}"] = hashlib.sha256(content).digest() if usable else None
         return found
 
-    def taken(self, folder: str, *, own: bool) -> set[str]:
+    def left_out(self, folder: str) -> set[str]:
+        """Ids of what a person removed and an index run must not bring back."""
+        held = {digest for digest, _ in self.expected.values()}
+        moving = {
+            digest
+            for (_, digest), source in self.removed.items()
+            if source == str(self.path(folder)) and digest not in held
+        }
+        return {
+            item_id
+            for item_id, digest in self.listed(folder).items()
+            if self.expected.get(item_id, (None,))[0] != digest
+            and ((item_id, digest) in self.removed or digest in moving)
+        }
+
+    def taken(self, folder: str, *, own: bool, but: Collection[str] = ()) -> set[str]:
         """Ids that belong to other content; with `own` also where that is of this very folder."""
         return {
             item_id
             for item_id, digest in self.listed(folder).items()
-            if item_id in self.expected
+            if item_id not in but
+            and item_id in self.expected
             and self.expected[item_id][0] != digest
             and (own or self.expected[item_id][1] != str(self.path(folder)))
         }
@@ -129,25 +149,54 @@ class Library(RuleBasedStateMachine):
         items = read_source(path, SourceOptions(None))
         index_items(self.gallery, items, self.embedder, source=source_name(path), workers=1, **options)
 
-    @rule(folder=folders, on_conflict=conflicts)
-    def index(self, folder: str, on_conflict: str) -> None:
-        taken = self.taken(folder, own=False)
+    @rule(folder=folders, on_conflict=conflicts, delete=st.booleans(), restore=st.booleans())
+    def index(self, folder: str, on_conflict: str, delete: bool = False, restore: bool = False) -> None:
+        left_out = set() if restore else self.left_out(folder)
+        taken = self.taken(folder, own=False, but=left_out)
         try:
-            self.sync(folder, on_conflict=on_conflict)
+            self.sync(folder, on_conflict=on_conflict, delete=delete, restore=restore)
         except (SourceError, BuildError):
-            assert not any(self.listed(folder).values())
+            listed = self.listed(folder)
+            gone = {one for one in self.expected if self.expected[one][1] == str(self.path(folder))} - {*listed}
+            # A source of nothing but failures, or a gallery of which nothing would be left.
+            assert not any(listed.values()) or (delete and gone == {*self.expected})
         except ItemExistsError:
             assert taken
         else:
             assert not taken or on_conflict == "skip"
-            self.expect_from(folder, taken)
+            self.expect_from(folder, taken | left_out, delete=delete)
 
-    def expect_from(self, folder: str, taken: set[str]) -> None:
-        self.expected |= {
-            item_id: (digest, str(self.path(folder)))
-            for item_id, digest in self.listed(folder).items()
-            if digest is not None and item_id not in taken
+    def expect_from(self, folder: str, others: set[str], *, delete: bool = False) -> None:
+        source, listed = str(self.path(folder)), self.listed(folder)
+        now = {
+            item_id: (digest, source)
+            for item_id, digest in listed.items()
+            if digest is not None and item_id not in others
         }
+        if delete:
+            gone = {one for one, (_, of) in self.expected.items() if of == source} - {*listed}
+        else:
+            gone = set()
+        dropped = {(one, self.expected[one][0]) for one in gone}
+        dropped |= {
+            (one, self.expected[one][0])
+            for one in now
+            if one in self.expected and self.expected[one][0] != now[one][0]
+        }
+        for item_id, digest in list(self.removed):
+            if (item_id, digest) in dropped:
+                del self.removed[item_id, digest]
+            elif digest in {content for _, content in dropped}:
+                self.removed[item_id, digest] = None
+        self.expected = {one: held for one, held in self.expected.items() if one not in gone} | now
+
+    @rule(name=names)
+    def remove(self, name: str) -> None:
+        item_id = f"photos/{name}"
+        if item_id in self.expected:
+            remove_items(GalleryReader(self.gallery), [item_id])
+            digest, source = self.expected.pop(item_id)
+            self.removed[item_id, digest] = source
 
     @rule(folder=folders, stage=stages)
     def die(self, folder: str, stage: str) -> None:
@@ -164,7 +213,8 @@ class Library(RuleBasedStateMachine):
             assert self.gallery.activation == before
         else:
             # It had nothing to do in that stage.
-            self.expect_from(folder, self.taken(folder, own=False))
+            left_out = self.left_out(folder)
+            self.expect_from(folder, self.taken(folder, own=False) | left_out)
 
     @rule(folder=folders, on_conflict=conflicts)
     def add_folder(self, folder: str, on_conflict: str) -> None:
@@ -331,6 +381,29 @@ def settings(n_examples: int) -> hypothesis.settings:
 @pytest.mark.parametrize("library", [Library, EmbeddingLibrary])
 def test_nothing_is_lost(library: type[Library]) -> None:
     run_state_machine_as_test(library, settings=settings(15))
+
+
+class ForgettingLibrary(Library):
+    """A gallery that forgets what was removed."""
+
+    def sync(self, folder: str, **options: Any) -> None:
+        shutil.rmtree(self.gallery.removals.folder)
+        super().sync(folder, **options)
+
+
+def test_a_gallery_that_forgets_removals_is_found_out() -> None:
+    """Negative control."""
+    library = ForgettingLibrary()
+    try:
+        library.first_file("a", 0)
+        library.write("a", "1.png", 1)
+        library.add_folder("a", "error")
+        library.remove("1.png")
+        library.index("a", "error")
+        with pytest.raises(AssertionError):
+            library.all_is_there()
+    finally:
+        library.teardown()
 
 
 def test_a_sync_that_loses_is_found_out() -> None:

@@ -1,0 +1,179 @@
+"""Removals: which items a person removed, so that the next look at their source does not bring them back.
+
+One file a change, written whole and before the change comes into force. What a change that never did so left
+here does no harm: an item that is held is never asked after. Files are read in the order of their names, and
+the last of them that are small become one when there are many.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, write_sealed
+
+__all__ = ["REMEMBERED_COLUMNS", "Removal", "Removals", "RemovedItems"]
+
+# Columns of the item table that are remembered, in the order of the fields of `Removal`.
+REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")
+_REMEDY = "bring it back from a backup, or remove it, and what was removed may come back"
+_MOST_SMALL_FILES = 64
+_SMALL_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """An item that was removed, as it was.
+
+    Attributes:
+        id: Its id.
+        content: Digest of its file or of its ready embedding.
+        source: The source that it came from; None for uploads.
+        uri: Its file.
+        file_size: Bytes of the file.
+        modified_at: When that was written last, in microseconds since 1970.
+        follows_content: Whether it is known again under another id of its source; not when the source took
+            the same content away from another item, which it may bring back.
+    """
+
+    id: str
+    content: bytes
+    source: str | None = None
+    uri: str = ""
+    file_size: int | None = None
+    modified_at: int | None = None
+    follows_content: bool = True
+
+
+@dataclass
+class RemovedItems:
+    """Removed items by id and content."""
+
+    items: dict[str, dict[bytes, Removal]] = field(default_factory=dict)
+
+    def of_id(self, item_id: str) -> Collection[Removal]:
+        """Those that had an id."""
+        return self.items.get(item_id, {}).values()
+
+    def contents(self) -> set[bytes]:
+        """Contents of all."""
+        return {content for known in self.items.values() for content in known}
+
+    def moving(self, source: str, held: Collection[bytes]) -> dict[int | None, set[bytes]]:
+        """Contents that are known again under other ids of a source, by the size of their files.
+
+        Args:
+            source: The source.
+            held: Contents that an item of the gallery has: its own copies are not those that were removed.
+        """
+        found: dict[int | None, set[bytes]] = {}
+        for known in self.items.values():
+            for content, one in known.items():
+                if one.follows_content and one.source == source and content not in held:
+                    found.setdefault(one.file_size, set()).add(content)
+        return found
+
+    def but(self, others: RemovedItems) -> set[str]:
+        """Ids of those that others do not have."""
+        return {
+            item_id for item_id, known in self.items.items() if known.keys() - others.items.get(item_id, {})
+        }
+
+    def apply(self, change: dict[str, Any]) -> None:
+        """Take one change of a file in."""
+        for item_id, content, *others in change.get("removed", ()):
+            one = Removal(item_id, bytes.fromhex(content), *others)
+            self.items.setdefault(item_id, {})[one.content] = one
+        dropped = {(item_id, bytes.fromhex(content)) for item_id, content in change.get("dropped", ())}
+        contents = {content for _, content in dropped}
+        for item_id, known in list(self.items.items()) if dropped else ():
+            left = {
+                content: replace(one, follows_content=one.follows_content and content not in contents)
+                for content, one in known.items()
+                if (item_id, content) not in dropped
+            }
+            self.items[item_id] = left
+
+
+class Removals:
+    """Removals of one gallery; only a writer adds to them.
+
+    Args:
+        folder: Their folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def remember(self, rows: pa.Table) -> None:
+        """Note items that a person removes, before they are gone.
+
+        Args:
+            rows: `REMEMBERED_COLUMNS` of them.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        columns = [rows[name] for name in REMEMBERED_COLUMNS[:-1]]
+        columns.append(rows["modified_at"].cast(pa.int64()))
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        self._write([{"removed": [[item_id, content.hex(), *rest] for item_id, content, *rest in values]}])
+
+    def forget(self, dropped: Iterable[tuple[str, bytes]]) -> None:
+        """Note ids and contents that their source took away itself, and may bring back.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        known = self.read().contents()
+        pairs = [[item_id, content.hex()] for item_id, content in dropped if content in known]
+        if pairs:
+            self._write([{"dropped": pairs}])
+
+    def read(self) -> RemovedItems:
+        """All that is remembered.
+
+        Raises:
+            GalleryError: A file of it is damaged.
+        """
+        while True:
+            found = RemovedItems()
+            try:
+                for path in self._files():
+                    for change in _changes_in(path):
+                        found.apply(change)
+            except FileNotFoundError:
+                # A writer made one file of several.
+                continue
+            return found
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"))
+
+    def _write(self, changes: list[dict[str, Any]]) -> None:
+        files = self._files()
+        small: list[Path] = []
+        for path in reversed(files):
+            if path.stat().st_size >= _SMALL_BYTES:
+                break
+            small.insert(0, path)
+        merged = small if len(small) >= _MOST_SMALL_FILES else []
+        changes = [*(change for path in merged for change in _changes_in(path)), *changes]
+        last = int(files[-1].stem.partition("-")[0]) if files else 0
+        make_folder(self.folder)
+        # Of a gallery that was deleted and made anew, no file has the name of another.
+        name = f"{last + 1:012d}-{secrets.token_hex(4)}.json"
+        write_sealed(self.folder / name, json.dumps({"changes": changes}))
+        # Read before the merged one until they are gone, they change nothing of what it says.
+        for path in merged:
+            path.unlink()
+
+
+def _changes_in(path: Path) -> list[dict[str, Any]]:
+    return list(json.loads(read_sealed_or_refuse(path, _REMEDY))["changes"])
