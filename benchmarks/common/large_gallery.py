@@ -147,6 +147,9 @@ def item_rows(
             "metadata": ['{"shelf": "a", "price": 12.5}'] * len(embeddings),
             "thumbnail": pa.array([thumbnail] * len(embeddings), pa.binary()),
             "content_sha256": pa.array([i.to_bytes(32, "big") for i in numbers], pa.binary(32)),
+            "source": pa.nulls(len(embeddings), pa.string()),
+            "file_size": pa.nulls(len(embeddings), pa.int64()),
+            "modified_at": pa.nulls(len(embeddings), pa.timestamp("us", tz="UTC")),
             "embedding": as_fixed_lists(embeddings),
         }
     )

@@ -114,8 +114,8 @@ def index(
 ) -> None:
     """Take what is new or changed in a source over into a gallery, while it is searched and changed.
 
-    What the gallery holds stays, and is not embedded again; what was removed from it stays out. A run that was
-    stopped goes on where it was when it is started again over the same files.
+    What the gallery holds stays, and is not embedded again; what was removed from it stays out. A run that
+    was stopped goes on where it was when it is started again over the same files.
     """
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import index_items
@@ -297,7 +297,9 @@ def print_build(gallery: str, result: IndexResult) -> None:
         say(f"  {gone} gone: {named_ids(result.missing, n_missing)}; {advice}")
     if result.left_out:
         n_left_out = result.counts["left_out"]
-        earlier = number_of(n_left_out, "item that was removed earlier was", "items that were removed earlier were")
+        earlier = number_of(
+            n_left_out, "item that was removed earlier was", "items that were removed earlier were"
+        )
         advice = f"--restore brings {'it' if n_left_out == 1 else 'them'} back"
         say(f"  {earlier} left out: {named_ids(result.left_out, n_left_out)}; {advice}")
     print_failures(result.failures, "--json and the report")

@@ -36,6 +36,9 @@ def make_rows(
             "metadata": pa.array([json.dumps(one) for one in metadata or [{}] * n], pa.string()),
             "thumbnail": pa.array([item_id.encode() for item_id in ids], pa.binary()),
             "content_sha256": pa.array([one.tobytes()[:32] for one in embeddings], pa.binary(32)),
+            "source": pa.nulls(n, pa.string()),
+            "file_size": pa.nulls(n, pa.int64()),
+            "modified_at": pa.nulls(n, pa.timestamp("us", tz="UTC")),
             "embedding": as_fixed_lists(embeddings),
         }
     )

@@ -170,7 +170,7 @@ def plan_sync(
 def _was_removed(
     listed: ListedItem, removed: Collection[Removal], moved: Mapping[int | None, Collection[bytes]]
 ) -> bool:
-    """Whether a person removed this very image, under its id or, where it moved inside of its source, another."""
+    """Whether a person removed this very image, under this id or under another one of its source."""
     now = listed.description
     if now.file_size is not None and any(
         (now.source, now.uri, now.file_size, now.modified_at)

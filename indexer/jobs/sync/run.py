@@ -166,6 +166,11 @@ class SyncRun:
             BuildError: Too many failures, no image could be used, or what is held cannot be embedded again.
             SourceError: A ready embedding cannot be used.
         """
+        if work.plan.ids("left_out") and not (len(work.kept) or work.todo):
+            raise BuildError(
+                f"gallery '{self.gallery.name}' would be left without an item: all that the source lists was "
+                "removed from it earlier, and comes back only where that is asked for (restore)"
+            )
         self._check_lost(one.id for one in work.embedded_again.values() if not self._can_read(one.path))
         self._drop_others(work)
         if work.is_own_bundle:
@@ -176,8 +181,6 @@ class SyncRun:
             self._embed(work)
         if self.staging.is_empty:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
-            if work.plan.ids("left_out") and not first:
-                first = ": all of the source was removed earlier, and is indexed again only where restore is set"
             raise BuildError(f"no image could be used{first}")
 
     def require_some(self, work: SyncWork) -> None:

@@ -58,6 +58,32 @@ def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Ga
     assert len(ids(gallery)) == 8
 
 
+def test_removed_items_are_left_out_and_restored(
+    run: Run, photos: Path, gallery: Gallery, view: View, tmp_path: Path
+) -> None:
+    run("gallery", "remove", "shop", "photos/1.png")
+    (tmp_path / "list.txt").write_text("photos/2.png\n", encoding="utf-8")
+    run("gallery", "remove", "shop", "--from", tmp_path / "list.txt")
+    nothing = "(added 0, changed 0, unchanged 6, missing 0, left out 2), version 1 stays"
+    sentence = (
+        "  2 items that were removed earlier were left out: 'photos/1.png', 'photos/2.png'; "
+        "--restore brings them back"
+    )
+    for _ in range(2):
+        output = run("index", photos, "-g", "shop").stdout
+        assert nothing in output
+        assert sentence in " ".join(output.split("\n"))
+    output = run("index", photos, "-g", "shop", "--restore").stdout
+    assert "left out" not in output
+    assert len(ids(gallery)) == 8
+    assert "left out" not in run("index", photos, "-g", "shop").stdout
+    run("gallery", "remove", "shop", "photos/1.png")
+    result = json.loads(run("index", photos, "-g", "shop", "--json").stdout)
+    assert (result["counts"], result["left_out"]) == ({"unchanged": 7, "left_out": 1}, ["photos/1.png"])
+    assert "Added 1 item" in run("gallery", "add", "shop", photos, "--skip").stdout
+    assert len(ids(gallery)) == 8
+
+
 def test_many_missing_items_are_named_by_the_first(run: Run, photos: Path, gallery: Gallery) -> None:
     for number in range(5):
         (photos / f"{number}.png").unlink()
@@ -123,6 +149,7 @@ def test_what_was_added_by_gallery_add_is_known_to_index(
     ("arguments", "sentence"),
     [
         (["--delete"], "--delete is about a source: name it"),
+        (["--restore"], "--restore is about a source: name it"),
         (["photos", "--replace", "--skip"], "--replace and --skip exclude each other"),
     ],
 )

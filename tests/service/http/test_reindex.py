@@ -308,6 +308,18 @@ def test_a_source_is_taken_over_again_and_again(
     assert (result["counts"], result["n_items"]) == ({"unchanged": 17, "removed": 1}, 77)
 
 
+def test_what_was_deleted_comes_back_only_where_that_is_asked_for(client: TestClient, worker: None) -> None:
+    reindexed(client)
+    items = client.get("/v1/galleries/shoes/items", params={"size": 100}).json()["items"]
+    first, second, third, *_ = (item["id"] for item in items if item["id"].startswith("photos/"))
+    assert client.delete(f"/v1/galleries/shoes/items/{first}").status_code == 204
+    client.post("/v1/galleries/shoes/items/delete", json={"ids": [second, third]}).raise_for_status()
+    for body in ({}, {"delete": True}, {"on_conflict": "replace"}):
+        assert reindexed(client, **body)["result"]["counts"] == {"unchanged": 15, "left_out": 3}
+    assert reindexed(client, restore=True)["result"]["counts"] == {"added": 3, "unchanged": 15}
+    assert client.post(REINDEX, json={"restore": True}).status_code == 422
+
+
 def test_ids_of_other_images_are_a_conflict(
     client: TestClient, worker: None, sources: Path, view: View, catalog: Path
 ) -> None:

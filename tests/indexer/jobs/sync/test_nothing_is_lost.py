@@ -1,5 +1,6 @@
-"""No sequence of syncs, additions, removals, moves and deaths loses an item or brings a removed one back, unless
-that was asked for.
+"""No sequence of syncs, additions, removals, moves and deaths loses an item or brings a removed one back.
+
+Unless that was asked for.
 
 Two folders have one name and the same file names, and all files have one size; those of one number of writes
 have one time. So only their content tells them apart.
@@ -76,7 +77,7 @@ class Library(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp())
         self.gallery = Gallery(self.root / "galleries" / "shoes")
         self.expected: dict[str, tuple[bytes, str | None]] = {}
-        # Source of what a person removed, by id and content; None where the source may bring it back elsewhere.
+        # Source of what a person removed, by id and content; None where another id may bring it back.
         self.removed: dict[tuple[str, bytes | None], str | None] = {}
         self.n_writes: dict[Path, int] = {}
         self.begin()
@@ -157,7 +158,9 @@ class Library(RuleBasedStateMachine):
             self.sync(folder, on_conflict=on_conflict, delete=delete, restore=restore)
         except (SourceError, BuildError):
             listed = self.listed(folder)
-            gone = {one for one in self.expected if self.expected[one][1] == str(self.path(folder))} - {*listed}
+            gone = {one for one in self.expected if self.expected[one][1] == str(self.path(folder))} - {
+                *listed
+            }
             # A source of nothing but failures, or a gallery of which nothing would be left.
             assert not any(listed.values()) or (delete and gone == {*self.expected})
         except ItemExistsError:

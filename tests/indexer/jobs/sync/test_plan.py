@@ -21,6 +21,7 @@ from vicinal.indexer.jobs.sync.plan import (
     SyncPlan,
     plan_sync,
 )
+from vicinal.indexer.storage.removals import Removal, RemovedItems
 
 SOURCE, OTHER = "/photos", "/elsewhere"
 
@@ -104,6 +105,47 @@ def test_items_of_the_source_that_it_does_not_list_are_named(delete: bool, outco
     made = plan_sync(there, {"a": unread()}, source=SOURCE, delete=delete)
     assert made.outcomes == {"a": "unchanged", "b": outcome}
     assert made.is_needed == delete
+
+
+def removed(content: int = 1, item_id: str = "a", **fields: Any) -> RemovedItems:
+    one = described(**fields)
+    said = (one.source, one.uri, one.file_size, one.modified_at)
+    removal = Removal(item_id, digest(content), *said)
+    return RemovedItems({item_id: {removal.content: removal}})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "known", "outcome"),
+    [
+        (None, unread(), removed(), "left_out"),
+        (None, listed(1, at=200), removed(), "left_out"),
+        (None, listed(1, size=None, at=None), removed(size=None, at=None), "left_out"),
+        (None, listed(1, source=OTHER, uri="/elsewhere/a.jpg"), removed(), "left_out"),
+        (None, listed(1, source=None), removed(source=None), "left_out"),
+        (None, listed(2, at=200), removed(), "added"),
+        (None, listed(2, size=8), removed(), "added"),
+        (None, listed(2, source=OTHER), removed(), "added"),
+        (None, unread(), removed(item_id="b"), "added"),
+        (held(), unread(), removed(), "unchanged"),
+        (held(), listed(1, at=200), removed(), "unchanged"),
+        (held(2), listed(1, at=200), removed(), "left_out"),
+        (held(2, source=OTHER), listed(1), removed(), "left_out"),
+        (held(2), listed(3, at=200), removed(), "changed"),
+    ],
+)
+def test_a_removed_image_is_left_out_and_another_in_its_place_is_not(
+    before: HeldItem | None, now: ListedItem, known: RemovedItems, outcome: str
+) -> None:
+    made = plan(before, now, removed=known)
+    assert (made.outcomes, made.is_needed) == ({"a": outcome}, outcome in ("added", "changed"))
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [(listed(1), "left_out"), (listed(2), "added"), (unread(size=8), "added"), (unread(size=None), "added")],
+)
+def test_a_removed_image_that_moved_is_known_by_its_content(now: ListedItem, outcome: str) -> None:
+    assert plan(None, now, moved={7: {digest(1)}}).outcomes == {"a": outcome}
 
 
 def test_items_that_must_not_be_looked_at_are_not_missing() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from PIL import Image
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, ItemExistsError
-from vicinal.indexer.jobs.changes import Patch, add_items, patch_items
+from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.index_plan import IndexResult
 from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded
+from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.source_addition import add_source
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import source_name
@@ -461,3 +464,197 @@ def test_ready_embeddings_are_taken_over_by_id(gallery: Gallery, tmp_path: Path)
     }
     result = run("a.npz", {"a": 0}, "hats", delete=True)
     assert (result.counts, set(contents(gallery))) == ({"unchanged": 1, "removed": 3}, {"a", "e"})
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def remove(gallery: Gallery, *item_ids: str) -> None:
+    remove_items(GalleryReader(gallery), item_ids)
+
+
+def test_what_was_removed_stays_out_of_the_next_runs_until_it_is_restored(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
+) -> None:
+    remove(indexed, "1.png", "4.png")
+    picture(photos / "new.png", 50)
+    for counts in ({"added": 1, "unchanged": 4, "left_out": 2}, {"unchanged": 5, "left_out": 2}):
+        result = sync(photos)
+        assert (result.counts, result.left_out) == (counts, ["1.png", "4.png"])
+        assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "5.png", "new.png"}
+    result = sync(photos, restore=True)
+    assert (result.counts, embedder.n_embedded, len(contents(indexed))) == (
+        {"added": 2, "unchanged": 5},
+        2,
+        7,
+    )
+    assert not sync(photos).is_new
+    assert len(contents(indexed)) == 7
+
+
+def test_no_file_of_a_removed_item_is_read(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(indexed, "1.png")
+
+    def refuse(path: Path) -> bytes:
+        raise AssertionError(f"'{path}' was read")
+
+    monkeypatch.setattr("vicinal.indexer.jobs.sync.listed_items.digest_of", refuse)
+    assert sync(photos).counts == {"unchanged": N - 1, "left_out": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "left_out"),
+    [
+        (lambda path: os.utime(path, (1, 1)), ["1.png"]),
+        (lambda path: path.rename(path.with_name("moved.png")), ["moved.png"]),
+        (lambda path: shutil.move(path, made(path.parent / "below")), ["below/1.png"]),
+        (lambda path: picture(path, 70), []),
+        (lambda path: path.unlink(), []),
+    ],
+)
+def test_a_removed_image_is_known_wherever_it_lies_in_its_source(
+    indexed: Gallery,
+    photos: Path,
+    sync: Callable[..., IndexResult],
+    change: Callable[[Path], object],
+    left_out: list[str],
+) -> None:
+    remove(indexed, "1.png")
+    change(photos / "1.png")
+    result = sync(photos)
+    assert (result.left_out, result.counts.get("added", 0)) == (
+        left_out,
+        int((photos / "1.png").exists() and not left_out),
+    )
+
+
+def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
+) -> None:
+    remove(indexed, "1.png")
+    shutil.copytree(photos, tmp_path / "copy")
+    assert sync(tmp_path / "copy").left_out == ["1.png"]
+    photos.rename(tmp_path / "moved")
+    assert sync(tmp_path / "moved").left_out == ["1.png"]
+
+
+def test_a_copy_that_was_kept_may_move_and_vanish_and_come_back(
+    gallery: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
+) -> None:
+    shutil.copy(photos / "0.png", photos / "copy.png")
+    sync(photos)
+    remove(gallery, "copy.png")
+    (photos / "0.png").rename(photos / "kept.png")
+    assert sync(photos, delete=True).counts == {"added": 1, "removed": 1, "unchanged": N - 1, "left_out": 1}
+    (photos / "kept.png").rename(tmp_path / "aside.png")
+    assert sync(photos, delete=True).counts == {"removed": 1, "unchanged": N - 1, "left_out": 1}
+    (tmp_path / "aside.png").rename(photos / "kept.png")
+    assert sync(photos).counts == {"added": 1, "unchanged": N - 1, "left_out": 1}
+
+
+def test_what_the_source_dropped_comes_back_with_its_file(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
+) -> None:
+    (photos / "1.png").rename(tmp_path / "aside.png")
+    sync(photos, delete=True)
+    (tmp_path / "aside.png").rename(photos / "1.png")
+    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
+    # Also where it was removed and restored before.
+    remove(indexed, "1.png")
+    sync(photos, restore=True)
+    (photos / "1.png").rename(tmp_path / "aside.png")
+    sync(photos, delete=True)
+    (tmp_path / "aside.png").rename(photos / "1.png")
+    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
+
+
+@pytest.mark.parametrize("way", ["upload", "add_source"])
+def test_to_add_it_again_is_a_wish(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder, way: str
+) -> None:
+    remove(indexed, "1.png")
+    if way == "upload":
+        upload(indexed, embedder, "1.png", photos / "1.png")
+    else:
+        reader, items = GalleryReader(indexed), read_source(photos / "1.png")
+        add_source(reader, items, embedder, source=source_name(photos / "1.png"))
+    assert sync(photos).counts.get("left_out") is None
+    assert len(contents(indexed)) == N
+
+
+def test_another_bundle_brings_nothing_back(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
+) -> None:
+    remove(indexed, "1.png")
+    other = Embedder(write_tiny_bundle(tmp_path / "other", seed=1), device="cpu", threads=1, batch_size=4)
+    result = sync(photos, embedder=other)
+    assert (result.left_out, result.n_items) == (["1.png"], N - 1)
+
+
+def test_of_a_gallery_that_lost_everything_nothing_is_left_for_another_bundle(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], tmp_path: Path
+) -> None:
+    remove(indexed, *(f"{number}.png" for number in range(N)))
+    assert sync(photos).counts == {"left_out": N}
+    other = Embedder(write_tiny_bundle(tmp_path / "other", seed=1), device="cpu", threads=1, batch_size=4)
+    with pytest.raises(BuildError, match="all that the source lists was removed from it"):
+        sync(photos, embedder=other)
+    assert sync(photos, embedder=other, restore=True).n_items == N
+
+
+def test_versions_that_were_searched_before_have_what_was_removed_since(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
+) -> None:
+    picture(photos / "new.png", 50)
+    version = sync(photos).version
+    remove(indexed, "1.png")
+    indexed.pointer.activate(1)
+    assert sync(photos).counts == {"added": 1, "unchanged": N}
+    indexed.pointer.activate(version)
+    assert sync(photos).left_out == ["1.png"]
+
+
+def test_compaction_and_pruning_forget_nothing(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
+) -> None:
+    remove(indexed, "1.png")
+    compact(GalleryReader(indexed))
+    prune(indexed, RetentionPolicy(versions=1, days=0), grace=timedelta(0))
+    assert sync(photos).left_out == ["1.png"]
+
+
+def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
+) -> None:
+    picture(photos / "new.png", 50)
+    seen: list[str] = []
+
+    def on_progress(stage: str, *_: int) -> None:
+        if stage == "neighbors" and not seen:
+            seen.append(stage)
+            upload(indexed, embedder, "new.png", photos / "new.png")
+            remove(indexed, "new.png", "1.png")
+
+    sync(photos, on_progress=on_progress)
+    assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
+    assert sync(photos).left_out == ["1.png", "new.png"]
+
+
+def test_ready_embeddings_that_were_removed_stay_out(gallery: Gallery, tmp_path: Path) -> None:
+    space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
+
+    def run(rows: dict[str, int], name: str | None = "a.npz", **options: Any) -> IndexResult:
+        return index_items(gallery, write_vectors(tmp_path / "a.npz", rows), space, source=name, **options)
+
+    run({"a": 0, "b": 1, "c": 2})
+    remove(gallery, "a", "b")
+    assert run({"a": 0, "b": 1, "c": 2}, None).left_out == ["a", "b"]
+    # Another embedding in the place of one, and the other one moved.
+    assert run({"a": 5, "c": 2, "d": 1}).counts == {"added": 1, "unchanged": 1, "left_out": 1}
+    remove(gallery, "a", "c")
+    assert run({"a": 5, "c": 2}).counts == {"left_out": 2}
+    assert run({"a": 5, "c": 2}, restore=True).counts == {"added": 2}
