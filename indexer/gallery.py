@@ -104,7 +104,6 @@ class Gallery:
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
         self.reports = Reports(self.path / "reports")
-        self.removals = Removals(self.path / "removed")
 
     @classmethod
     def open(cls, path: Path | str, *, refinement: RefinementPlan | None = None) -> Self:
@@ -141,6 +140,11 @@ class Gallery:
         """Version that is searched, or None before the first index job."""
         activation = self.activation
         return None if activation is None else activation.version
+
+    @property
+    def removals(self) -> Removals:
+        """Items that persons removed."""
+        return Removals(self.path / "removed")
 
     @property
     def calibrations_path(self) -> Path:
