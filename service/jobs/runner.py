@@ -33,7 +33,7 @@ class JobKind(Protocol):
         """
 
     def clean(self, job: Job) -> None:
-        """Remove what was kept for another attempt; there will be none."""
+        """Remove what was kept for another attempt; there will be none, unless a cancelled job is resumed."""
 
 
 class JobRunner:
@@ -165,10 +165,11 @@ class JobRunner:
     def _end(self, job: Job, fields: dict[str, Any]) -> None:
         """Clean up and have the last word, also when the store comes back only later."""
         # Whoever reads the last word finds nothing left, and may begin the next job at once.
-        self._clean(job)
+        ended = job.model_copy(update=fields)
+        self._clean(ended)
         while True:
             try:
-                self.store.finish(job.model_copy(update=fields))
+                self.store.finish(ended)
                 return
             except JobsUnavailableError:
                 if self.stopping.wait(_SECONDS_BETWEEN_TRIES):

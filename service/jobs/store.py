@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from vicinal.models.configs.sealed_json import sealed, unsealed
-from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError
+from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError, RequestError
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job
 
@@ -142,6 +142,28 @@ class JobStore:
         # What an earlier attempt has kept is removed by a worker.
         if job.attempt == 0 and self.claim(job_id, 1, "cancelled before it began"):
             return self.finish(job.model_copy(update={"state": "cancelled"}))
+        return self.get(job_id)
+
+    def resume(self, job_id: str) -> Job:
+        """Let a cancelled job wait for a worker again, which goes on after what was kept of it.
+
+        Raises:
+            JobNotFoundError: There is none of this id.
+            RequestError: It was not cancelled.
+            JobConflictError: Another job works on the gallery.
+        """
+        cancelled = self.get(job_id)
+        if cancelled.state != "cancelled":
+            state = "being cancelled" if cancelled.cancel_requested else cancelled.state
+            raise RequestError(f"job '{job_id}' is {state}: only a cancelled one can be resumed")
+        self.queue.remove(f"cancel:{job_id}")
+        # Before the gallery is asked for: a job that is over could not hold it.
+        waiting = self.save(cancelled.model_copy(update={"state": "queued", "finished_at": None}))
+        holder = self.reserve(waiting)
+        if holder != job_id:
+            self.save(waiting.model_copy(update={"state": "cancelled", "finished_at": cancelled.finished_at}))
+            raise JobConflictError(waiting.gallery, holder)
+        self.queue.enqueue(job_id, self.n_claims(waiting) + 1)
         return self.get(job_id)
 
     def beat(self, job_id: str, sign: str) -> None:

@@ -244,7 +244,9 @@ class ReindexJob:
         return {**result.summary(), **look, **compared}
 
     def clean(self, job: Job) -> None:
-        """Remove the staged rows."""
+        """Remove the staged rows; those of a cancelled job stay until it is resumed or another one begins."""
+        if job.state == "cancelled":
+            return
         Staging(Gallery(self.settings.gallery_path(job.gallery)), job.id).remove()
 
     def _prune(self, gallery: Gallery) -> None:

@@ -74,6 +74,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("list_jobs", (), {"gallery": "shop", "state": "running", "size": 5}),
     ("get_job", ("7",), {}),
     ("cancel_job", ("7",), {}),
+    ("resume_job", ("7",), {}),
 ]
 # Made of other calls.
 COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job"}

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
+from vicinal.service.errors import RequestError
 from vicinal.service.http.security import may_see, seen_by
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
@@ -92,9 +93,27 @@ def get_job(job_id: str, request: Request, state: StateDependency) -> Job:
 
 @router.delete("/{job_id}", status_code=202)
 def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
-    """Cancel a job: it stops after the batch under way, and nothing of it is searched."""
+    """Cancel a job: it stops after the batch under way, and nothing of it is searched.
+
+    A re-index can be resumed.
+    """
     seen_by(request, state.galleries.path, state.jobs.get(job_id))
     return state.jobs.cancel(job_id)
+
+
+@router.post("/{job_id}/resume", status_code=202)
+def resume_job(job_id: str, request: Request, state: StateDependency, response: Response) -> Job:
+    """Go on with a re-index that was cancelled, after its last finished batch.
+
+    What is finished is kept until anything else is indexed into the gallery; then it begins anew. Another job
+    on the gallery: 409, with its id as `job`.
+    """
+    job = seen_by(request, state.galleries.path, state.jobs.get(job_id))
+    if job.kind != REINDEX:
+        raise RequestError(f"a job of kind '{job.kind}' cannot be resumed: send its request again")
+    state.kinds.reindex.check(job.gallery, ReindexRequest.model_validate(job.request))
+    response.headers["Location"] = f"/v1/jobs/{job_id}"
+    return state.jobs.resume(job_id)
 
 
 @router.get("/{job_id}/events", response_class=Response, responses=_EVENTS)

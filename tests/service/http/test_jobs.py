@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
+from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
@@ -118,6 +119,32 @@ def test_a_job_that_nobody_began_is_cancelled_at_once(api: TestClient, store: Jo
     answer = api.delete(f"/v1/jobs/{job.id}")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert api.delete(f"/v1/jobs/{job.id}").json()["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "succeeded", "failed", "cancelled"])
+def test_what_cannot_be_resumed_says_why(api: TestClient, store: JobStore, job: Job, state: str) -> None:
+    advance(store, job.id, state=state)
+    answer = api.post(f"/v1/jobs/{job.id}/resume")
+    assert (answer.status_code, "cannot be resumed" in answer.json()["detail"]) == (422, True)
+    assert api.post("/v1/jobs/none/resume").status_code == 404
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "succeeded", "failed"])
+def test_only_a_cancelled_job_is_resumed(store: JobStore, job: Job, state: str) -> None:
+    advance(store, job.id, state=state)
+    with pytest.raises(RequestError, match=f"is {state}: only a cancelled one can be resumed"):
+        store.resume(job.id)
+
+
+def test_a_job_that_is_resumed_twice_runs_once(store: JobStore, job: Job) -> None:
+    store.cancel(job.id)
+    resumed = store.resume(job.id)
+    assert (resumed.state, resumed.cancel_requested, resumed.finished_at) == ("queued", False, None)
+    with pytest.raises(RequestError):
+        store.resume(job.id)
+    assert store.queue.waiting() == {(job.id, 1), (job.id, 2)}
+    assert not store.claim(job.id, 1, "w")
+    assert store.claim(job.id, 2, "w")
 
 
 def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: Job) -> None:

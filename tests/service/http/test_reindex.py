@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 
 from tests.hub_server import put_dataset
 from tests.service.types import Encode, MakeSettings, View
-from tests.waiting import wait_for_job, wait_until
+from tests.waiting import wait_for_job
 from tests.web_server import redirects, sends, serving
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
@@ -472,8 +472,9 @@ def test_re_indexing_is_for_administrators(
     assert answer.status_code == status
 
 
-def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
-    client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("then", ["resumed", "overtaken", "begun anew"])
+def test_a_cancelled_job_leaves_the_old_version_and_goes_on_when_it_is_resumed(
+    client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     embedder = state_of(app).galleries.own.embedder
     at_work, may_go_on = threading.Event(), threading.Event()
@@ -494,7 +495,22 @@ def test_a_cancelled_job_leaves_the_old_version_and_no_rows(
         job = wait_for_job(client, accepted)
     assert (job["state"], client.get("/v1/galleries/shoes").json()["n_items"]) == ("cancelled", 60)
     staged = state_of(app).settings.galleries_path / "shoes" / "staging" / job_id
-    wait_until(lambda: not staged.exists())
+    if then == "overtaken":
+        other = client.post(REINDEX, json={"index": "SQ8"})
+        answer = client.post(f"/v1/jobs/{job_id}/resume")
+        assert (answer.status_code, answer.json()["job"]) == (409, other.json()["id"])
+        assert client.get(f"/v1/jobs/{job_id}").json()["state"] == "cancelled"
+        return
+    with JobWorker(state_of(app).jobs, state_of(app).kinds.by_name(), heartbeat_seconds=0.5):
+        if then == "begun anew":
+            wait_for_job(client, client.post(REINDEX, json={"index": "SQ8"}))
+            assert not staged.exists()
+        resumed = client.post(f"/v1/jobs/{job_id}/resume")
+        assert (resumed.status_code, resumed.json()["state"]) == (202, "queued")
+        job = wait_for_job(client, resumed)
+    assert (job["state"], job["result"]["is_active"], staged.exists()) == ("succeeded", True, False)
+    assert (job["progress"]["skipped"] > 0) == (then == "resumed")
+    assert client.post(f"/v1/jobs/{job_id}/resume").status_code == 422
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\0", "x" * 5000, "\ud800", "/".join(["x" * 200] * 40)])

@@ -1,4 +1,4 @@
-"""Calls about jobs: begin a re-index, see how far a job is, wait for it, and cancel it."""
+"""Calls about jobs: begin a re-index, see how far a job is, wait for it, cancel and resume it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ class JobCalls(Calls):
     def cancel_job(self, job_id: str) -> Steps[Job]:
         """Cancel a job: it stops after the batch under way, and nothing of it is searched."""
         return (yield from self._ask("DELETE", path_of("jobs", job_id), Job, repeatable=True))
+
+    @operation
+    def resume_job(self, job_id: str) -> Steps[Job]:
+        """Go on with a re-index that was cancelled, after its last finished batch."""
+        return (yield from self._ask("POST", path_of("jobs", job_id, "resume"), Job))
 
     @operation
     def wait_for_job(
