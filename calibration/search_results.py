@@ -59,7 +59,8 @@ class CalibratedThreshold:
         return np.asarray(scores, dtype=np.float64) >= self.threshold
 
     def __str__(self) -> str:
-        rates = ((name.upper() if name != "precision" else name, getattr(self, name)) for name in _RATES)
+        names = ("precision", "fpir", "fnir")
+        rates = ((name.upper() if name != "precision" else name, getattr(self, name)) for name in names)
         stated = ", ".join(
             f"{name} {100 * one.rate:.1f} % [{100 * one.low:.1f}, {100 * one.high:.1f}]"
             for name, one in rates
@@ -75,6 +76,7 @@ def calibrate_threshold(
     *,
     target: str = "fpir=5%",
     gallery_labels: Sequence[Any] | None = None,
+    absent: float | None = None,
 ) -> CalibratedThreshold:
     """Find the threshold that holds a stated rate on the results of a search, whatever made them.
 
@@ -92,6 +94,8 @@ def calibrate_threshold(
         target: `fpir=5%`, `fnir=20%` or `precision=95%`; see `Target.parse`.
         gallery_labels: Labels that the gallery has; those that stand in any result when None. A query of
             another label has no mate.
+        absent: Expected share of searches for things that the gallery lacks, in [0, 1), which the precision
+            is for; as the queries are judged when None, which is half where all have mates.
 
     Raises:
         CalibrationError: The shapes do not fit, a query has no label, or the target is none of search
@@ -105,7 +109,7 @@ def calibrate_threshold(
             f"{wanted} needs all pairs, which results do not hold: ask for fpir, fnir or precision"
         )
     results = _Results.of(scores, labels, query_labels, gallery_labels)
-    trials = results.trials()
+    trials = results.trials() if absent is None else results.trials().at_mix(_share(absent))
     threshold = choose_threshold(trials, wanted)
     rates = {name: _interval(trials, name, threshold) for name in ("fpir", "fnir", "precision")}
     fpir = rates["fpir"]
@@ -121,6 +125,12 @@ def calibrate_threshold(
         n_labels=len(np.unique(results.own)),
         warnings=results.warnings(),
     )
+
+
+def _share(absent: float) -> float:
+    if not 0.0 <= absent < 1.0:
+        raise CalibrationError(f"absent is {absent}, expected a share of the searches from 0 up to below 1")
+    return absent
 
 
 def _interval(trials: Trials, name: RateName, threshold: float) -> RateInterval | None:
@@ -234,6 +244,8 @@ class _Results:
             best_scores_without_mate=np.maximum(strangers, _NONE),
             answer_scores=np.concatenate([self.scores[with_mate], self.scores[without]]),
             answer_is_mate=np.concatenate([self.is_own[with_mate], np.zeros(len(rows[1]), bool)]),
+            answer_has_mate=np.arange(sum(map(len, rows))) < len(rows[0]),
+            n_searches=(int(self.has_mate.sum()), len(self.own)),
             labels=TrialLabels(
                 names=self.names,
                 mates=no_codes,

@@ -135,12 +135,12 @@ def _scores_of(trials: Trials, target: Target) -> tuple[Floats, str]:
 
 
 def _precise_threshold(trials: Trials, target: Target) -> float:
-    scores, is_mate = trials.answer_scores, trials.answer_is_mate
+    scores, is_mate, weights = trials.answer_scores, trials.answer_is_mate, trials.answer_weights
     allowed, what = 1.0 - target.value, "returned matches"
     _check_trials(len(scores), allowed, what)
-    found = lowest_precise_threshold(scores, is_mate, target.value)
+    found = lowest_precise_threshold(scores, is_mate, target.value, weights)
     if found is None:
-        highest = best_precision(scores, is_mate)
+        highest = best_precision(scores, is_mate, weights)
         raise UnreachableTargetError(str(target), highest, "highest", "non-mates score as high as mates")
     threshold, n_returned = found
     _check_trials(n_returned, allowed, what)
@@ -199,7 +199,9 @@ def highest_threshold(scores: Floats, rate: float) -> float | None:
     return threshold if threshold >= _LOWEST else None
 
 
-def lowest_precise_threshold(scores: Floats, is_mate: Flags, precision: float) -> tuple[float, int] | None:
+def lowest_precise_threshold(
+    scores: Floats, is_mate: Flags, precision: float, weights: Floats | None = None
+) -> tuple[float, int] | None:
     """The lowest threshold at which the returned candidates have the precision, and how many those are.
 
     Precision can fall and rise again along the threshold; what counts is the lowest that has it.
@@ -208,8 +210,9 @@ def lowest_precise_threshold(scores: Floats, is_mate: Flags, precision: float) -
         scores: (n,) scores of the candidates.
         is_mate: (n,) whether each is a mate.
         precision: Share in (0, 1].
+        weights: (n,) how much each counts; all alike where there are none.
     """
-    distinct, returned, shares = _precision_steps(scores, is_mate)
+    distinct, returned, shares = _precision_steps(scores, is_mate, weights)
     precise = np.flatnonzero(shares >= precision)
     if not len(precise):
         return None
@@ -219,15 +222,25 @@ def lowest_precise_threshold(scores: Floats, is_mate: Flags, precision: float) -
     return max(_LOWEST, float(np.nextafter(below, np.inf))), int(returned[step])
 
 
-def best_precision(scores: Floats, is_mate: Flags) -> float:
+def best_precision(scores: Floats, is_mate: Flags, weights: Floats | None = None) -> float:
     """The highest precision at any threshold that returns something; 0 without candidates."""
-    return float(max(_precision_steps(scores, is_mate)[2], default=0.0))
+    return float(max(_precision_steps(scores, is_mate, weights)[2], default=0.0))
 
 
-def _precision_steps(scores: Floats, is_mate: Flags) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+def _precision_steps(
+    scores: Floats, is_mate: Flags, weights: Floats | None
+) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
     """Distinct scores from the highest down, candidates that reach each, and the share of mates in them."""
     usable = scores >= _LOWEST
+    if weights is not None and len(weights):
+        # What counts for nothing is not returned.
+        usable &= weights > 0.0
+    else:
+        weights = None
     distinct, inverse = np.unique(-scores[usable], return_inverse=True)
     returned = np.bincount(inverse, minlength=len(distinct)).cumsum()
-    mates = np.bincount(inverse[is_mate[usable]], minlength=len(distinct)).cumsum()
-    return -distinct, returned, mates / returned
+    is_right, counted = is_mate[usable], None if weights is None else weights[usable]
+    all_of = np.bincount(inverse, counted, minlength=len(distinct)).cumsum()
+    right = None if counted is None else counted[is_right]
+    mates = np.bincount(inverse[is_right], right, minlength=len(distinct)).cumsum()
+    return -distinct, returned, mates / all_of

@@ -81,6 +81,9 @@ class Trials:
         answer_is_mate: Whether each of these candidates is a mate of its query.
         labels: The labels behind the trials; None where only rates are asked for.
         low_pairs: Counts of the negative pairs that are not listed; None when all are.
+        answer_has_mate: Whether the query of each candidate has a mate in what it was searched for in.
+        answer_weights: How much each candidate counts, see `at_mix`; empty where all count alike.
+        n_searches: Searches behind the candidates, with and without a mate; zeros where that is not known.
 
     Raises:
         CalibrationError: A score is not a number, or parallel arrays differ in length.
@@ -94,6 +97,9 @@ class Trials:
     answer_is_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
     labels: TrialLabels | None = None
     low_pairs: LowPairs | None = None
+    answer_has_mate: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
+    answer_weights: Floats = field(default_factory=_no_scores)
+    n_searches: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         for name, scores in vars(self).items():
@@ -107,6 +113,30 @@ class Trials:
     def n_non_mates(self) -> int:
         """All negative pairs, listed or counted."""
         return len(self.non_mate_scores) + (self.low_pairs.n if self.low_pairs else 0)
+
+    @property
+    def absent(self) -> float | None:
+        """Share of the searches without a mate, as they were tried; None where that is not known."""
+        return self.n_searches[1] / sum(self.n_searches) if any(self.n_searches) else None
+
+    def at_mix(self, absent: float) -> Trials:
+        """These trials with the returned candidates weighted as in searches of another mix.
+
+        Args:
+            absent: Share of the searches without a mate, in [0, 1).
+
+        Raises:
+            CalibrationError: Searches of one kind were not tried.
+        """
+        n_with, n_without = self.n_searches
+        if not n_with or not n_without:
+            which = "no" if n_with else "a"
+            raise CalibrationError(
+                f"no share of absent things can be reckoned with: no query with {which} mate was tried"
+            )
+        n = n_with + n_without
+        weights = np.where(self.answer_has_mate, (1.0 - absent) * n / n_with, absent * n / n_without)
+        return replace(self, answer_weights=weights)
 
     @cached_property
     def rising_non_mates(self) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
 __all__ = ["LabelCounts", "RateName", "impostor_label_effect", "label_counts"]
 
-Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[Any]
 RateName = Literal["far", "frr", "fpir", "fnir", "precision"]
 
 
@@ -23,8 +23,9 @@ class LabelCounts:
     """Trials of each label, and in how many of them the event of the rate happened.
 
     Attributes:
-        events: (L,) trials of each label with the event, such as queries that got a match.
-        trials: (L,) all trials of each label, at least 1.
+        events: (L,) trials of each label with the event, such as queries that got a match; no whole numbers
+            where trials have weights.
+        trials: (L,) all trials of each label, above 0.
         labels_per_trial: 1, or 2 where each trial stands under both of its labels, as negative pairs do.
 
     Raises:
@@ -41,7 +42,7 @@ class LabelCounts:
                 f"events and trials have shapes {self.events.shape} and {self.trials.shape}, expected one "
                 "count each for at least one label"
             )
-        if (self.trials < 1).any() or (self.events < 0).any() or (self.events > self.trials).any():
+        if (self.trials <= 0).any() or (self.events < 0).any() or (self.events > self.trials).any():
             raise CalibrationError("a label has no trials, or more events than trials")
 
     @property
@@ -52,17 +53,17 @@ class LabelCounts:
     @property
     def n_events(self) -> int:
         """Trials with the event, each counted once."""
-        return int(self.events.sum()) // self.labels_per_trial
+        return round(float(self.events.sum())) // self.labels_per_trial
 
     @property
     def n_trials(self) -> int:
         """All trials, each counted once."""
-        return int(self.trials.sum()) // self.labels_per_trial
+        return round(float(self.trials.sum())) // self.labels_per_trial
 
     @property
     def rate(self) -> float:
         """Share of the trials with the event, in [0, 1]."""
-        return self.n_events / self.n_trials
+        return min(1.0, float(self.events.sum() / self.trials.sum()))
 
     @property
     def effective_labels(self) -> float:
@@ -78,15 +79,18 @@ class LabelCounts:
         if not usable.any():
             return self.rate, self.rate
         rates = (self.n_events - self.events[usable]) / remaining[usable]
-        return float(rates.min()), float(rates.max())
+        return max(0.0, float(rates.min())), min(1.0, float(rates.max()))
 
     @classmethod
-    def of(cls, is_event: npt.NDArray[np.bool_], *codes: Codes) -> LabelCounts | None:
+    def of(
+        cls, is_event: npt.NDArray[np.bool_], *codes: Codes, weights: Floats | None = None
+    ) -> LabelCounts | None:
         """Count trials by label; None without trials.
 
         Args:
             is_event: (n,) whether the event happened.
             codes: (n,) label of each trial as a number; twice where a trial has two different labels.
+            weights: (n,) how much each trial counts beside the others; all alike where there are none.
 
         Raises:
             CalibrationError: Neither one nor two labels a trial were given.
@@ -98,8 +102,12 @@ class LabelCounts:
         else:
             raise CalibrationError(f"{len(codes)} labels a trial were given, expected one or two")
         size = max(int(one.max(initial=0)) for one in codes) + 1
-        trials = np.stack([np.bincount(one, minlength=size) for one in codes]).sum(axis=0)
-        events = np.stack([np.bincount(one[is_event], minlength=size) for one in codes]).sum(axis=0)
+        if weights is not None:
+            # As many in all as there are.
+            weights = weights * (len(weights) / max(float(weights.sum()), 1e-300))
+        true = None if weights is None else weights[is_event]
+        trials = np.stack([np.bincount(one, weights, minlength=size) for one in codes]).sum(axis=0)
+        events = np.stack([np.bincount(one[is_event], true, minlength=size) for one in codes]).sum(axis=0)
         present = trials > 0
         return cls(events[present], trials[present], labels_per_trial) if present.any() else None
 
@@ -129,7 +137,8 @@ def label_counts(trials: Trials, rate: RateName, threshold: float) -> LabelCount
     if rate == "fnir":
         return LabelCounts.of(trials.best_mate_scores < threshold, labels.best_mates)
     returned = trials.answer_scores >= threshold
-    return LabelCounts.of(trials.answer_is_mate[returned], labels.answers[returned])
+    weights = trials.answer_weights[returned] if len(trials.answer_weights) else None
+    return LabelCounts.of(trials.answer_is_mate[returned], labels.answers[returned], weights=weights)
 
 
 def _accepted_pairs(trials: Trials, labels: TrialLabels, threshold: float) -> LabelCounts | None:

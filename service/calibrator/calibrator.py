@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -165,6 +165,7 @@ class Calibrator:
         target: Target,
         *,
         coarse_labels: Mapping[str, str] | None = None,
+        absent: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> Calibration:
         """Score the queries and choose the best threshold that holds the target.
@@ -173,6 +174,8 @@ class Calibrator:
             queries: Leave-one-out queries, or labelled ones from outside.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            absent: Expected share of searches without a mate, in [0, 1), which a precision is for; that of
+                the queries when None.
             on_progress: Called with `score`, finished and all queries; with visits they are scored twice.
 
         Raises:
@@ -192,8 +195,16 @@ class Calibrator:
             # Fitted anew, as it would have been.
             form = measured.group.model_copy(update={"weights": ()})
             together = together and measure_groups(together, form)
+        if absent is not None:
+            measured = replace(measured, trials=measured.trials.at_mix(absent))
         return self.calibration(
-            sampled, measured, target, coarse_labels=coarse_labels, together=together, tried=tried
+            sampled,
+            measured,
+            target,
+            coarse_labels=coarse_labels,
+            absent=absent,
+            together=together,
+            tried=tried,
         )
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
@@ -229,6 +240,7 @@ class Calibrator:
         target: Target,
         *,
         coarse_labels: Mapping[str, str] | None = None,
+        absent: float | None = None,
         together: Measurement | None = None,
         tried: tuple[TriedForm, ...] = (),
     ) -> Calibration:
@@ -239,6 +251,7 @@ class Calibrator:
             measured: Its scores; see `score`.
             target: What to hold.
             coarse_labels: Coarse label of each label, to tell near from far queries without a mate.
+            absent: Share of searches without a mate that the trials are weighted for; as tried when None.
             together: Their scores with the photos of all visits together, to say what that would promise.
             tried: The forms of the group score that were compared.
 
@@ -267,6 +280,7 @@ class Calibrator:
             look_alikes=look_alikes(self.snapshot, self.visits) if widens else None,
             near_duplicates=self._near_duplicates(measured, queries),
             group_forms=tried,
+            absent=absent,
         )
         record = self._record(queries, measured, target, threshold=threshold, evidence=evidence)
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)

@@ -269,8 +269,8 @@ class Evidence(_Frozen):
 
     Attributes:
         rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A
-            precision is the share of mates in the matches of all queries, those without a mate included; how
-            many of these there are among real queries decides what it is worth.
+            precision is the share of mates in the matches of all queries, those without a mate included.
+        absent: Share of the searches without a mate that the precision is for; None where it is not known.
         predictions: For the error rate that the threshold was chosen by.
         larger_galleries: FPIR at ten and a hundred times the labels.
         margins: m+ and m- of the threshold-consistent margin loss, from the cosine similarities of the
@@ -282,8 +282,8 @@ class Evidence(_Frozen):
             ones where the pipeline refines, and `final` scores.
         worst_classes: The ten classes with the lowest utility by final scores over the calibration range.
         visits: Which photos were kept apart; None for queries from outside, and where visits play no part.
-        another_day: `fnir` and `fpir` for photos of another day, where the queries are items; else the
-            intervals of `rates` speak of these.
+        another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
+            else the intervals of `rates` speak of these.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
         answers: What was answered about pairs; None where labels were counted.
@@ -293,6 +293,7 @@ class Evidence(_Frozen):
     """
 
     rates: dict[str, RateEvidence]
+    absent: float | None = None
     predictions: tuple[Prediction, ...] = ()
     larger_galleries: tuple[LargerGallery, ...] = ()
     margins: Margins | None = None
@@ -321,6 +322,7 @@ def gather_evidence(
     look_alikes: Positions | None = None,
     near_duplicates: float | None = None,
     group_forms: tuple[TriedForm, ...] = (),
+    absent: float | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold.
 
@@ -337,6 +339,7 @@ def gather_evidence(
             visits apart.
         near_duplicates: Share of the queries whose best mate is almost the same picture.
         group_forms: Forms of the group score that were tried.
+        absent: Share of the searches without a mate that the trials are weighted for; as tried when None.
 
     Raises:
         CalibrationError: A label has no coarse label.
@@ -353,6 +356,7 @@ def gather_evidence(
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
     return Evidence(
         rates=found,
+        absent=measured.trials.absent if absent is None else absent,
         predictions=_predictions(chosen) if chosen else (),
         larger_galleries=_larger_galleries(measured, target, threshold),
         margins=measured.margins,
@@ -428,6 +432,14 @@ def _another_day(
                 low, high = both.low, both.high
             rate = None if counts is None else apart.rate
             found[name] = AnotherDay(apart=rate, low=low * shrinks, high=high)
+    right = rates.get("precision")
+    if right is not None and "fnir" in found:
+        # At worst so many fewer of the right matches are found, and so many more of the wrong ones.
+        fewer = (1.0 - found["fnir"].high) / max(1.0 - rates["fnir"].rate, 1e-9)
+        more = found["fpir"].high / rates["fpir"].rate if rates.get("fpir") and rates["fpir"].rate else 1.0
+        odds = right.low * min(1.0, fewer), (1.0 - right.low) * max(1.0, more)
+        low = odds[0] / sum(odds) if any(odds) else 0.0
+        found["precision"] = AnotherDay(apart=None, low=low, high=right.high)
     return found
 
 

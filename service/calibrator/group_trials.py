@@ -331,10 +331,12 @@ def _trials(
         raise CalibrationError("these trials carry no labels")
     has_mate, without_mate = items.mates.has_mate, items.query_codes[items.impostors.queries]
     # Where every query is searched for twice, both searches answer.
-    searches = [(found, items.query_codes), *([(out, without_mate)] if tables.is_taken_out else [])]
+    searches = [(found, items.query_codes, has_mate)]
+    if tables.is_taken_out:
+        searches.append((out, without_mate, np.zeros(len(without_mate), dtype=bool)))
     labels = _group_labels(items)
-    answers = [_answers(one, codes, labels, len(named.names)) for one, codes in searches]
-    scores, is_mate, answer_codes = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+    answers = [_answers(*one, labels, len(named.names)) for one in searches]
+    scores, is_mate, answer_codes, answer_has_mate = map(np.concatenate, zip(*answers, strict=True))
     none = items.query_codes[:0]
     return Trials(
         mate_scores=np.empty(0),
@@ -343,6 +345,8 @@ def _trials(
         best_scores_without_mate=np.where(np.isfinite(out.scores[:, 0]), out.scores[:, 0], 0.0),
         answer_scores=scores,
         answer_is_mate=is_mate,
+        answer_has_mate=answer_has_mate,
+        n_searches=items.trials.n_searches,
         labels=TrialLabels(
             names=named.names,
             mates=none,
@@ -361,12 +365,16 @@ def _best_items(table: GroupTable, found: GroupedCandidates) -> Numbers:
 
 
 def _answers(
-    found: GroupedCandidates, codes: npt.NDArray[np.unsignedinteger], labels: Numbers, n_labels: int
-) -> tuple[Floats, Bools, npt.NDArray[np.unsignedinteger]]:
-    """Score of each group with a known label, whether it is the query's, and the query's label."""
+    found: GroupedCandidates,
+    codes: npt.NDArray[np.unsignedinteger],
+    has_mate: Bools,
+    labels: Numbers,
+    n_labels: int,
+) -> tuple[Floats, Bools, npt.NDArray[np.unsignedinteger], Bools]:
+    """Score of each group with a known label, whether it is the query's, its label, whether it has a mate."""
     known = _labels_of(labels, found.codes)
     rows, columns = np.nonzero((known >= 0) & (known < n_labels))
-    return found.scores[rows, columns], known[rows, columns] == codes[rows], codes[rows]
+    return found.scores[rows, columns], known[rows, columns] == codes[rows], codes[rows], has_mate[rows]
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class CalibrationOptions(PipelineChoice):
         visits_by: What tells which photos were taken together, which are never each other's mates: `auto` to
             look for it, `none`, or the metadata column of the visit or session.
         group_score: How the scores of a group's items become one, where groups are decided.
+        absent: Expected share of searches for things that the gallery lacks.
         activate: Whether searches use the threshold as soon as it is there.
     """
 
@@ -120,6 +121,13 @@ class CalibrationOptions(PipelineChoice):
         "auto",
         description="How the scores of a group's items become one, where groups are decided; `auto` tries "
         "all and keeps `max`, the best photo, unless another is surely better.",
+    )
+    absent: float | None = Field(
+        None,
+        ge=0.0,
+        lt=1.0,
+        description="Share of real searches for things that the gallery lacks, which a precision is for; "
+        "when null that of the queries, and half where every query is tried both ways.",
     )
     activate: StrictBool = Field(
         True, description="Whether searches use the threshold as soon as it is there."

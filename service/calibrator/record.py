@@ -166,12 +166,14 @@ class KeptTrials:
         codes: (1 or 2, n) number of the label, or of both labels, of each.
         totals: (L,) all trials by label, those that were not kept too.
         is_mate: (n,) whether each is a mate; for a precision only, else empty.
+        weights: (n,) how much each counts beside the others; empty where all count alike.
     """
 
     scores: Floats
     codes: Codes
     totals: Counts
     is_mate: Flags
+    weights: Floats
 
     @property
     def n(self) -> int:
@@ -185,7 +187,13 @@ class KeptTrials:
 
     @classmethod
     def of(
-        cls, scores: Floats, *codes: Codes, lowest: bool = False, is_mate: Flags | None = None, n_labels: int
+        cls,
+        scores: Floats,
+        *codes: Codes,
+        lowest: bool = False,
+        is_mate: Flags | None = None,
+        weights: Floats | None = None,
+        n_labels: int,
     ) -> Self:
         """Keep the highest scores, or the lowest, of the trials with these labels."""
         totals = sum(np.bincount(one, minlength=n_labels) for one in codes)
@@ -193,7 +201,8 @@ class KeptTrials:
         if len(scores) > _MOST_KEPT:
             kept = np.sort(np.argpartition(scores if lowest else -scores, _MOST_KEPT)[:_MOST_KEPT])
         flags = np.empty(0, np.bool_) if is_mate is None else is_mate[kept]
-        return cls(scores[kept], np.stack([one[kept] for one in codes]), np.asarray(totals), flags)
+        weighed = np.empty(0) if weights is None or not len(weights) else weights[kept]
+        return cls(scores[kept], np.stack([one[kept] for one in codes]), np.asarray(totals), flags, weighed)
 
 
 @dataclass(frozen=True)
@@ -265,7 +274,11 @@ class StoredScores(StoredArrays):
             "fpir": KeptTrials.of(trials.best_scores_without_mate, labels.without_mate, n_labels=n),
             "fnir": KeptTrials.of(trials.best_mate_scores, labels.best_mates, lowest=True, n_labels=n),
             "precision": KeptTrials.of(
-                trials.answer_scores, labels.answers, is_mate=trials.answer_is_mate, n_labels=n
+                trials.answer_scores,
+                labels.answers,
+                is_mate=trials.answer_is_mate,
+                weights=trials.answer_weights,
+                n_labels=n,
             ),
         }
         if trials.low_pairs is not None:
@@ -289,7 +302,8 @@ class StoredScores(StoredArrays):
             return None
         if rate == "precision":
             returned = kept.scores >= threshold
-            return LabelCounts.of(kept.is_mate[returned], kept.codes[0][returned])
+            weights = kept.weights[returned] if len(kept.weights) else None
+            return LabelCounts.of(kept.is_mate[returned], kept.codes[0][returned], weights=weights)
         is_event = kept.scores < threshold if rate in _REJECTIONS else kept.scores >= threshold
         n = len(kept.totals)
         events = np.stack([np.bincount(one[is_event], minlength=n) for one in kept.codes]).sum(axis=0)
@@ -353,6 +367,7 @@ class StoredScores(StoredArrays):
             best_scores_without_mate=self.trials["fpir"].scores,
             answer_scores=self.trials["precision"].scores,
             answer_is_mate=self.trials["precision"].is_mate,
+            answer_weights=self.trials["precision"].weights,
             labels=TrialLabels(
                 names=self.names.astype(np.object_),
                 mates=codes["frr"][0],

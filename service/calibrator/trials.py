@@ -172,10 +172,12 @@ class _Candidates:
     answer_scores: Floats
     answer_is_mate: Bools
     answer_codes: Codes
+    answer_rows: Positions
 
     @classmethod
     def joined(cls, parts: Sequence[_Candidates]) -> _Candidates:
         """Those of all queries, in order."""
+        before = np.cumsum([0, *(len(one.best_items) for one in parts)])
         return cls(
             stack_rows([one.scores for one in parts], np.float64(-np.inf)),
             stack_rows([one.groups for one in parts], np.int64(-1)),
@@ -183,6 +185,7 @@ class _Candidates:
             np.concatenate([one.answer_scores for one in parts]),
             np.concatenate([one.answer_is_mate for one in parts]),
             np.concatenate([one.answer_codes for one in parts]),
+            np.concatenate([n + one.answer_rows for n, one in zip(before, parts, strict=False)]),
         )
 
 
@@ -318,6 +321,10 @@ class TrialScoring:
     ) -> Trials:
         listed: ListedPairs = pairs.non_mates["final"]
         best = impostors.scores[:, 0]
+        # Searches with the label taken out come after those of all queries.
+        has_mate = np.zeros(len(answers.best_items), dtype=bool)
+        has_mate[: len(codes)] = mates.has_mate
+        n_with = int(has_mate.sum())
         return Trials(
             mate_scores=pairs.mate_scores["final"],
             non_mate_scores=listed.scores,
@@ -326,6 +333,8 @@ class TrialScoring:
             best_scores_without_mate=np.where(np.isfinite(best), best, 0.0),
             answer_scores=answers.answer_scores,
             answer_is_mate=answers.answer_is_mate,
+            answer_has_mate=has_mate[answers.answer_rows],
+            n_searches=(n_with, len(has_mate) - n_with),
             labels=TrialLabels(
                 names=self._names,
                 mates=codes[pairs.mate_queries],
@@ -421,6 +430,7 @@ class TrialScoring:
             answer_scores=scored.scores[:, :N_DECIDED_CANDIDATES][is_answer],
             answer_is_mate=counted[is_answer] == codes[rows],
             answer_codes=codes[rows],
+            answer_rows=rows,
         )
 
     def _codes(self, labels: npt.NDArray[np.object_]) -> Codes:

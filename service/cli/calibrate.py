@@ -83,6 +83,15 @@ GroupScoreOption = Annotated[
         "unless another is surely better."
     ),
 ]
+AbsentOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        max=0.99,
+        help="Share of real searches for things that the gallery lacks, such as 0.2: how many matches are "
+        "right depends on it. Default: that of the queries, and half where each is tried both ways.",
+    ),
+]
 
 
 def calibrate(
@@ -103,6 +112,7 @@ def calibrate(
     group_by: GroupByOption = "auto",
     group_score: GroupScoreOption = "auto",
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 2000,
+    absent: AbsentOption = None,
     activate: Annotated[bool, typer.Option(help="Use it from the next search on.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
     details: Annotated[bool, typer.Option("--details", help="All figures, with intervals.")] = False,
@@ -126,6 +136,7 @@ def calibrate(
         group_by=group_by,
         group_score=group_score,
         max_queries=max_queries,
+        absent=absent,
         coarse_labels=None if coarse_labels is None else read_coarse_labels(coarse_labels),
         coarse_by=coarse_by,
         visits_by=visits_by,

@@ -104,6 +104,7 @@ def _sentences(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
     found, wrong = evidence.rates.get("fnir"), evidence.rates.get("fpir")
     missed, answered = promised_range(record, "fnir"), promised_range(record, "fpir")
     is_range = any(one.apart is not None for one in evidence.another_day.values())
+    yield _right(record, evidence, is_range=is_range)
     if missed is None:
         yield "How many photos of things you have will be found is not known: none could be tried."
     else:
@@ -121,6 +122,15 @@ def _sentences(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
             "Nothing tells which photos were taken together. Photos of one visit find each other more easily "
             "than photos of another day will: the truth for those lies between the two numbers."
         )
+
+
+def _right(record: CalibrationRecord, evidence: Evidence, *, is_range: bool) -> str:
+    found, absent = promised_range(record, "precision"), evidence.absent
+    if found is None:
+        return "How many matches will be right is not known: none was shown."
+    expected = _expected("be right", found.rate, (found.low, found.high), is_range)
+    mix = "" if absent is None else f", if {counted(absent)} of 100 searches are for things you lack"
+    return f"Of 100 matches that are shown, {expected}{mix}."
 
 
 def _answered(found: AnswerEvidence) -> Iterator[str]:

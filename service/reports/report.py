@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 _N_THRESHOLDS = 200
-# Sentences of a promise that state what to expect: of things that are there, and of things that are not.
-_N_RATES = 2
+# Sentences of a promise before this one state what to expect.
+_BASIS = "This rests on "
 
 
 class _Response(BaseModel):
@@ -156,7 +156,8 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
     described = describe_record(matcher, record)
     said = [of_items(sentence, bundle) for sentence in tried_promise(record, described.last_check)]
-    n_first = 1 if described.state == "broken" else _N_RATES
+    bases = (place for place, sentence in enumerate(said) if sentence.startswith(_BASIS))
+    n_first = 1 if described.state == "broken" else next(bases, len(said))
     return ReportBody(
         **dict(described),
         verdict=" ".join(said[:n_first]),

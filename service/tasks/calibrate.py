@@ -77,6 +77,7 @@ def run_calibration(
         queries.labelled() if queries else calibrator.leave_one_out(),
         Target.parse(options.target),
         coarse_labels=coarse,
+        absent=options.absent,
         on_progress=on_progress,
     )
     if queries is None:

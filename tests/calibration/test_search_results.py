@@ -153,7 +153,7 @@ def test_few_labels_make_long_intervals() -> None:
 
 def test_it_says_what_it_promises() -> None:
     found = calibrate_threshold(*made_up())
-    assert str(found).startswith(f"threshold {found.threshold:.6g} for FPIR 5 %: FPIR ")
+    assert str(found).startswith(f"threshold {found.threshold:.6g} for FPIR 5 %: precision ")
     assert f"on {found.n_labels} labels" in str(found)
 
 
@@ -189,3 +189,25 @@ def test_a_target_that_needs_all_pairs_is_refused(target: str) -> None:
 def test_too_few_queries_for_the_target_are_refused() -> None:
     with pytest.raises(NotEnoughTrialsError, match="needs at least 60 queries without a mate"):
         calibrate_threshold(*(one[:40] for one in made_up()))
+
+
+@pytest.mark.parametrize("absent", [0.0, 0.1, 0.5, 0.9])
+def test_precision_is_that_of_the_expected_mix(absent: float) -> None:
+    """Every query is judged with its label and without; how often each happens is for the caller to say."""
+    scores = np.array([[0.9, 0.7, 0.2]] * 40)
+    labels = np.array([["cup", "jug", "cup"], ["jug", "cup", "jug"]] * 20)
+    own = ["cup", "jug"] * 20
+    found = calibrate_threshold(scores, labels, own, target="fpir=50%", absent=absent)
+    shown = scores >= found.threshold
+    right, wrong = (
+        (shown & flags).sum() / 40
+        for flags in (labels == np.array(own)[:, None], labels != np.array(own)[:, None])
+    )
+    known, unknown = (1 - absent) * (right + wrong), absent * wrong
+    assert found.precision.rate == pytest.approx((1 - absent) * right / (known + unknown))
+
+
+@pytest.mark.parametrize("absent", [-0.1, 1.0, 20])
+def test_an_expected_mix_is_a_share(absent: float) -> None:
+    with pytest.raises(CalibrationError, match="expected a share of the searches"):
+        calibrate_threshold([[0.9]] * 60, [["a"]] * 60, ["a"] * 60, absent=absent)

@@ -54,6 +54,7 @@ class CalibrationOptions(PipelineOptions, total=False):
         visits_by: What tells which photos were taken together: `auto`, `none` or a metadata column.
         coarse_labels: Coarse label of each label.
         coarse_by: Metadata column of the coarse label.
+        absent: Expected share of searches for things that the gallery lacks.
     """
 
     target: str | None
@@ -64,6 +65,7 @@ class CalibrationOptions(PipelineOptions, total=False):
     visits_by: str | None
     coarse_labels: Mapping[str, str] | None
     coarse_by: str | None
+    absent: float | None
 
 
 class ComparisonOptions(TypedDict, total=False):

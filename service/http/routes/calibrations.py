@@ -61,6 +61,7 @@ _FORM_FIELDS = (
     "group_by",
     "group_score",
     "max_queries",
+    "absent",
     "activate",
 )
 _FIELDS = {name: CalibrationStart.model_json_schema()["properties"][name] for name in _FORM_FIELDS}

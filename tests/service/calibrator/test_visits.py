@@ -325,7 +325,10 @@ def test_a_range_is_stated_only_where_visits_are_not_told(snapshot: Snapshot, ar
     visits = replace(unknown(snapshot), are_told=are_told)
     queries = LabelledQueries.leave_one_out(snapshot, visits)
     record = Calibrator(snapshot, PIPELINES[0], visits=visits).measure(queries, FNIR).record
-    assert [one.apart is None for one in record.evidence.another_day.values()] == [are_told] * 2
+    another_day = record.evidence.another_day
+    assert [another_day[rate].apart is None for rate in ("fnir", "fpir")] == [are_told] * 2
+    right, shown = another_day["precision"], record.evidence.rates["precision"]
+    assert 0.0 <= right.low <= shown.low <= shown.high == right.high
     assert record.evidence.visits.are_told == are_told
 
 

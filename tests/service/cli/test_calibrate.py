@@ -153,7 +153,8 @@ def test_a_calibration_with_photos_from_outside_is_not_replaced_unasked(
 
 def test_the_first_line_says_how_many_of_a_hundred_are_found(run: Run, data_dir: Path) -> None:
     lines = run("calibrate", "-g", "shoes").stdout.splitlines()
-    assert lines[0].startswith("Of 100 photos of things you have, between ")
+    assert lines[0].startswith("Of 100 matches that are shown, between ")
+    assert lines[1].startswith("Of 100 photos of things you have, between ")
     assert not any("FNIR" in line or "OPIS" in line for line in lines)
     assert any(
         "FNIR" in line for line in run("calibrate", "-g", "shoes", "-y", "--details").stdout.splitlines()

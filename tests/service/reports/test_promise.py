@@ -33,7 +33,7 @@ def record(write_gallery: WriteGallery) -> CalibrationRecord:
 def changed(record: CalibrationRecord, **evidence: Any) -> CalibrationRecord:
     """The record with other evidence; rates as (rate, low, high)."""
     rates = dict(record.evidence.rates)
-    for name in ("fnir", "fpir"):
+    for name in ("fnir", "fpir", "precision"):
         if name in evidence:
             fields = zip(("rate", "low", "high"), evidence.pop(name), strict=True)
             rates[name] = rates[name].model_copy(update=dict(fields))
@@ -42,7 +42,10 @@ def changed(record: CalibrationRecord, **evidence: Any) -> CalibrationRecord:
 
 
 def test_rates_are_so_many_of_a_hundred(record: CalibrationRecord) -> None:
-    assert promise(changed(record, fnir=(0.39, 0.26, 0.52), fpir=(0.05, 0.02, 0.09))) == (
+    rates = {"fnir": (0.39, 0.26, 0.52), "fpir": (0.05, 0.02, 0.09), "precision": (0.86, 0.67, 0.96)}
+    assert promise(changed(record, **rates, absent=0.25)) == (
+        "Of 100 matches that are shown, about 86 will be right (67 to 96), if 25 of 100 searches are for "
+        "things you lack.",
         "Of 100 photos of things you have, about 61 will be found (48 to 74).",
         "Of 100 photos of things you lack, about 5 will get a wrong match (2 to 9).",
         "This rests on 120 photos of 20 labels, each searched for as if it were not in the gallery.",
@@ -53,17 +56,19 @@ def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: Calib
     wider = {
         "fnir": AnotherDay(apart=0.51, low=0.17, high=0.67),
         "fpir": AnotherDay(apart=0.0, low=0.0, high=0.09),
+        "precision": AnotherDay(apart=None, low=0.31, high=0.96),
     }
     said = promise(changed(record, fnir=(0.2, 0.17, 0.3), another_day=wider))
-    assert said[0] == "Of 100 photos of things you have, between 33 and 83 will be found."
-    assert said[1] == "Of 100 photos of things you lack, between 0 and 9 will get a wrong match."
-    assert "Nothing tells which photos were taken together." in said[3]
+    assert said[0].startswith("Of 100 matches that are shown, between 31 and 96 will be right, if 50 of 100")
+    assert said[1] == "Of 100 photos of things you have, between 33 and 83 will be found."
+    assert said[2] == "Of 100 photos of things you lack, between 0 and 9 will get a wrong match."
+    assert "Nothing tells which photos were taken together." in said[4]
 
 
 def test_queries_from_outside_are_told_by_what_the_gallery_has(record: CalibrationRecord) -> None:
     said = promise(record.model_copy(update={"source": "queries"}))
     known, unknown = "120 of 20 labels that the gallery has", "120 of 20 labels that it lacks"
-    assert said[2] == f"This rests on photos from outside: {known} and {unknown}."
+    assert said[3] == f"This rests on photos from outside: {known} and {unknown}."
 
 
 def test_a_threshold_set_by_hand_promises_nothing(record: CalibrationRecord) -> None:
