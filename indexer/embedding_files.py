@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
+import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
+from typing import IO, Any, Literal, Protocol
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
 from vicinal.indexer.sources.manifests import read_csv
+from vicinal.indexer.sources.parquet_datasets import check_growth, open_parquet
 
-__all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "reading"]
+__all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "read_array", "reading"]
 
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
 _ROWS_OF_A_COLUMN = 65_536
 # Bytes before the name in front of each file of a ZIP archive.
 _LOCAL_HEADER = 30
+# In front of an array; numpy reads no longer ones.
+_MOST_HEADER = 16 * 2**10
+_NO_HEADER = (
+    KeyError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    tokenize.TokenError,
+)
 _FILES = (".parquet", ".npy", ".npz")
 _LANCE = ".lance"
 
@@ -95,6 +110,49 @@ def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> Embeddin
         SourceError: It is no array of such numbers.
     """
     return _ArrayRows(path, array, table)
+
+
+def read_array(stream: IO[bytes], n_bytes: int) -> npt.NDArray[Any]:
+    """Read a `.npy` file, whose header is compared with its size before anything is made of it.
+
+    Args:
+        stream: The file, which is in memory, or unpacked as it is read.
+        n_bytes: Its size.
+
+    Raises:
+        ValueError: It is none, its size is not what its header says, or it holds objects.
+    """
+    head = io.BytesIO(stream.read(_MOST_HEADER))
+    shape, order, kind = _header(head, n_bytes)
+    array = np.empty(math.prod(shape), kind)
+    unfilled = memoryview(array.view(np.uint8))
+    unfilled = unfilled[head.readinto(unfilled) :]
+    while unfilled:
+        n_read = stream.readinto(unfilled[:_PIECE])
+        if not n_read:
+            raise ValueError("it ends early")
+        unfilled = unfilled[n_read:]
+    return array.reshape(shape, order=order)
+
+
+def _header(head: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Shape, order and type of an array whose beginning is read; `read_array` says what is refused."""
+    try:
+        version = np.lib.format.read_magic(head)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[
+            version
+        ]
+        shape, is_by_column, kind = read(head)
+    except _NO_HEADER as error:
+        raise ValueError("it does not begin as a .npy file of numpy does") from error
+    if kind.hasobject:
+        raise ValueError("it holds objects of Python, which are never read")
+    expected, found = math.prod(shape) * kind.itemsize, n_bytes - head.tell()
+    if not expected or min(shape, default=1) < 0 or expected != found:
+        raise ValueError(
+            f"its header says {kind} of shape {shape}, which are {expected:,} bytes, and {found:,} follow"
+        )
+    return shape, "F" if is_by_column else "C", kind
 
 
 @contextmanager
@@ -181,15 +239,11 @@ class _ParquetTables:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.schema = self._file().schema_arrow
+        self.schema = open_parquet(path).schema_arrow
 
     def batches(self, n_rows: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        for batch in self._file().iter_batches(batch_size=n_rows, columns=columns):
+        for batch in open_parquet(self._path).iter_batches(batch_size=n_rows, columns=columns):
             yield pa.Table.from_batches([batch])
-
-    def _file(self) -> pa.parquet.ParquetFile:
-        # Piece by piece: otherwise a whole group of rows, which may be the whole file, is read ahead.
-        return pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_PIECE)
 
 
 class _LanceTables:
@@ -245,16 +299,16 @@ class _ArrayRows:
 def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
     if not is_zipfile(path):
         raise SourceError(f"'{path.name}' cannot be read: it is no .npz file of numpy")
-    with np.load(path, allow_pickle=False) as arrays:
-        if embedding_array not in arrays.files:
+    with ZipFile(path) as archive:
+        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        if embedding_array not in members:
             raise SourceError(
-                f"'{path.name}' has no array '{embedding_array}', only {', '.join(arrays.files)}: name the "
+                f"'{path.name}' has no array '{embedding_array}', only {', '.join(members)}: name the "
                 "one with the embeddings by --embedding-column"
             )
-        embeddings = _stored_array(path, embedding_array)
-        if embeddings is None:
-            embeddings = arrays[embedding_array]
-        others = {name: arrays[name] for name in arrays.files if name != embedding_array}
+        check_growth(path, sum(one.file_size for one in members.values()))
+        embeddings = _member(path, archive, members.pop(embedding_array))
+        others = {name: _member(path, archive, one) for name, one in members.items()}
     for name, array in others.items():
         if array.shape != embeddings.shape[:1]:
             raise SourceError(
@@ -264,32 +318,28 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
     return _ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
 
 
-def _stored_array(path: Path, name: str) -> npt.NDArray[Any] | None:
-    """Memory map of an array of an `.npz` file; None where it is compressed, or lies column by column.
+def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
+    """One array of an `.npz` file, mapped where it is stored as it is.
 
     Raises:
         BadZipFile: It is damaged.
+        ValueError: It is no array.
     """
-    with ZipFile(path) as archive, path.open("rb") as file:
-        member = archive.getinfo(f"{name}.npy")
+    with archive.open(member) as stream:
         if member.compress_type != ZIP_STORED:
-            return None
-        with archive.open(member) as stream:
-            # Its checksum is compared at the end.
-            while stream.read(_PIECE):
-                pass
+            return read_array(stream, member.file_size)
+        # Its checksum is compared at the end.
+        while stream.read(_PIECE):
+            pass
+    with path.open("rb") as file:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER)
         lengths = (int.from_bytes(header[place : place + 2], "little") for place in (26, 28))
         file.seek(sum(lengths), os.SEEK_CUR)
-        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        read = readers.get(np.lib.format.read_magic(file))
-        if read is None:
-            return None
-        shape, is_by_column, kind = read(file)
-        if is_by_column or kind.hasobject or not all(shape):
-            return None
-        return np.memmap(path, kind, "r", file.tell(), shape)
+        start = file.tell()
+        head = io.BytesIO(file.read(min(_MOST_HEADER, member.file_size)))
+    shape, order, kind = _header(head, member.file_size)
+    return np.memmap(path, kind, "r", start + head.tell(), shape, order)
 
 
 def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
@@ -302,9 +352,9 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
     with reading(beside):
         table = read_csv(beside, columns.values())
     with path.open("rb") as file:
-        if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-            raise SourceError(f"'{path.name}' cannot be read: it is no .npy file of numpy")
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+        head = io.BytesIO(file.read(_MOST_HEADER))
+    shape, order, kind = _header(head, path.stat().st_size)
+    array = np.memmap(path, kind, "r", head.tell(), shape, order)
     if len(table) != len(array):
         raise SourceError(
             f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "

@@ -34,7 +34,7 @@ from vicinal.indexer.embedding_files import (
     reading,
 )
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.item_rules import checked_id, checked_metadata
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.features import holds_bytes
@@ -245,6 +245,7 @@ class EmbeddingSource:
 
     def _ready(self, table: pa.Table, ids: pa.Array, embeddings: FloatArray) -> ReadyRows:
         empty = pa.array([""] * len(table), pa.string())
+        names = ids.to_pylist()
         labels, uris = (
             pc.fill_null(self._texts(table[column], column), "") if column in table.column_names else empty
             for column in (self._columns.get("label", ""), self._columns["path"])
@@ -254,11 +255,14 @@ class EmbeddingSource:
         others = [one.name for one in table.schema if one.name not in known and not holds_bytes(one.type)]
         # Without other columns a table of Arrow gives no rows at all.
         rows = table.select(others).to_pylist() if others else [{}] * len(table)
+        for label, uri, item_id in zip(labels.to_pylist(), uris.to_pylist(), names, strict=True):
+            checked_label(label, item_id)
+            checked_uri(uri, item_id)
         metadata = [
             checked_metadata(
                 {name: as_json(value) for name, value in row.items() if value is not None}, item_id
             )
-            for row, item_id in zip(rows, ids.to_pylist(), strict=True)
+            for row, item_id in zip(rows, names, strict=True)
         ]
         no_label = pc.equal(labels, "")
         return ReadyRows(

@@ -1,4 +1,4 @@
-"""Rules of items: ids that can be read again, and metadata that every answer can carry.
+"""Rules of items: ids that can be read again, and labels, addresses and metadata that every answer can carry.
 
 They are looked at wherever items come in, before anything is written. What was stored before there were rules
 stays as it is; `served_metadata` makes of it what an answer can carry.
@@ -12,9 +12,20 @@ from typing import Any
 
 from vicinal.indexer.errors import ItemRefusedError
 
-__all__ = ["LONGEST_ID", "checked_id", "checked_metadata", "readable", "served_metadata"]
+__all__ = [
+    "LONGEST_ID",
+    "LONGEST_LABEL",
+    "checked_id",
+    "checked_label",
+    "checked_metadata",
+    "checked_uri",
+    "readable",
+    "served_metadata",
+]
 
 LONGEST_ID = 1024
+LONGEST_LABEL = 1024
+_LONGEST_URI = 8192
 _DEEPEST = 32
 _MOST_BYTES = 64 * 1024
 _NOTE = "_truncated"
@@ -50,6 +61,24 @@ def checked_id(item_id: str) -> str:
             f"id {_shown(item_id)} holds {what}: ids have no line breaks and no other control characters"
         )
     return item_id
+
+
+def checked_label(label: str | None, item_id: str) -> str | None:
+    """A label that is not too long.
+
+    Args:
+        label: The label, or none.
+        item_id: Whose it is, for messages.
+
+    Raises:
+        ItemRefusedError: It is longer.
+    """
+    return label and _not_longer(label, LONGEST_LABEL, "label", item_id)
+
+
+def checked_uri(uri: str, item_id: str) -> str:
+    """Path or address of an item that is not too long; see `checked_label`."""
+    return _not_longer(uri, _LONGEST_URI, "uri", item_id)
 
 
 def checked_metadata(metadata: Any, item_id: str) -> str:
@@ -108,6 +137,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
         parts = (part for one in nested for part in (one.values() if isinstance(one, dict) else one))
         nested = [part for part in parts if isinstance(part, dict | list)]
     return bool(nested)
+
+
+def _not_longer(text: str, most: int, what: str, item_id: str) -> str:
+    if len(text) > most:
+        raise ItemRefusedError(
+            f"the {what} of {_shown(item_id)} has {len(text):,} characters, expected at most {most:,}"
+        )
+    return text
 
 
 def _holds_nul(value: Any) -> bool:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from vicinal.indexer.errors import BundleMismatchError, GalleryError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS, build_neighbor_graph
-from vicinal.indexer.item_rules import checked_metadata
+from vicinal.indexer.item_rules import checked_label, checked_metadata
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
 from vicinal.indexer.jobs.preparation import no_rows
 from vicinal.indexer.jobs.retention import READER_GRACE
@@ -204,7 +204,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
         ordered = [patches[item_id] for item_id in rows["id"].to_pylist()]
         numbers = np.full(len(rows), activation.next_number)
         columns = {
-            "label": pa.array(_patched_labels(rows["label"].to_pylist(), ordered), pa.string()),
+            "label": pa.array(_patched_labels(rows, ordered), pa.string()),
             "metadata": pa.array(_patched_metadata(rows, ordered), pa.string()),
             "patch": pa.array(numbers),
         }
@@ -298,8 +298,11 @@ def _nearest_but(view: GalleryView, query: FloatArray, n: int, gone: Positions) 
         n_fetched *= 2
 
 
-def _patched_labels(labels: Sequence[str | None], patches: Sequence[Patch]) -> list[str | None]:
-    return [label if patch.keeps_label else patch.label for label, patch in zip(labels, patches, strict=True)]
+def _patched_labels(rows: pa.Table, patches: Sequence[Patch]) -> list[str | None]:
+    pairs = zip(rows["id"].to_pylist(), rows["label"].to_pylist(), patches, strict=True)
+    return [
+        label if patch.keeps_label else checked_label(patch.label, item_id) for item_id, label, patch in pairs
+    ]
 
 
 def _patched_metadata(rows: pa.Table, patches: Sequence[Patch]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from vicinal.indexer.errors import ItemRefusedError
-from vicinal.indexer.item_rules import checked_id, checked_metadata
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata
 from vicinal.indexer.sources.labels import LabelRule
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.indexer.sources.web import PUBLIC, WebAccess
@@ -102,7 +102,7 @@ def _problem(item: SourceItem) -> str | None:
     if not (is_utf8(item.id) and is_utf8(str(item.path))):
         return "its file name is not UTF-8: rename it"
     try:
-        checked_id(item.id)
+        checked_label(item.label, checked_id(item.id))
         checked_metadata(item.metadata, item.id)
     except ItemRefusedError as error:
         return str(error)

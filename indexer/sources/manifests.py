@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
-from vicinal.indexer.sources.parquet_datasets import PARQUET
+from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import ImageFile, file_at
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items", "read_csv"]
@@ -105,7 +104,7 @@ class _Manifest:
     def _read(self) -> pa.Table:
         try:
             if self._path.suffix.lower() == PARQUET:
-                return pa.parquet.read_table(self._path)
+                return open_parquet(self._path).read()
             return read_csv(self._path, self._names.values())
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error

@@ -17,7 +17,15 @@ import pyarrow.parquet
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.features import Features, holds_bytes, image_parts
 
-__all__ = ["PARQUET", "ParquetColumn", "ParquetDataset", "holds_images", "open_column"]
+__all__ = [
+    "PARQUET",
+    "ParquetColumn",
+    "ParquetDataset",
+    "check_growth",
+    "holds_images",
+    "open_column",
+    "open_parquet",
+]
 
 PARQUET = ".parquet"
 # Bytes that are read of a file at a time, those of the images that are taken out of it together, and those
@@ -26,6 +34,8 @@ _PIECE, _IMAGES, _KEPT = 2**20, 4 * 2**20, 32 * 2**20
 _LEAST_ROWS, _MOST_ROWS = 8, 1024
 # Threads are between two files at most.
 _OPEN_COLUMNS = 2
+# Embeddings and addresses are a little smaller when they are compressed, never so much.
+_MOST_GROWTH, _MAY_GROW_TO, _BYTES_A_ROW = 100, 64 * 2**20, 16
 
 
 class ParquetDataset:
@@ -68,7 +78,7 @@ class ParquetDataset:
         """Some columns of all rows."""
         parts = []
         for path in self._paths:
-            with _opened(path) as file:
+            with open_parquet(path) as file:
                 parts.append(self._features.named(file.read(columns)))
         return pa.concat_tables(parts, promote_options="permissive")
 
@@ -81,7 +91,7 @@ class ParquetDataset:
         paths: list[str | None] = []
         stored: list[bool] = []
         for path in self._paths:
-            with _opened(path) as file:
+            with open_parquet(path) as file:
                 found = _paths_of(file, column)
                 paths += found
                 is_all = not any(found) or _has_no_nulls(file, column)
@@ -91,7 +101,7 @@ class ParquetDataset:
     def _looked_at(self) -> tuple[Features, list[int]]:
         counts, first = [], None
         for name, path in zip(self._names, self._paths, strict=True):
-            with _opened(path) as file:
+            with open_parquet(path) as file:
                 counts.append(file.metadata.num_rows)
                 schema = file.schema_arrow
             first = first or schema
@@ -119,7 +129,7 @@ class ParquetColumn:
 
     def __init__(self, path: Path, column: str) -> None:
         self._path = path
-        self._file = _opened(path)
+        self._file = open_parquet(path)
         self._column = self._file.schema_arrow.field(column)
         counts = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
         self._starts = [0, *accumulate(counts)]
@@ -216,9 +226,36 @@ def holds_images(path: Path, column: str | None) -> bool:
     return column in schema.names and holds_bytes(schema.field(column).type)
 
 
-def _opened(path: Path) -> pa.parquet.ParquetFile:
-    # Piece by piece: otherwise a whole group of rows, which may be the whole file, is read ahead.
-    return pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE)
+def open_parquet(path: Path) -> pa.parquet.ParquetFile:
+    """Open a Parquet file, of which a piece at a time is read.
+
+    Raises:
+        SourceError: It says that it holds far more than its size allows.
+    """
+    # Otherwise a whole group of rows, which may be the whole file, is read ahead.
+    file = pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE)
+    said = file.metadata
+    groups = (said.row_group(i).total_byte_size for i in range(said.num_row_groups))
+    check_growth(path, max(sum(groups), _BYTES_A_ROW * said.num_rows))
+    return file
+
+
+def check_growth(path: Path, n_bytes: int) -> None:
+    """Refuse a file that would fill the memory once it is unpacked.
+
+    Args:
+        path: The file.
+        n_bytes: What it says that it holds.
+
+    Raises:
+        SourceError: It is far too much for its size.
+    """
+    packed = path.stat().st_size
+    if n_bytes > max(_MAY_GROW_TO, _MOST_GROWTH * packed):
+        raise SourceError(
+            f"'{path.name}' has {packed:,} bytes and says that it holds {n_bytes:,}: it is damaged, or "
+            "made to fill the memory"
+        )
 
 
 def _leaf(column: pa.Field) -> str:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.item_rules import checked_id, checked_metadata
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.storage.gallery_names import require_free
@@ -242,7 +242,10 @@ def _check(gallery: Gallery) -> None:
         raise GalleryError("this archive holds no gallery")
     gallery.table.check(active.revision)
     GalleryReader(gallery).view()
-    for batch in gallery.table.batches(active.revision, ["id", "metadata"]):
-        texts = batch.column("metadata").cast(pa.string()).to_pylist()
-        for item_id, text in zip(batch.column("id").to_pylist(), texts, strict=True):
-            checked_metadata(json.loads(text or "{}"), checked_id(item_id))
+    names = ["id", "label", "uri", "metadata"]
+    for batch in gallery.table.batches(active.revision, names):
+        columns = (batch.column(name).cast(pa.string()).to_pylist() for name in names)
+        for item_id, label, uri, text in zip(*columns, strict=True):
+            checked_label(label, checked_id(item_id))
+            checked_uri(uri, item_id)
+            checked_metadata(json.loads(text or "{}"), item_id)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
-from vicinal.indexer.item_rules import checked_id, checked_metadata
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
@@ -147,7 +147,7 @@ def add_uploads(
         sent = SentItem(place, upload.item_id, upload.filename)
         item = SourceItem(sent.id, Path(upload.filename or sent.id), upload.label, upload.metadata)
         try:
-            _check(sent.id, upload.metadata)
+            _check(sent.id, upload.label, upload.metadata)
             prepared.append((sent, prepare_encoded(item, upload.encoded, embedder)))
         except (ImageError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
@@ -185,7 +185,8 @@ def add_sent_embeddings(
     for place, one in enumerate(embeddings):
         sent = SentItem(place, one.id, None)
         try:
-            _check(one.id, one.metadata)
+            _check(one.id, one.label, one.metadata)
+            checked_uri(one.uri, one.id)
             usable.append((sent, one, _unit_length(one, space.dim)))
         except (EmbeddingError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
@@ -231,8 +232,9 @@ def require_images(gallery: str, held: BundleManifest) -> None:
         raise SpaceMismatchError(gallery, held.in_words, "images")
 
 
-def _check(item_id: str, metadata: dict[str, Any]) -> None:
+def _check(item_id: str, label: str | None, metadata: dict[str, Any]) -> None:
     checked_id(item_id)
+    checked_label(label, item_id)
     checked_metadata(metadata, item_id)
 
 

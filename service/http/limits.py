@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import NamedTuple
 
 from limits import RateLimitItem, parse_many
 from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.service.errors import RedisAwayError, TooManyRequestsError
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
+from vicinal.service.http.request_bodies import FORM, MOST_VALUES, count_values, media_type
 from vicinal.service.redis_link import RedisLink
 
 __all__ = ["LARGE_BODY", "BodyLimit", "RateLimit"]
@@ -27,11 +29,10 @@ LARGE_BODY = "vicinal.large_body"
 
 # Of a call that takes neither images nor embeddings.
 _SMALL_BODY = 4 * 2**20
+_MOST_DIGITS = 18
 # Bytes a second of a body, at the least.
 _SLOWEST = 16 * 2**10
-# 1,000 embeddings of 2,048 numbers and some; parsing so many takes a third of a second.
-_MOST_VALUES = 2_500_000
-_BEFORE_VALUES = (b",", b"[", b"{")
+_MOST_SMALL_VALUES = 200_000
 _Passed = tuple[RateLimitItem, float]
 
 
@@ -106,12 +107,12 @@ class BodyLimit:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             return self.app(scope, receive, send)
-        headers = dict(scope["headers"])
-        most, declared = self._most(scope), headers.get(b"content-length", b"")
-        if b"transfer-encoding" not in headers:
-            if declared in (b"", b"0"):
+        headers = Headers(scope=scope)
+        most, declared = self._most(scope), headers.get("content-length", "").lstrip("0")
+        if "transfer-encoding" not in headers:
+            if not declared:
                 return self.app(scope, receive, send)
-            if declared.isdigit() and int(declared) > most:
+            if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > most):
                 return self._refuse(_Refusal(413, "body-too-large", _too_large(most)), scope, receive, send)
         return self._counted(most, scope, receive, send)
 
@@ -124,8 +125,9 @@ class BodyLimit:
         started = is_whole = False
         begun = asyncio.get_running_loop().time()
         refused: _Refusal | None = None
-        # Nothing of a form is parsed as JSON, and pictures hold any byte.
-        marks = () if _is_form(dict(scope["headers"])) else _BEFORE_VALUES
+        # Pictures hold any byte; who parses fields of a form counts for itself.
+        is_counted = media_type(Headers(scope=scope)) != FORM
+        most_values = MOST_VALUES if scope.get(LARGE_BODY, True) else _MOST_SMALL_VALUES
 
         async def counting_receive() -> Message:
             nonlocal received, values, is_whole, refused
@@ -140,9 +142,9 @@ class BodyLimit:
             body = message.get("body", b"")
             is_whole = not message.get("more_body", False)
             received += len(body)
-            values += sum(body.count(mark) for mark in marks)
-            if values > _MOST_VALUES:
-                many = f"the JSON of the request holds more than {_MOST_VALUES:,} values"
+            values += count_values(body) if is_counted else 0
+            if values > most_values:
+                many = f"the JSON of the request holds more than {most_values:,} values"
                 refused = _Refusal(413, "body-too-large", many)
             if received > most:
                 refused = _Refusal(413, "body-too-large", _too_large(most))
@@ -172,10 +174,6 @@ class _Refusal(NamedTuple):
     status: int
     kind: str
     reason: str
-
-
-def _is_form(headers: Mapping[bytes, bytes]) -> bool:
-    return headers.get(b"content-type", b"").lower().startswith(b"multipart/")
 
 
 def _too_large(most: int) -> str:

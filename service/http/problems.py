@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 _METHOD_NOT_ALLOWED = 405
 _SERVER_ERROR = 500
+# Of an answer to what is wrong; what was sent may be in it, and long.
+_MOST_ERRORS = 10
+_LONGEST_DETAIL, _LONGEST_FIELD = 2000, 200
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _STATUS_KINDS = {401: "unauthorized", 403: "forbidden", 404: "not-found", 405: "method-not-allowed"}
 
@@ -38,13 +41,17 @@ def problem(status: int, kind: str, detail: str, **further: object) -> JSONRespo
         "type": PREFIX + kind,
         "title": kind.replace("-", " ").capitalize(),
         "status": status,
-        "detail": detail,
+        "detail": _cut(detail, _LONGEST_DETAIL),
         **further,
     }
     request = request_id()
     if request is not None:
         body["request_id"] = request
     return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def problem_of(error: Exception) -> JSONResponse:
@@ -97,13 +104,17 @@ class _Handlers:
         return problem_of(error)
 
     def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
-        # Without the input itself: it may be large, secret, or NaN, which JSON cannot hold.
+        errors = error.errors()
         fields = [
-            {"field": ".".join(str(part) for part in one["loc"]), "reason": one["msg"]}
-            for one in error.errors()
+            {
+                "field": _cut(".".join(str(part) for part in one["loc"]), _LONGEST_FIELD),
+                "reason": _cut(one["msg"], _LONGEST_DETAIL),
+            }
+            for one in errors[:_MOST_ERRORS]
         ]
         first = fields[0] if fields else {"field": "body", "reason": "it is not valid"}
-        detail = f"{first['field']}: {first['reason']}"
+        further = f" (and {len(errors) - 1:,} more errors)" if len(errors) > _MOST_ERRORS else ""
+        detail = f"{first['field']}: {first['reason']}{further}"
         return self._counted(422, "invalid-request", detail, errors=fields)
 
     def http_error(self, request: Request, error: HTTPException) -> JSONResponse:

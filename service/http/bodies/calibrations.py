@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, StrictFloat
 
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice, QuerySourceOptions
+from vicinal.service.http.bodies.fields import Labels, Vectors
 from vicinal.service.thresholds.dry_run import TriedThreshold
 
 __all__ = ["CalibrationStart", "CheckStart", "DryRun", "ThresholdByHand"]
@@ -18,10 +19,8 @@ class CalibrationStart(CalibrationOptions, QuerySourceOptions):
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
     )
-    embeddings: list[list[StrictFloat]] | None = Field(
-        None, description="Queries as embeddings of the bundle."
-    )
-    labels: list[str] | None = Field(
+    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks makes a query without a mate."
     )
 
@@ -33,10 +32,8 @@ class CheckStart(QuerySourceOptions):
         None,
         description="New labelled queries, of any source that a re-index takes, or embeddings with labels.",
     )
-    embeddings: list[list[StrictFloat]] | None = Field(
-        None, description="Queries as embeddings of the bundle."
-    )
-    labels: list[str] | None = Field(
+    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: Labels | None = Field(
         None, description="Label of each embedding; one that the gallery lacks is a thing that is not there."
     )
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from vicinal.indexer.item_rules import LONGEST_ID
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentItem
+from vicinal.service.http.bodies.fields import Vector
 
 __all__ = [
     "AdditionBody",
+    "AdditionOptions",
     "DeletionBody",
     "EmbeddingAddition",
     "EmbeddingItem",
@@ -21,6 +24,7 @@ __all__ = [
     "ItemPageBody",
     "ItemPatch",
     "RefusedItemBody",
+    "SentFields",
 ]
 
 
@@ -64,15 +68,12 @@ class ItemPatch(BaseModel):
         return value
 
 
-class EmbeddingItem(BaseModel):
-    """A ready embedding, and what is known of it."""
+class SentFields(BaseModel):
+    """What is known of a ready embedding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(min_length=1, max_length=1024)
-    embedding: list[StrictFloat] = Field(
-        description="As many numbers as the gallery's; of any length above 0."
-    )
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
     label: str | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     uri: str = Field("", description="Path or address of what was embedded.")
@@ -85,12 +86,17 @@ class EmbeddingItem(BaseModel):
         return value
 
 
-class EmbeddingAddition(BaseModel):
-    """Ready embeddings that shall be items."""
+class EmbeddingItem(SentFields):
+    """A ready embedding, and what is known of it."""
+
+    embedding: Vector = Field(description="As many numbers as the gallery's; of any length above 0.")
+
+
+class AdditionOptions(BaseModel):
+    """How ready embeddings become items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    items: list[EmbeddingItem] = Field(min_length=1)
     space: str | None = Field(
         None, description="What made them, `NAME` or `NAME@VERSION`: refused unless it is the gallery's."
     )
@@ -104,6 +110,13 @@ class EmbeddingAddition(BaseModel):
         if value is not None:
             space_manifest(value, 1)
         return value
+
+
+class EmbeddingAddition(AdditionOptions):
+    """Ready embeddings that shall be items."""
+
+    # The first that is none refuses all of them, and a list of all that are wrong would be long.
+    items: list[EmbeddingItem] = Field(min_length=1, fail_fast=True)
 
 
 class RefusedItemBody(_Response):

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from vicinal.service.choices import RefineChoice, RerankChoice
+from vicinal.service.http.bodies.fields import Vector
 from vicinal.service.matcher.answers import Answer
 
 __all__ = [
@@ -76,7 +77,7 @@ class Query(_Request):
     """One query: exactly one of the three fields."""
 
     image_base64: str | None = Field(None, description="An encoded image, base64.")
-    embedding: list[StrictFloat] | None = Field(None, description="An embedding of the service's bundle.")
+    embedding: Vector | None = Field(None, description="An embedding of the service's bundle.")
     item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
 
     @model_validator(mode="after")
@@ -114,7 +115,7 @@ class SearchRequest(SearchOptions, Query):
 class BatchRequest(SearchOptions):
     """Several queries of one kind."""
 
-    queries: list[Query] = Field(min_length=1)
+    queries: list[Query] = Field(min_length=1, fail_fast=True)
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> BatchRequest:

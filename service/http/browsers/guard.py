@@ -42,6 +42,16 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+# Headers that several parts of the service read. Of two, each would take the one that it finds first.
+_ONCE = (
+    "authorization",
+    "content-length",
+    "content-type",
+    "origin",
+    "sec-fetch-site",
+    "transfer-encoding",
+    "x-api-key",
+)
 _ANY = "*"
 
 
@@ -52,6 +62,8 @@ class Origins:
     address in digits cannot be pointed anywhere. Without API keys only loopback, the address that was
     connected to and `allowed_hosts` pass (421). With keys a page without one learns nothing, and any name
     passes unless some are set.
+
+    A header that is read at several places, each of which might take another one of two, comes once (400).
 
     What is more than reading is refused from a page of another origin (403), searches too: a browser sends
     a form or text there without asking, and each costs an embedding. Browsers say where a request comes from
@@ -85,6 +97,9 @@ class Origins:
                 return self._refused(
                     421, "misdirected", f"this server is not asked for as '{host}': see allowed_hosts"
                 )
+        twice = next((name for name in _ONCE if len(headers.getlist(name)) > 1), None)
+        if twice is not None:
+            return self._refused(400, "invalid-request", f"the request has two headers '{twice}': send one")
         if scope["method"] in _READING or not self._is_from_elsewhere(headers):
             return None
         return self._refused(403, "cross-site", "a page of another origin may not do this: see cors_origins")
@@ -102,7 +117,7 @@ class Origins:
         if origin == "null" or site is not None:
             return origin == "null" or site not in ("same-origin", "none")
         # The scheme is not compared: a proxy may have taken TLS off.
-        return origin is not None and urlsplit(origin).netloc != headers.get("host", "").lower()
+        return origin is not None and _host_of(origin) != headers.get("host", "").lower()
 
     def _refused(self, status: int, kind: str, detail: str) -> Response:
         self._metrics.record_problem(kind)
@@ -130,6 +145,14 @@ class AnswerHeaders:
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
+
+
+def _host_of(origin: str) -> str | None:
+    """Name and port in an `Origin` header; None where it is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name_of(host: str) -> str | None:

@@ -21,6 +21,7 @@ from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
+    JsonRoute,
     body_schema,
     check_form,
     content_type,
@@ -49,7 +50,7 @@ from vicinal.service.thresholds.dry_run import dry_run as dry_run_of
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"])
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=JsonRoute)
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000

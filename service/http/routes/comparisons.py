@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest
 from vicinal.service.comparisons.store import ComparisonStore, put_in_force
 from vicinal.service.errors import RequestError
+from vicinal.service.http.bodies.fields import Labels, Vectors
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.matcher.matcher import Matcher
@@ -20,16 +22,14 @@ from vicinal.service.thresholds.decision import CalibrationState
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"])
+router = APIRouter(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=JsonRoute)
 
 
 class ComparisonStart(ComparisonRequest):
     """What to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
-    embeddings: list[list[StrictFloat]] | None = Field(
-        None, description="Queries as embeddings of the bundle."
-    )
-    labels: list[str] | None = Field(None, description="Label of each embedding.")
+    embeddings: Vectors | None = Field(None, description="Queries as embeddings of the bundle.")
+    labels: Labels | None = Field(None, description="Label of each embedding.")
 
 
 class VariantChoice(BaseModel):

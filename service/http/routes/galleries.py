@@ -29,6 +29,7 @@ from vicinal.service.http.bodies.galleries import (
     VersionBody,
     VersionListBody,
 )
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import may_see
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.matcher import Matcher
@@ -38,7 +39,7 @@ __all__ = ["admin_router", "alias_admin_router", "alias_router", "router"]
 router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 admin_router = APIRouter(prefix="/v1/galleries", tags=["galleries"])
 alias_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
-alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"])
+alias_admin_router = APIRouter(prefix="/v1/aliases", tags=["galleries"], route_class=JsonRoute)
 
 
 @router.get("")

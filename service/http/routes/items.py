@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
+from vicinal.indexer.embedding_files import read_array
 from vicinal.indexer.errors import ItemNotFoundError
+from vicinal.indexer.item_rules import LONGEST_ID
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.indexer.views.view import GalleryView
@@ -33,6 +35,7 @@ from vicinal.service.galleries.uploads import (
 from vicinal.service.http.audit import note_items
 from vicinal.service.http.bodies.items import (
     AdditionBody,
+    AdditionOptions,
     DeletionBody,
     EmbeddingAddition,
     ItemBody,
@@ -40,13 +43,17 @@ from vicinal.service.http.bodies.items import (
     ItemPageBody,
     ItemPatch,
     RefusedItemBody,
+    SentFields,
 )
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
+    MOST_VALUES,
+    JsonRoute,
     body_schema,
     check_form,
     content_type,
+    count_values,
     files_of,
     images_of,
     json_body,
@@ -59,7 +66,7 @@ __all__ = ["router", "thumbnails_router", "writing_router"]
 
 router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
 thumbnails_router = APIRouter(prefix="/v1/galleries/{gallery}/thumbnails", tags=["items"])
-writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
+writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"], route_class=JsonRoute)
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _BODY = body_schema(
@@ -87,7 +94,6 @@ _BODY = body_schema(
 )
 _IMAGE_FIELDS = ("image", "id", "label", "metadata", "on_conflict")
 _EMBEDDING_FIELDS = ("embedding", "id", "label", "metadata", "uri", "space", "on_conflict")
-_LONGEST_ID = 1024
 
 
 @router.get("")
@@ -134,7 +140,9 @@ async def add_items(gallery: str, request: Request, state: StateDependency) -> A
     be repeated. Embeddings come as JSON, or as `.npy` files in a form.
     """
     if content_type(request, FORM, JSON) == JSON:
-        addition = await _add_embeddings(state, gallery, await json_body(request, EmbeddingAddition))
+        body = await json_body(request, EmbeddingAddition)
+        sent = [_sent_embedding(one.embedding, one) for one in body.items]
+        addition = await run_in_threadpool(_add_embeddings, state, gallery, sent, body)
     else:
         addition = await _add_form(request, state, gallery)
     note_items(request, [one.id for one in addition.added])
@@ -182,36 +190,33 @@ async def _add_form(request: Request, state: State, gallery: str) -> Addition:
     most = max(settings.max_batch, settings.max_embeddings)
     # Leaving the block removes the files that large uploads are kept in.
     async with request.form(max_files=settings.max_batch, max_fields=5 * most) as form:
-        if "embedding" in form:
-            sent = await _sent_embeddings(form)
-        else:
-            uploads, on_conflict = await _uploads(form), _on_conflict(form)
-            sent = None
-    if sent is not None:
-        return await _add_embeddings(state, gallery, sent)
-    return await run_in_threadpool(_add_images, state.galleries, gallery, uploads, on_conflict)
+        is_ready = "embedding" in form
+        files = files_of(form, "embedding") if is_ready else images_of(form)
+        sent = [_SentFile(await file.read(), file.filename or None) for file in files]
+        add = _add_arrays if is_ready else _add_images
+        return await run_in_threadpool(add, state, gallery, form, sent)
 
 
-async def _add_embeddings(state: State, gallery: str, body: EmbeddingAddition) -> Addition:
-    most = state.settings.max_embeddings
-    if len(body.items) > most:
-        raise RequestError(f"{len(body.items)} embeddings, at most max_embeddings = {most} are accepted")
-    sent = [SentEmbedding(one.embedding, one.id, one.label, one.metadata, one.uri) for one in body.items]
-
-    def add() -> Addition:
-        galleries = state.galleries
-        space = galleries.matcher(gallery).embedder.bundle.manifest
-        require_space(gallery, space, body.space)
-        reader = galleries.reader(gallery)
-        addition = add_sent_embeddings(reader, sent, space, on_conflict=body.on_conflict)
-        return _settled(galleries, gallery, addition, "embeddings")
-
-    return await run_in_threadpool(add)
-
-
-def _add_images(
-    galleries: OpenGalleries, gallery: str, uploads: list[Upload], on_conflict: OnConflict
+def _add_embeddings(
+    state: State, gallery: str, sent: Sequence[SentEmbedding], options: AdditionOptions
 ) -> Addition:
+    _check_number(state, len(sent))
+    galleries = state.galleries
+    space = galleries.matcher(gallery).embedder.bundle.manifest
+    require_space(gallery, space, options.space)
+    reader = galleries.reader(gallery)
+    addition = add_sent_embeddings(reader, sent, space, on_conflict=options.on_conflict)
+    return _settled(galleries, gallery, addition, "embeddings")
+
+
+def _check_number(state: State, n: int) -> None:
+    most = state.settings.max_embeddings
+    if n > most:
+        raise RequestError(f"{n:,} embeddings, at most max_embeddings = {most} are accepted")
+
+
+def _add_images(state: State, gallery: str, form: FormData, images: Sequence[_SentFile]) -> Addition:
+    uploads, on_conflict, galleries = _uploads(form, images), _on_conflict(form), state.galleries
     # The matcher refuses a gallery of another bundle before anything is embedded.
     embedder = galleries.matcher(gallery).embedder
     require_images(gallery, embedder.bundle.manifest)
@@ -235,55 +240,62 @@ def _settled(galleries: OpenGalleries, gallery: str, addition: Addition, what: s
     return addition
 
 
-async def _sent_embeddings(form: FormData) -> EmbeddingAddition:
+class _SentFile(NamedTuple):
+    encoded: bytes
+    filename: str | None
+
+
+def _add_arrays(state: State, gallery: str, form: FormData, files: Sequence[_SentFile]) -> Addition:
     check_form(form, _EMBEDDING_FIELDS)
-    arrays = [_array(await file.read(), file.filename) for file in files_of(form, "embedding")]
-    vectors = [vector.tolist() for array in arrays for vector in np.atleast_2d(array)]
-    n = len(vectors)
-    texts = {name: _for_all(_texts(form, name, n), n) for name in ("label", "metadata", "uri")}
+    arrays = [_array(file) for file in files]
+    n = sum(map(len, arrays))
+    _check_number(state, n)
+    labels, metadata, uris = (_for_all(_texts(form, name, n), n) for name in ("label", "metadata", "uri"))
     ids = _texts(form, "id", n)
     if len(ids) != n:
         raise RequestError(f"{len(ids)} fields 'id' for {n} embeddings: send one each")
-    items = [
-        {
-            "id": item_id,
-            "embedding": vector,
-            "label": label or None,
-            "metadata": _json_object(metadata),
-            "uri": uri,
-        }
-        for item_id, vector, label, metadata, uri in zip(ids, vectors, *texts.values(), strict=True)
+    fields = (
+        {"id": item_id, "label": label or None, "metadata": known, "uri": uri}
+        for item_id, label, known, uri in zip(ids, labels, _json_objects(metadata), uris, strict=True)
+    )
+    vectors = (vector for array in arrays for vector in array)
+    sent = [
+        _sent_embedding(vector, validated(SentFields, one))
+        for vector, one in zip(vectors, fields, strict=True)
     ]
-    fields = {"items": items, "space": form.get("space"), "on_conflict": _on_conflict(form)}
-    return validated(EmbeddingAddition, fields)
+    named = {"space": form.get("space"), "on_conflict": _on_conflict(form)}
+    return _add_embeddings(state, gallery, sent, validated(AdditionOptions, named))
 
 
-def _array(encoded: bytes, filename: str | None) -> npt.NDArray[Any]:
+def _array(file: _SentFile) -> npt.NDArray[Any]:
     try:
-        array = np.load(io.BytesIO(encoded), allow_pickle=False)
-    except (EOFError, MemoryError, OSError, ValueError) as error:
-        raise RequestError(f"'{filename}' is no .npy file of embeddings: {error}") from error
-    is_array = isinstance(array, np.ndarray) and array.dtype.kind in "fiu" and array.ndim in (1, 2)
-    if not is_array:
-        raise RequestError(f"'{filename}' holds no embeddings: send numbers of the shape (d) or (n, d)")
-    return np.asarray(array)
+        array = read_array(io.BytesIO(file.encoded), len(file.encoded))
+    except ValueError as error:
+        raise RequestError(f"'{file.filename}' is no .npy file of embeddings: {error}") from error
+    if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
+        raise RequestError(f"'{file.filename}' holds no embeddings: send numbers of the shape (d) or (n, d)")
+    return np.atleast_2d(array)
 
 
-async def _uploads(form: FormData) -> list[Upload]:
+def _sent_embedding(vector: npt.ArrayLike, fields: SentFields) -> SentEmbedding:
+    return SentEmbedding(vector, fields.id, fields.label, fields.metadata, fields.uri)
+
+
+def _uploads(form: FormData, images: Sequence[_SentFile]) -> list[Upload]:
     check_form(form, _IMAGE_FIELDS)
-    images = images_of(form)
     n = len(images)
     ids = _texts(form, "id", n)
     if len(ids) == 1 < n:
         raise RequestError(f"one id for {n} images: send one each")
     labels, metadata = (_for_all(_texts(form, name, n), n) for name in ("label", "metadata"))
+    known = _json_objects(metadata)
     return [
         Upload(
-            encoded=await image.read(),
-            filename=image.filename or None,
+            encoded=image.encoded,
+            filename=image.filename,
             id=_checked_id(ids[place]) if ids else None,
             label=labels[place] or None,
-            metadata=_json_object(metadata[place]),
+            metadata=known[place],
         )
         for place, image in enumerate(images)
     ]
@@ -311,16 +323,23 @@ def _for_all(texts: Sequence[str], n: int) -> list[str]:
 
 
 def _checked_id(item_id: str) -> str:
-    if not item_id or len(item_id) > _LONGEST_ID:
-        raise RequestError(f"an id has {len(item_id)} characters, expected 1 to {_LONGEST_ID}")
+    if not item_id or len(item_id) > LONGEST_ID:
+        raise RequestError(f"an id has {len(item_id)} characters, expected 1 to {LONGEST_ID}")
     return item_id
 
 
+def _json_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Metadata, parsed once where many are alike; no more of them than a body of JSON may hold."""
+    distinct = set(texts)
+    if sum(count_values(text.encode()) for text in distinct) > MOST_VALUES:
+        raise RequestError(f"the metadata hold more than {MOST_VALUES:,} values")
+    parsed = {text: _json_object(text) for text in distinct}
+    return [parsed[text] for text in texts]
+
+
 def _json_object(text: str) -> dict[str, Any]:
-    if not text:
-        return {}
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text or "{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"metadata is not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -10,6 +10,7 @@ from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import RequestError
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import may_see, seen_by
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
@@ -21,7 +22,7 @@ from vicinal.service.tasks.reindex_job import REINDEX, ReindexRequest
 __all__ = ["reindex_router", "router"]
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"])
+reindex_router = APIRouter(prefix="/v1/admin/galleries", tags=["jobs"], route_class=JsonRoute)
 
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events `progress` and `end`.", "content": {"text/event-stream": {}}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState, SessionOptions
 from vicinal.service.matcher.matcher import Matcher
@@ -12,7 +13,9 @@ from vicinal.service.reports.report import CalibrationStateBody, describe_record
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"])
+router = APIRouter(
+    prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=JsonRoute
+)
 
 
 class LabellingStart(SessionOptions):

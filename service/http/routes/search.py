@@ -20,6 +20,7 @@ from vicinal.service.http.bodies.search import (
 from vicinal.service.http.request_bodies import (
     FORM,
     JSON,
+    JsonRoute,
     body_schema,
     content_type,
     images_of,
@@ -37,7 +38,7 @@ _BATCH = TypeAdapter(BatchAnswerBody)
 _BODY = body_schema(SearchOptions.model_json_schema()["properties"], several=False, json=SearchRequest)
 
 
-router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"])
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["search"], route_class=JsonRoute)
 
 
 @router.post("/search", response_model=Answer, openapi_extra=_BODY)

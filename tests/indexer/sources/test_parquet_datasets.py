@@ -338,8 +338,8 @@ def test_in_order_every_part_of_a_file_is_read_once(tmp_path: Path, monkeypatch:
                 n_read.append(len(batch))
                 yield batch
 
-    opened = parquet_datasets._opened
-    monkeypatch.setattr(parquet_datasets, "_opened", lambda path: Counting(opened(path)))
+    opened = parquet_datasets.open_parquet
+    monkeypatch.setattr(parquet_datasets, "open_parquet", lambda path: Counting(opened(path)))
     column = ParquetColumn(tmp_path / "a.parquet", "image")
     for start in range(0, 400, 40):
         for row in range(start + 39, start - 1, -1):

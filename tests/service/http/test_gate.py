@@ -16,7 +16,7 @@ from starlette.routing import Mount
 
 from tests.service.types import MakeSettings
 from vicinal.indexer.storage.gallery_names import set_alias
-from vicinal.service.http import limits
+from vicinal.service.http import limits, request_bodies
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 
@@ -144,7 +144,7 @@ def test_a_call_that_takes_little_takes_little(
 
 def test_pictures_may_hold_any_byte(calibrated_dir: Path, make_settings: MakeSettings) -> None:
     """Negative control: what is counted in JSON is nothing in a form."""
-    picture = b"," * (limits._MOST_VALUES + 10)
+    picture = b"," * (request_bodies.MOST_VALUES + 10)
     body = (
         b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
         + picture

@@ -1,0 +1,510 @@
+"""Bodies that are made to fill memory or to hold the server up: refused at little cost.
+
+A server of its own, so that its memory can be read; others are answered all along.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.service.http.test_processes import served
+from vicinal.indexer.embedding_sources import EmbeddingSource
+from vicinal.indexer.errors import ItemRefusedError, SourceError
+from vicinal.indexer.sources import SourceOptions
+from vicinal.models.bundle import ModelBundle
+
+DIM = 12
+SHOES, CLIPS = "/v1/galleries/shoes", "/v1/galleries/clips"
+MIB = 2**20
+# What a server may take in besides what it has at rest, whatever it is sent: some bodies of 64 MiB.
+MOST_MEMORY = 200 * MIB
+MOST_BYTES = 64 * MIB
+MOST_SECONDS = 10.0
+SETTINGS = {"VICINAL_MAX_REQUEST_BYTES": str(MOST_BYTES), "VICINAL_RUN_JOBS": "false"}
+SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+N_CHANGED = 60
+
+
+@dataclass
+class Watched:
+    """A server, and how it fares."""
+
+    client: httpx.Client
+    pid: int
+    slowest: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def peak(self) -> int:
+        """Most bytes that it ever had in memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+    def send(self, path: str, **request: Any) -> httpx.Response:
+        """Send something; it is answered, shortly, and by no error of the server."""
+        answer = self.client.post(path, **request)
+        assert answer.status_code < 500, answer.text[:500]
+        assert len(answer.content) < MIB
+        return answer
+
+
+@pytest.fixture(scope="module")
+def server(
+    calibrated_dir: Path, tiny_bundle: ModelBundle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    data = Path(shutil.copytree(calibrated_dir, tmp_path_factory.mktemp("hostile") / "data"))
+    with (
+        served(data, tiny_bundle, **SETTINGS) as (
+            port,
+            process,
+        ),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        client.put(CLIPS, params={"space": "clip", "dim": DIM}).raise_for_status()
+        warm = {"items": [{"id": "warm", "embedding": [1.0] * DIM}]}
+        client.post(f"{CLIPS}/items", json=warm).raise_for_status()
+        client.post(f"{CLIPS}/search", json={"embedding": [1.0] * DIM}).raise_for_status()
+        yield Watched(client, process.pid)
+
+
+@contextmanager
+def bounded(server: Watched) -> Iterator[None]:
+    """Hold a server to its memory, and to answering others."""
+    before, done = server.peak, threading.Event()
+    waits: list[float] = []
+
+    def ask() -> None:
+        with httpx.Client(base_url=server.client.base_url, timeout=60) as client:
+            while not waits or not done.wait(0.02):
+                started = time.monotonic()
+                assert client.get("/livez").status_code == 200
+                waits.append(time.monotonic() - started)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        asking.join()
+    assert server.peak - before < MOST_MEMORY
+    assert max(waits) < MOST_SECONDS
+
+
+def npy(shape: tuple[int, ...], values: bytes = b"", kind: str = "<f4", version: int = 1) -> bytes:
+    """A `.npy` file whose header says what it will."""
+    head = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
+    length = (len(head) + 1).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + head.encode() + b"\n" + values
+
+
+def good_npy(n: int = 3) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.random.default_rng(n).normal(size=(n, DIM)).astype(np.float32))
+    return stream.getvalue()
+
+
+NPY = {
+    "many rows of nothing": npy((10**12, 0)),
+    "nothing of many columns": npy((0, 10**12)),
+    "beyond int64": npy((10**30, 4)),
+    "product beyond int64": npy((2**40, 2**40)),
+    "negative": npy((-1, 12), bytes(48)),
+    "twice negative": npy((-3, -12), bytes(144)),
+    "more than is there": npy((10**9, 12), bytes(48)),
+    "less than is there": npy((1, 12), bytes(96)),
+    "kind of no size": npy((10**12,), kind="|V0"),
+    "wide text": npy((1,), kind="<U1000000000"),
+    "part of an array": npy((10**6,), kind="(1000000,)f4"),
+    "objects": npy((3,), bytes(24), kind="|O"),
+    "truth values": npy((1, 12), bytes(12), kind="|b1"),
+    "a long header": b"\x93NUMPY\x02\0\xff\xff\xff\xff" + b" " * 10_000,
+    "nested header": b"\x93NUMPY\x01\0\xff\x7f" + b"(" * 0x7FFF,
+    "a later version": npy((1, 12), bytes(48), version=3),
+    "three dimensions": npy((1, 1, 12), bytes(48)),
+    "a million rows": npy((10**6, 12), bytes(48 * 10**6)),
+    "not numbers": npy((1, 12), b"\xff" * 48),
+    "empty": b"",
+    "a zip": b"PK\x03\x04" + bytes(40),
+}
+
+
+def of_arrays(content: bytes, n: int = 3) -> dict[str, Any]:
+    return {
+        "files": [("embedding", ("a.npy", content, "application/octet-stream"))],
+        "data": {"id": [str(i) for i in range(n)]},
+    }
+
+
+@pytest.mark.parametrize("content", NPY.values(), ids=NPY.keys())
+def test_arrays_that_are_not_what_they_say_are_refused(server: Watched, content: bytes) -> None:
+    with bounded(server):
+        answer = server.send(f"{CLIPS}/items", **of_arrays(content, 1))
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) in [
+        (422, "invalid-request"),
+        (422, "invalid-embedding"),
+    ]
+
+
+def test_many_numbers_do_not_become_lists(server: Watched) -> None:
+    """A .npy file of 40 MiB, which as lists would be 330 MiB, and hold up everybody else."""
+    content = npy((1000, 10_000), np.ones(10**7, "<f4").tobytes())
+    with bounded(server):
+        assert server.send(f"{CLIPS}/items", **of_arrays(content, 1000)).status_code == 422
+
+
+JSON = {
+    "empty objects": ("items", b"{}," * 400_000),
+    "some empty objects": ("items", b"{}," * 90_000),
+    "wrong kinds": ("items", b"1," * 2_000_000),
+    "empty lists": ("items", b"[]," * 200_000),
+    "numbers for queries": ("queries", b"1," * 1_000_000),
+    "empty queries": ("queries", b"{}," * 90_000),
+    "words for numbers": ("embedding", b'"a",' * 1_000_000),
+    "lists for numbers": ("embedding", b"[1]," * 200_000),
+    "nothing for numbers": ("embedding", b"null," * 1_000_000),
+    "no text": ("labels", b"1," * 1_000_000),
+    "words in embeddings": ("embeddings", b'["a"],' * 200_000),
+    "no ids": ("ids", b"1," * 150_000),
+    "long ids": ("ids", b'"' + b"x" * 3 * MIB + b'",'),
+}
+PATHS = {
+    "items": f"{CLIPS}/items",
+    "queries": f"{SHOES}/search/batch",
+    "embedding": f"{SHOES}/search",
+    "labels": "/v1/admin/galleries/shoes/calibrations",
+    "embeddings": "/v1/admin/galleries/shoes/comparisons",
+    "ids": f"{SHOES}/items/delete",
+}
+
+
+@pytest.mark.parametrize(("name", "values"), JSON.values(), ids=JSON.keys())
+def test_lists_of_what_cannot_be_are_refused_in_a_few_words(
+    server: Watched, name: str, values: bytes
+) -> None:
+    body = b'{"%b": [%b]}' % (name.encode(), values[:-1])
+    with bounded(server):
+        answer = server.send(PATHS[name], content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (404, 413, 422)
+    assert len(answer.json().get("errors", [])) <= 10
+
+
+def test_unknown_fields_are_neither_all_told_nor_at_length(server: Watched) -> None:
+    fields = {f"{i}{'x' * 100}": 1 for i in range(20_000)} | {"y" * 100_000: 1}
+    with bounded(server):
+        answer = server.send(f"{SHOES}/search", json=fields)
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == 10
+    assert "and 20,000 more errors" in answer.json()["detail"]
+
+
+LONG = {
+    "label": "x" * MIB,
+    "label of wide characters": "\U0001f45f" * MIB,
+    "uri": "https://shop.example/" + "x" * MIB,
+    "id": "x" * MIB,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("form", ["json", "form"])
+def test_long_texts_are_refused_beside_others(server: Watched, form: str, name: str) -> None:
+    key, text = name.partition(" ")[0], LONG[name]
+    items = [{"id": "a", "embedding": [1.0] * DIM}, {"id": "b", "embedding": [2.0] * DIM, key: text}]
+    with bounded(server):
+        if form == "json":
+            answer = server.send(f"{CLIPS}/items", json={"items": items, "on_conflict": "replace"})
+        else:
+            fields = {"id": ["a", "b"], "label": ["", ""], "uri": ["", ""], "on_conflict": ["replace"]}
+            fields[key][1] = text
+            files = [("embedding", ("a.npy", good_npy(2), "application/octet-stream"))]
+            answer = server.send(f"{CLIPS}/items", files=files, data=fields)
+    if key == "id":
+        assert answer.status_code == 422
+        return
+    if answer.status_code == 400:
+        # A field of a form is no longer than a part may be.
+        assert "1024KB" in answer.json()["detail"]
+        return
+    (refused,) = answer.json()["refused"]
+    assert refused["place"] == 1
+    assert f"the {key} of 'b' has 1,0" in refused["reason"]
+
+
+@pytest.mark.parametrize("label", ["x" * 1025, "ü" * 5000])
+def test_long_labels_are_refused_at_every_way_in(server: Watched, tmp_path: Path, label: str) -> None:
+    sent = {"items": [{"id": "long", "embedding": [1.0] * DIM, "label": label}]}
+    assert "the label of 'long'" in server.send(f"{CLIPS}/items", json=sent).json()["detail"]
+    patch = server.client.patch(f"{CLIPS}/items/warm", json={"label": label})
+    assert (patch.status_code, "the label of 'warm'" in patch.json()["detail"]) == (422, True)
+    start = {"embeddings": [[1.0] * 24], "labels": [label]}
+    assert server.send("/v1/admin/galleries/shoes/calibrations", json=start).status_code == 422
+    table = {"id": ["a"], "label": [label], "embedding": [[1.0] * DIM]}
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(ItemRefusedError, match="label"):
+        list(EmbeddingSource.open(tmp_path / "a.parquet").batches(10))
+
+
+def test_metadata_of_a_form_are_counted_as_those_of_json_are(server: Watched) -> None:
+    metadata = '{"a": [' + "[]," * 80_000 + "[]]}"
+    fields = {"id": [str(i) for i in range(64)], "metadata": [f"{metadata}{' ' * i}" for i in range(64)]}
+    files = [("embedding", ("a.npy", good_npy(64), "application/octet-stream"))]
+    with bounded(server):
+        answer = server.send(f"{CLIPS}/items", files=files, data=fields)
+    assert "more than 2,500,000 values" in answer.json()["detail"]
+
+
+TWICE = {
+    "content-type": ("multipart/form-data; boundary=x", "application/json"),
+    "origin": ("http://a.example", "http://127.0.0.1"),
+    "authorization": ("Bearer a", "Bearer b"),
+    "x-api-key": ("a", "b"),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_header_that_decides_comes_once(server: Watched, name: str) -> None:
+    """Otherwise the one who counts values takes the first, and the one who parses them the other."""
+    body = b'{"queries": [' + b"{}," * 2_000_000 + b"{}]}"
+    headers = [("Content-Type", "application/json")] if name != "content-type" else []
+    headers += [(name, value) for value in TWICE[name]]
+    with bounded(server):
+        answer = server.send(f"{SHOES}/search/batch", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert f"two headers '{name}'" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", ["multipart/mixed", "MULTIPART/x", "multipart/form-data;boundary=x", "x"])
+def test_json_is_counted_whatever_it_is_said_to_be(server: Watched, kind: str) -> None:
+    body = b'{"queries": [' + b"{}," * 2_000_000 + b"{}]}"
+    with bounded(server):
+        answer = server.send(f"{SHOES}/search/batch", content=body, headers={"Content-Type": kind})
+    assert answer.status_code in (413, 415)
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://[", "http://[::1", "http://]", "[", "null", "http://", "\xff", "x"]
+)
+def test_an_origin_that_is_none_is_no_error_of_the_server(server: Watched, origin: str) -> None:
+    headers = {"Origin": origin.encode("latin-1")}
+    answer = server.send(f"{SHOES}/search", json={"item_id": "plain/view 0.png"}, headers=headers)
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("length", ["9" * 30, "9" * 5000, "-1", "1e3", "0x10"])
+def test_a_length_that_is_none_is_no_error_of_the_server(server: Watched, length: str) -> None:
+    head = f"POST {SHOES}/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.client.base_url.port or 0), timeout=30) as there:
+        there.sendall(head.encode())
+        assert there.recv(100).split(b" ")[1] in (b"400", b"413")
+
+
+# Bodies of every kind, changed at random
+
+
+def good_form() -> bytes:
+    head = 'Content-Disposition: form-data; name="embedding"; filename="a.npy"'
+    ids = "".join(f'--x\r\nContent-Disposition: form-data; name="id"\r\n\r\n{i}\r\n' for i in range(3))
+    return ids.encode() + f"--x\r\n{head}\r\n\r\n".encode() + good_npy() + b"\r\n--x--\r\n"
+
+
+def good_json() -> bytes:
+    item = {
+        "id": "a",
+        "embedding": [0.5] * DIM,
+        "label": "é",
+        "metadata": {"a": [1, {"b": None}]},
+        "uri": "u",
+    }
+    return json.dumps({"items": [item, {**item, "id": "b"}], "on_conflict": "replace"}).encode()
+
+
+def changed(content: bytes, draw: random.Random) -> bytes:
+    """A body with some of its bytes, numbers or parts made something else."""
+    made = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        place = draw.randrange(len(made) or 1)
+        numbers = [*re.finditer(rb"\d+", bytes(made))]
+        kind = draw.choice(("byte", "cut", "twice", "number", "brackets", "digits"))
+        if kind == "byte" and made:
+            made[place] = draw.randrange(256)
+        elif kind == "cut":
+            del made[place : place + draw.randrange(1, 64)]
+        elif kind == "twice":
+            made[place:place] = made[place : place + 2000] * draw.choice((2, 200))
+        elif kind == "number" and numbers:
+            found = draw.choice(numbers)
+            large = draw.choice((0, -1, 2**31, 2**63, 10**12, 10**30, 10**400))
+            made[found.start() : found.end()] = str(large).encode()
+        elif kind == "brackets":
+            made[place:place] = draw.choice((b"[", b"{", b'{"a":', b"NaN", b"\\ud800", b"\0")) * draw.choice(
+                (1, 5000)
+            )
+        else:
+            made[place:place] = b"9" * 5000
+    return bytes(made)
+
+
+SENT: dict[str, tuple[Callable[[], bytes], str]] = {
+    "json": (good_json, "application/json"),
+    "multipart": (good_form, "multipart/form-data; boundary=x"),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["json", "multipart", "npy"])
+def test_whatever_is_sent_the_server_goes_on(server: Watched, kind: str, seed: int) -> None:
+    draw = random.Random(f"{kind} {seed}")
+    with bounded(server):
+        for _ in range(N_CHANGED):
+            if kind == "npy":
+                server.send(f"{CLIPS}/items", **of_arrays(changed(good_npy(), draw)))
+            else:
+                make, media_type = SENT[kind]
+                content = changed(make(), draw)
+                server.send(f"{CLIPS}/items", content=content, headers={"Content-Type": media_type})
+    # Negative control: what is not changed is taken.
+    for make, media_type in SENT.values():
+        answer = server.send(f"{CLIPS}/items", content=make(), headers={"Content-Type": media_type})
+        assert answer.status_code in (200, 409), answer.text
+
+
+def good_npz(*, compressed: bool) -> bytes:
+    stream = io.BytesIO()
+    save = np.savez_compressed if compressed else np.savez
+    save(stream, embeddings=np.ones((3, DIM), np.float32), ids=np.array(["a", "b", "c"]), labels=np.arange(3))
+    return stream.getvalue()
+
+
+def packed(**arrays: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in arrays.items():
+            archive.writestr(f"{name}.npy", content)
+    return stream.getvalue()
+
+
+def table(rows: int, embedding: pa.Array | None = None) -> bytes:
+    stream = io.BytesIO()
+    lists = pa.array([[1.0] * DIM] * rows) if embedding is None else embedding
+    parquet.write_table(pa.table({"id": pa.array(range(rows)), "embedding": lists}), stream)
+    return stream.getvalue()
+
+
+def long_table() -> bytes:
+    """Many rows that take no room: each the same list, and numbers that follow each other."""
+    rows = 20_000_000
+    lists = pa.FixedSizeListArray.from_arrays(pa.nulls(rows, pa.float32()), 1)
+    written = pa.table({"id": pa.nulls(rows, pa.int64()), "embedding": lists})
+    stream = io.BytesIO()
+    parquet.write_table(written, stream, compression="zstd", row_group_size=rows)
+    return stream.getvalue()
+
+
+IDS = npy((3,), b"".join(one.encode("utf-32-le") for one in "abc"), "<U1")
+FILES: dict[str, Callable[[], bytes]] = {
+    "bomb.npz": lambda: packed(embeddings=npy((64 * MIB, 4), bytes(1024 * MIB)), ids=IDS),
+    "wide.npz": lambda: packed(
+        embeddings=good_npy(), ids=IDS, labels=npy((3,), bytes(12 * 30 * MIB), f"<U{30 * MIB}")
+    ),
+    "vast.npz": lambda: packed(embeddings=npy((10**12, 0)), ids=IDS),
+    "lying.npz": lambda: packed(embeddings=npy((10**9, 12), bytes(48)), ids=IDS),
+    "beside.npz": lambda: packed(embeddings=good_npy(), ids=IDS, labels=npy((10**12, 0))),
+    "long.parquet": long_table,
+}
+READ = """
+import resource, sys
+from pathlib import Path
+from tests.service.http.test_hostile_bodies import read_all
+read_all([Path(one) for one in sys.argv[1:]])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def read_all(paths: list[Path]) -> None:
+    """Read files as sources; they are read, or refused in a sentence."""
+    for path in paths:
+        try:
+            source = EmbeddingSource.open(path, SourceOptions(), needs_ids=False)
+            for _ in source.batches(1000):
+                pass
+        except (ItemRefusedError, SourceError) as error:
+            if not 0 < len(str(error)) < 3000:
+                raise
+
+
+def memory_of(paths: list[Path]) -> int:
+    """Most bytes that a process takes which reads files."""
+    command = [sys.executable, "-c", READ, *map(str, paths)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    read = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert read.returncode == 0, read.stderr[-2000:]
+    return int(read.stdout) * 1024
+
+
+def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) -> None:
+    for name, make in FILES.items():
+        (tmp_path / name).write_bytes(make())
+        with pytest.raises(SourceError):
+            EmbeddingSource.open(tmp_path / name, needs_ids=False)
+    (tmp_path / "good.npz").write_bytes(good_npz(compressed=True))
+    at_rest = memory_of([tmp_path / "good.npz"])
+    assert memory_of([tmp_path / name for name in FILES]) - at_rest < 100 * MIB
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_a_file_of_embeddings_holds_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    made = {
+        "a.npz": good_npz(compressed=False),
+        "b.npz": good_npz(compressed=True),
+        "c.parquet": table(3),
+        "d.npy": good_npy(),
+    }
+    paths = []
+    for name, content in made.items():
+        for number in range(N_CHANGED):
+            paths.append(tmp_path / f"{number}-{name}")
+            paths[-1].write_bytes(changed(content, draw))
+            paths[-1].with_suffix(".csv").write_text("id\na\nb\nc\n")
+    (tmp_path / "good.npz").write_bytes(made["a.npz"])
+    assert memory_of(paths) - memory_of([tmp_path / "good.npz"]) < MOST_MEMORY
+
+
+def test_good_files_are_read(tmp_path: Path) -> None:
+    """Negative control: embeddings that compress well, and labels far longer than most."""
+    rows = 200
+    vectors = np.round(np.random.default_rng(0).normal(size=(rows, 64)), 1).astype(np.float32)
+    labels = np.array(["x" * 1000, *(f"{i}" for i in range(rows - 1))])
+    np.savez_compressed(tmp_path / "a.npz", embeddings=vectors, ids=np.arange(rows), labels=labels)
+    np.savez(tmp_path / "b.npz", embeddings=np.asfortranarray(vectors), ids=np.arange(rows))
+    (tmp_path / "c.parquet").write_bytes(table(rows))
+    for name in ("a.npz", "b.npz", "c.parquet"):
+        assert len(EmbeddingSource.open(tmp_path / name)) == rows
+    (first,) = EmbeddingSource.open(tmp_path / "b.npz").batches(rows)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(first.embeddings, unit, rtol=1e-6)
