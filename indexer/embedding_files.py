@@ -8,8 +8,9 @@ import os
 import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol, cast
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
@@ -112,7 +113,7 @@ def array_rows(path: Path, array: npt.NDArray[Any], table: pa.Table) -> Embeddin
     return _ArrayRows(path, array, table)
 
 
-def read_array(stream: IO[bytes], n_bytes: int) -> npt.NDArray[Any]:
+def read_array(stream: BufferedIOBase, n_bytes: int) -> npt.NDArray[Any]:
     """Read a `.npy` file, whose header is compared with its size before anything is made of it.
 
     Args:
@@ -125,7 +126,7 @@ def read_array(stream: IO[bytes], n_bytes: int) -> npt.NDArray[Any]:
     head = io.BytesIO(stream.read(_MOST_HEADER))
     shape, order, kind = _header(head, n_bytes)
     array = np.empty(math.prod(shape), kind)
-    unfilled = memoryview(array.view(np.uint8))
+    unfilled = memoryview(array.view(np.uint8).data)
     unfilled = unfilled[head.readinto(unfilled) :]
     while unfilled:
         n_read = stream.readinto(unfilled[:_PIECE])
@@ -327,7 +328,7 @@ def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
     """
     with archive.open(member) as stream:
         if member.compress_type != ZIP_STORED:
-            return read_array(stream, member.file_size)
+            return read_array(cast("BufferedIOBase", stream), member.file_size)
         # Its checksum is compared at the end.
         while stream.read(_PIECE):
             pass

@@ -1,16 +1,25 @@
-"""Connections: how many there are, how long each may take to say what it wants, and how they end."""
+"""Connections: how many there are and whose, how long each may take to say what it wants, and how they end.
+
+Where there are as many as the server takes, a new one takes the place of one that has not said what it wants,
+of one that waits for nothing, or of one that still sends, of the address that has most. So nobody keeps
+others out by opening many. Who asks for the probes gets in even where all connections are at work.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import itertools
 import json
-from collections import deque
-from collections.abc import Callable
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from uvicorn._types import ASGI3Application
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from vicinal.service.http.serving.overload import Overload, Route
@@ -25,6 +34,15 @@ _LINGER_SECONDS = 5.0
 _MOST_HEAD_BYTES = 64 * 2**10
 # Searches that a turn of the event loop begins to read: some milliseconds.
 _MOST_A_TURN = 8
+# Of all connections, those of one address.
+_SHARE = 0.75
+# Beside all connections, for who asks whether the server is well, and the time to do so.
+_RESERVE, _RESERVE_SECONDS = 16, 2.0
+_PROBES = frozenset({b"/livez", b"/readyz", b"/metrics"})
+_LONGEST_ADDRESS = 64
+_FORWARDED = b"x-forwarded-for"
+# What a connection is at, in the order in which they give way to others.
+_HALF_OPEN, _IDLE, _SENDS = range(3)
 
 
 @dataclass
@@ -36,14 +54,35 @@ class Connections:
         head_seconds: Longest time from the first byte of a request, or from the connection, to the end of its
             headers.
         overload: Turns searches away that would wait too long.
+        proxies: Addresses of proxies whose requests belong to the address that they are forwarded for.
         is_draining: Whether the server stops: every answer is then the last of its connection.
     """
 
     most: int
     head_seconds: float
     overload: Overload
+    proxies: tuple[str, ...] = ()
     is_draining: bool = False
     _to_begin: deque[Callable[[], None]] = field(default_factory=deque)
+    n_of: Counter[str] = field(default_factory=Counter)
+    _trusted: _TrustedHosts = field(init=False)
+    ages: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self._trusted = _TrustedHosts([*self.proxies])
+
+    @property
+    def share(self) -> int:
+        """Most connections of one address."""
+        return math.ceil(_SHARE * self.most)
+
+    def is_proxy(self, host: str) -> bool:
+        """Whether what an address forwards belongs to somebody else."""
+        return bool(self.proxies) and host in self._trusted
+
+    def forwarded_for(self, values: Iterable[bytes]) -> str:
+        """The address that a proxy sends a request for; empty where it does not say."""
+        return self._trusted.get_trusted_client_address(b", ".join(values).decode("latin-1"))[0]
 
     def end(self, connection: object) -> None:
         """Let the answer under way be the last one of a connection."""
@@ -80,6 +119,9 @@ class _Connection(HttpToolsProtocol):
     def __init__(self, limits: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._limits = limits
+        self._age = next(limits.ages)
+        self._owner = ""
+        self._is_of_proxy = self._is_in_reserve = False
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._n_begun = self._n_head_bytes = 0
@@ -97,15 +139,22 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.most and not self._close_an_idle_one():
-            self._refuse(503, "too-many-connections", "the server has as many connections as it takes")
-            return
-        self._arm(self._limits.head_seconds)
+        host = self.client[0] if self.client else ""
+        self._is_of_proxy = self._limits.is_proxy(host)
+        self._belongs_to(host)
+        if self._has_room():
+            self._arm(self._limits.head_seconds)
+        elif self._fits_reserve():
+            self._is_in_reserve = True
+            self._arm(min(_RESERVE_SECONDS, self._limits.head_seconds))
+        else:
+            self._refuse_for_many()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._resumed()
         self._note_present(-self._n_present)
+        self._belongs_to("")
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -133,11 +182,15 @@ class _Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_reading_head = False
         self._disarm()
+        if self._is_one_too_many():
+            self._is_turned_away = True
+            self._refuse_for_many()
+            return
         self._route = self._limits.overload.route_of(self.parser.get_method(), self.url)
         if self._is_refused_early():
             return
         super().on_headers_complete()
-        if self._limits.is_draining:
+        if self._limits.is_draining or self._is_in_reserve:
             self.last_answer()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -163,6 +216,8 @@ class _Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._note_present(-(self._n_present > 0))
+        if self._is_of_proxy and self.client:
+            self._belongs_to(self.client[0])
         if not self._is_message_whole:
             self._arm(_LINGER_SECONDS)
 
@@ -209,12 +264,78 @@ class _Connection(HttpToolsProtocol):
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
-    def _close_an_idle_one(self) -> bool:
-        for other in self.connections:
-            if isinstance(other, _Connection) and other is not self and other.is_idle:
-                other.transport.close()
+    @property
+    def _rank(self) -> int | None:
+        """How soon it gives way to another one; None while it is at work."""
+        if self.is_idle:
+            return _IDLE
+        if self._is_reading_head and (self.cycle is None or self.cycle.response_complete):
+            return _HALF_OPEN
+        return None if self._is_message_whole else _SENDS
+
+    def _belongs_to(self, host: str) -> None:
+        """Count it among the connections of an address; of nobody's where that is empty."""
+        if self._owner:
+            self._limits.n_of[self._owner] -= 1
+            if not self._limits.n_of[self._owner]:
+                del self._limits.n_of[self._owner]
+        self._owner = _network_of(host[:_LONGEST_ADDRESS])
+        if self._owner:
+            self._limits.n_of[self._owner] += 1
+
+    def _has_room(self) -> bool:
+        """Whether it is one of the connections that there may be, perhaps in the place of another one."""
+        limits = self._limits
+        if limits.n_of[self._owner] > limits.share and not self._is_of_proxy:
+            own = (one for one in self._others() if one._owner == self._owner)
+            if not self._displace(own):
+                return False
+        if len(self.connections) <= limits.most:
+            return True
+        others = [one for one in self._others() if not one._is_in_reserve]
+        return len(others) < limits.most or self._displace(others)
+
+    def _fits_reserve(self) -> bool:
+        reserve = [one for one in self._others() if one._is_in_reserve]
+        return len(reserve) < _RESERVE or self._displace(reserve)
+
+    def _others(self) -> Iterator[_Connection]:
+        for one in self.connections:
+            if isinstance(one, _Connection) and one is not self and not one.transport.is_closing():
+                yield one
+
+    def _displace(self, others: Iterable[_Connection]) -> bool:
+        """Take the place of another connection, of an address that has no fewer."""
+        found = ((one._rank, self._limits.n_of[one._owner], one) for one in others)
+        own = self._limits.n_of[self._owner]
+        # Who sends is cut off for the sake of those alone who have less.
+        may_go = [
+            (rank, -n, one._age, one)
+            for rank, n, one in found
+            if rank is not None and n >= own + (rank == _SENDS)
+        ]
+        if not may_go:
+            return False
+        rank, *_, given_up = min(may_go)
+        if rank == _IDLE:
+            given_up.transport.close()
+        elif rank == _SENDS and given_up.cycle is not None and given_up.cycle.response_started:
+            given_up.transport.abort()
+        else:
+            given_up._refuse_for_many()
+        return True
+
+    def _is_one_too_many(self) -> bool:
+        """Whether a request, whose head is there, is not to be answered for want of a connection."""
+        if self._is_of_proxy:
+            for_whom = self._limits.forwarded_for(value for name, value in self.headers if name == _FORWARDED)
+            self._belongs_to(for_whom or (self.client or ("",))[0])
+            if for_whom and self._limits.n_of[self._owner] > self._limits.share:
                 return True
-        return False
+        return self._is_in_reserve and self.url.partition(b"?")[0] not in _PROBES
+
+    def _refuse_for_many(self) -> None:
+        self._refuse(503, "too-many-connections", "the server has as many connections as it takes")
 
     def _arm(self, seconds: float) -> None:
         self._disarm()
@@ -231,7 +352,9 @@ class _Connection(HttpToolsProtocol):
             self._stalled = None
 
     def _is_too_slow(self) -> None:
-        if self._is_reading_head and self._n_head_bytes:
+        if self._is_in_reserve and self._is_reading_head:
+            self._refuse_for_many()
+        elif self._is_reading_head and self._n_head_bytes:
             self._refuse(408, "too-slow", f"the headers took longer than {self._limits.head_seconds:g} s")
         else:
             self.transport.close()
@@ -249,3 +372,17 @@ class _Connection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+@lru_cache(maxsize=4096)
+def _network_of(host: str) -> str:
+    """Who has an address: of IPv6, everybody has as many as there are in a network of 64 bits."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -121,6 +121,7 @@ class _Server(uvicorn.Server):
             most=settings.max_connections,
             head_seconds=settings.request_seconds,
             overload=Overload(self._state.searches, self._state.metrics),
+            proxies=tuple(proxies),
         )
         config = uvicorn.Config(
             app,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from starlette.types import Message
 
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
@@ -23,6 +25,8 @@ from vicinal.service.http.state import state_of
 SEARCH = "/v1/galleries/shoes/search"
 SECONDS = 0.6
 ITEM = {"item_id": "plain/view 0.png"}
+MOST = 12
+BODY_TO_COME = f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{".encode()
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +43,43 @@ def narrow(calibrated_dir: Path, make_settings: MakeSettings) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def crowded(waiting: FastAPI) -> Iterator[str]:
+    """A server that takes a few connections."""
+    with serving_app(waiting) as url:
+        yield url
+
+
+@pytest.fixture
+def waiting(calibrated_dir: Path, make_settings: MakeSettings) -> FastAPI:
+    """Its application, which answers nobody at `/waiting/`."""
+    app = create_app(make_settings(calibrated_dir, max_connections=MOST))
+
+    async def for_ever(_: object, receive: Callable[[], Awaitable[Message]], __: object) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    app.mount("/waiting", for_ever)
+    return app
+
+
+@pytest.fixture
+def working(crowded: str) -> Iterator[Callable[[str], None]]:
+    """Begins a request from an address, which the server is at work on for ever."""
+    with ExitStack() as held:
+
+        def begin(address: str) -> None:
+            there = held.enter_context(connected(crowded, address))
+            there.sendall(b"GET /waiting/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            time.sleep(0.02)
+
+        yield begin
+
+
 @contextmanager
-def connected(url: str) -> Iterator[socket.socket]:
-    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=20) as there:
+def connected(url: str, own: str = "127.0.0.1") -> Iterator[socket.socket]:
+    place = (urlsplit(url).hostname, urlsplit(url).port)
+    with socket.create_connection(place, timeout=20, source_address=(own, 0)) as there:
         yield there
 
 
@@ -193,14 +231,102 @@ def test_one_connection_too_many_is_503_and_told_why(narrow: str) -> None:
     with ExitStack() as held:
         for _ in range(3):
             # Each is in the middle of a request.
-            held.enter_context(connected(narrow)).sendall(b"GET /livez HT")
+            held.enter_context(connected(narrow)).sendall(BODY_TO_COME)
         time.sleep(0.2)
         with connected(narrow) as there:
+            there.sendall(b"GET /v1/galleries HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             received = rest_of(there)
     assert received.startswith(b"HTTP/1.1 503 ")
     assert b"too-many-connections" in received
     assert b"retry-after: 1" in received
     wait_until(lambda: httpx.get(f"{narrow}/livez").status_code == 200)
+
+
+ATTACKS = {
+    "nothing": b"",
+    "half of a head": b"GET /livez HT",
+    "a head that goes on": b"GET /livez HTTP/1.1\r\nX-A: ",
+    "a body to come": BODY_TO_COME,
+    "one answer and no more": b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    "half of a second head": b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /li",
+}
+
+
+@pytest.mark.parametrize("sent", ATTACKS.values(), ids=ATTACKS.keys())
+def test_one_address_keeps_nobody_else_out(crowded: str, sent: bytes) -> None:
+    """Though it opens far more connections than there may be, and again whenever one is closed."""
+    with ExitStack() as held:
+        for _ in range(3 * MOST):
+            held.enter_context(connected(crowded, "127.0.0.2")).sendall(sent)
+        for _ in range(5):
+            with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.3")) as other:
+                assert other.get(f"{crowded}/livez").status_code == 200
+                assert other.post(crowded + SEARCH, json=ITEM).status_code == 200
+            held.enter_context(connected(crowded, "127.0.0.2")).sendall(sent)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HT", BODY_TO_COME], ids=["nothing", "head", "body"])
+def test_many_addresses_keep_nobody_out_who_says_what_it_wants(crowded: str, sent: bytes) -> None:
+    with ExitStack() as held:
+        for number in range(2 * MOST):
+            held.enter_context(connected(crowded, f"127.0.1.{number // 2}")).sendall(sent)
+        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.3")) as other:
+            assert other.post(crowded + SEARCH, json=ITEM).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+def test_probes_are_answered_where_all_connections_are_at_work(
+    crowded: str, working: Callable[[str], None], path: str
+) -> None:
+    for number in range(MOST):
+        working(f"127.0.2.{number}")
+    with ExitStack() as held:
+        # The reserve is not to be had by those who say nothing either.
+        for number in range(40):
+            held.enter_context(connected(crowded, "127.0.3.1" if number % 2 else "127.0.3.2")).sendall(b"GET")
+        answer = httpx.get(crowded + path)
+        other = httpx.get(f"{crowded}/v1/galleries")
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    assert (other.status_code, other.json()["type"].rpartition(":")[2]) == (503, "too-many-connections")
+
+
+def test_one_address_has_three_quarters(crowded: str, working: Callable[[str], None]) -> None:
+    for _ in range(MOST):
+        with suppress(OSError):
+            working("127.0.0.2")
+    # Negative control: of its own it gets no more.
+    with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as own:
+        assert own.post(crowded + SEARCH, json=ITEM).status_code == 503
+    assert httpx.post(crowded + SEARCH, json=ITEM).status_code == 200
+
+
+def test_behind_a_proxy_the_share_is_that_of_whom_it_forwards_for(
+    calibrated_dir: Path, make_settings: MakeSettings
+) -> None:
+    settings = make_settings(calibrated_dir, max_connections=MOST, trusted_proxies=["127.0.0.1"])
+    head = "POST {} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: 9.9.9.9, {}\r\nContent-Length: 9\r\n\r\n"
+
+    def status(there: socket.socket) -> bytes:
+        return answer_of(there).split(b" ", 2)[1]
+
+    with serving(settings) as url, ExitStack() as held:
+        many = [held.enter_context(connected(url)) for _ in range(MOST)]
+        for there in many:
+            # What stands before the last address, anybody can have written.
+            there.sendall(head.format(SEARCH, "203.0.113.5").encode())
+        many[-1].settimeout(20)
+        assert status(many[-1]) == b"503"
+        other = httpx.get(f"{url}/v1/galleries", headers={"X-Forwarded-For": "203.0.113.9"})
+        assert other.status_code == 200
+
+
+def test_an_address_of_ipv6_counts_with_its_network() -> None:
+    of = connections._network_of
+    assert of("2001:db8::1") == of("2001:db8::ffff:1")
+    assert of("2001:db8::1") != of("2001:db8:0:1::1")
+    assert of("::ffff:192.0.2.1") == of("192.0.2.1") != of("192.0.2.2")
+    assert of("fe80::1%eth0") == of("fe80::1")
+    assert of("no address") == "no address"
 
 
 def test_an_idle_connection_makes_room(narrow: str) -> None:
