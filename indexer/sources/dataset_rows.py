@@ -14,7 +14,7 @@ from vicinal.indexer.sources.datasets import DatasetImage, SavedDataset
 from vicinal.indexer.sources.features import holds_bytes
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.parquet_datasets import ParquetDataset
-from vicinal.indexer.sources.remote import ImageFile, file_at
+from vicinal.indexer.sources.remote import ImageFile, file_of_row
 
 __all__ = ["dataset_items", "parquet_items"]
 
@@ -86,8 +86,8 @@ class _Rows:
         others = [one for one in table.column_names if one not in taken]
         rows = table.select(others).to_pylist() if others else [{}] * len(ids)
         return [
-            SourceItem(item_id, file, None if label in (None, "") else str(label), _metadata(row))
-            for item_id, file, label, row in zip(ids, files, labels, rows, strict=True)
+            SourceItem(item_id, file, None if label in (None, "") else str(label), _metadata(row), problem)
+            for item_id, (file, problem), label, row in zip(ids, files, labels, rows, strict=True)
         ]
 
     def _column(self, chosen: str | None, usual: Sequence[str], what: str, option: str) -> str | None:
@@ -106,13 +106,15 @@ class _Rows:
     def _rule(self) -> str:
         return self._options.label_rule.kind
 
-    def _files(self, paths: Sequence[str | None], is_here: Sequence[bool]) -> list[ImageFile]:
-        """Where the images are: in the dataset, or in files that it names."""
+    def _files(
+        self, paths: Sequence[str | None], is_here: Sequence[bool]
+    ) -> list[tuple[ImageFile, str | None]]:
+        """Where the images are: in the dataset, or in files that it names; and why a row has none."""
         is_file = isinstance(self._dataset, ParquetDataset)
         return [
-            file_at(path, self._options.access, file.parent if is_file else file)
+            file_of_row(path, self._options.access, file.parent if is_file else file, file)
             if path and not stored
-            else DatasetImage(file, self._image, inside)
+            else (DatasetImage(file, self._image, inside), None)
             for row, (path, stored) in enumerate(zip(paths, is_here, strict=True))
             for file, inside in [self._dataset.place(row)]
         ]

@@ -12,7 +12,7 @@ import pyarrow.csv
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
-from vicinal.indexer.sources.remote import ImageFile, file_at
+from vicinal.indexer.sources.remote import file_of_row
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items", "read_csv"]
 
@@ -57,18 +57,9 @@ class _Manifest:
                 )
         items = []
         for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True):
-            file, problem = self._file(path, folder)
+            file, problem = file_of_row(path, self._options.access, folder, self._path)
             items.append(SourceItem(f"{prefix}{item_id}", file, label, _metadata(row, taken), problem))
         return items
-
-    def _file(self, path: str, folder: Path) -> tuple[ImageFile, str | None]:
-        """The file of a row, and why it has none."""
-        if not path:
-            return self._path, "its row has an empty path"
-        try:
-            return file_at(path, self._options.access, folder), None
-        except SourceError as error:
-            return self._path, str(error)
 
     def _ids(self, rows: list[dict[str, Any]], paths: list[str]) -> list[str]:
         """Ids, each there once; the path where there is none, or the number of the row."""

@@ -24,6 +24,7 @@ __all__ = [
     "ImageFile",
     "RemoteFile",
     "file_at",
+    "file_of_row",
     "is_address",
     "list_bucket",
     "place_of",
@@ -129,8 +130,10 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
         folder: Where relative paths begin.
 
     Raises:
-        SourceError: Addresses of this kind are not read.
+        SourceError: Addresses of this kind are not read, or no file has such a name.
     """
+    if "\0" in place:
+        raise SourceError("no file has a name with the character NUL")
     if not is_address(place):
         return folder / place
     file = RemoteFile(place, access)
@@ -142,6 +145,16 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
         known = ", ".join(f"{one}://" for one in (*_WEB, *_BUCKETS))
         raise SourceError(f"'{place}' is none of the addresses that are read, {known}")
     return file
+
+
+def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tuple[ImageFile, str | None]:
+    """The file that a row of a table names, see `file_at`, or the table and why the row names none."""
+    if not place:
+        return table, "its row has an empty path"
+    try:
+        return file_at(place, access, folder), None
+    except SourceError as error:
+        return table, str(error)
 
 
 def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFile]]:

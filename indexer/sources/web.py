@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ class WebClient:
         self.access = access or WebAccess()
         self._pool = httpcore.ConnectionPool(
             ssl_context=ssl.create_default_context(),
-            network_backend=_PublicAddresses() if self.access.public_only else None,
+            network_backend=_Backend(public_only=self.access.public_only),
         )
 
     def __enter__(self) -> Self:
@@ -88,7 +89,7 @@ class WebClient:
             ImageTooLargeError: It has more bytes than the limits allow.
             NotAnImageError: It is empty.
         """
-        deadline = time.monotonic() + self.access.seconds
+        deadline = _Deadline(self.access.seconds)
         for again in range(self.access.tries):
             try:
                 return self._get(_parsed(address), limits, deadline)
@@ -96,33 +97,32 @@ class WebClient:
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             except _TransientStatusError as error:
                 reason = str(error)
-            if time.monotonic() >= deadline:
+            if not deadline.left:
                 break
-            time.sleep(min(0.5 * 2**again, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(0.5 * 2**again, deadline.left))
         raise DownloadError(f"'{address}' cannot be read: {reason}")
 
-    def _get(self, url: httpx.URL, limits: DecodeLimits, deadline: float) -> bytes:
+    def _get(self, url: httpx.URL, limits: DecodeLimits, deadline: _Deadline) -> bytes:
         for _ in range(_MOST_REDIRECTS + 1):
             self._check(url)
             target = httpcore.URL(
                 scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
             )
             headers = [(b"Host", url.netloc), *_HEADERS]
-            silence = max(0.1, min(_LONGEST_SILENCE, deadline - time.monotonic()))
-            timeouts = dict.fromkeys(("connect", "read", "write", "pool"), silence)
+            timeouts = {"connect": deadline, "read": deadline, "write": deadline, "pool": deadline.wait}
             try:
                 with self._pool.stream(
                     "GET", target, headers=headers, extensions={"timeout": timeouts}
                 ) as response:
                     if response.status not in _REDIRECTS:
-                        return _body(response, url, limits, deadline)
+                        return _body(response, url, limits)
                     url = _parsed(_header(response, b"location"), url)
             except (httpcore.LocalProtocolError, httpcore.UnsupportedProtocol) as error:
                 raise DownloadError(f"'{url}' cannot be read: {error}") from error
         raise DownloadError(f"'{url}' is redirected more than {_MOST_REDIRECTS} times")
 
     def _check(self, url: httpx.URL) -> None:
-        if url.scheme not in ("http", "https") or not url.host:
+        if url.scheme not in ("http", "https") or not url.raw_host:
             raise DownloadError(f"'{url}' is no address of http or https")
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         if self.access.public_only and port not in _PORTS:
@@ -149,35 +149,117 @@ def is_public(address: str) -> bool:
     return found.is_global and not is_special
 
 
-class _PublicAddresses(httpcore.SyncBackend):
-    """Connects to addresses that were checked, so that a name cannot mean another one a moment later."""
+class _Deadline:
+    """A point in time at which a file must be there, whatever its server sends until then."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then, not below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def wait(self) -> float:
+        """Longest wait for the next bytes of a server.
+
+        Raises:
+            ReadTimeout: There is no time left.
+        """
+        if not self.left:
+            raise httpcore.ReadTimeout("it takes too long")
+        return min(_LONGEST_SILENCE, self.left)
+
+
+# httpcore hands what is given as a time to its backend, as it is: it knows no time for all of an answer.
+_Time = Any
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection each of whose reads and writes ends with the deadline of the request that it is for."""
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: _Time = None) -> bytes:
+        return self._stream.read(max_bytes, timeout.wait)
+
+    def write(self, buffer: bytes, timeout: _Time = None) -> None:
+        self._stream.write(buffer, timeout.wait)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: _Time = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, timeout.wait))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Backend(httpcore.SyncBackend):
+    """Connects to the addresses of a name that were checked, so that it cannot mean others a moment later.
+
+    Args:
+        public_only: Refuse a name one of whose addresses is not public.
+    """
+
+    def __init__(self, *, public_only: bool) -> None:
+        self._public_only = public_only
 
     def connect_tcp(
         self,
         host: str,
         port: int,
-        timeout: float | None = None,
+        timeout: _Time = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to a host, if all of its addresses are public."""
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise httpcore.ConnectError(f"'{host}' has no address: {error}") from error
-        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-        if not addresses or not all(map(is_public, addresses)):
+        """Connect to the first address of a host that answers."""
+        addresses = _addresses(host, port, timeout)
+        if self._public_only and not all(map(is_public, addresses)):
             raise DownloadError(f"'{host}' is not on the public internet, so that it must not be read")
-        for address in addresses[:-1]:
+        for left, address in enumerate(addresses, start=1 - len(addresses)):
             try:
-                return super().connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = super().connect_tcp(address, port, timeout.wait, local_address, socket_options)
+                return _Stream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return super().connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+                if not left:
+                    raise
+        raise httpcore.ConnectError(f"'{host}' has no address")
 
     def connect_unix_socket(self, path: str, *_: object, **__: object) -> httpcore.NetworkStream:
         """Refuse sockets of this machine."""
         raise DownloadError(f"'{path}' must not be read")
+
+
+def _addresses(host: str, port: int, deadline: _Deadline) -> list[str]:
+    """All addresses of a name; who answers for names takes his time, too."""
+    found: list[str] = []
+    problems: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            listed = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend(dict.fromkeys(str(one[4][0]) for one in listed))
+        except (OSError, ValueError) as error:
+            problems.append(error)
+
+    # The system's call knows no time. A thread that still waits keeps nobody from ending.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(deadline.left)
+    if problems and not isinstance(problems[0], OSError):
+        # A name that cannot be one, such as with a part of more than 63 characters.
+        raise DownloadError(f"'{host}' is no name of a server: {problems[0]}")
+    if problems:
+        raise httpcore.ConnectError(f"'{host}' has no address: {problems[0]}") from problems[0]
+    if not found:
+        raise httpcore.ConnectTimeout(f"who knows the address of '{host}' takes too long")
+    return found
 
 
 class _TransientStatusError(Exception):
@@ -196,7 +278,7 @@ def _header(response: httpcore.Response, name: bytes) -> str:
     return found[0].decode("latin-1") if found else ""
 
 
-def _body(response: httpcore.Response, url: httpx.URL, limits: DecodeLimits, deadline: float) -> bytes:
+def _body(response: httpcore.Response, url: httpx.URL, limits: DecodeLimits) -> bytes:
     if response.status in _TRANSIENT_STATUSES:
         raise _TransientStatusError(f"status {response.status}")
     if response.status != 200:
@@ -210,8 +292,6 @@ def _body(response: httpcore.Response, url: httpx.URL, limits: DecodeLimits, dea
             n_bytes += len(part)
             if n_bytes > limits.max_bytes:
                 break
-            if time.monotonic() > deadline:
-                raise DownloadError(f"'{url}' takes too long")
     if n_bytes > limits.max_bytes:
         raise ImageTooLargeError(f"more than {limits.max_bytes:,} bytes, the most that are accepted")
     if not n_bytes:

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pyarrow as pa
 import pytest
 from onnx import numpy_helper
 from PIL import Image
+from pyarrow import parquet
 
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, GalleryError
@@ -523,3 +525,35 @@ def test_an_image_without_direction_fails_alone(
     result = index_items(gallery, _images(tmp_path / "source", 3), blind)
     assert result.n_items == 2
     assert [(one.id, "is zero" in one.reason) for one in result.failures] == [("item 1", True)]
+
+
+@pytest.mark.parametrize("table", ["csv", "parquet"])
+def test_rows_that_name_no_file_fail_alone(
+    tmp_path: Path, gallery: Gallery, embedder: Embedder, table: str
+) -> None:
+    _image(tmp_path / "a.png")
+    odd = [
+        f"http://{'a' * 64}.example/1.jpg",
+        "http://xn--a.example/1.jpg",
+        "file:///etc/passwd",
+        "ftp://a.example/1.jpg",
+        "http://[::1/1.jpg",
+        "http://a:99999/1.jpg",
+        f"{'a' * 300}.png",
+        f"{'a/' * 3000}b.png",
+    ]
+    # The last one is no row of a CSV file.
+    odd += ["a\0b.png"] if table == "parquet" else []
+    rows = pa.table({"path": ["a.png", *odd], "id": [f"row {i}" for i in range(len(odd) + 1)]})
+    manifest = tmp_path / f"items.{table}"
+    if table == "csv":
+        manifest.write_text(
+            "\n".join(["path,id", *(f"{p},{i}" for p, i in zip(*rows.to_pydict().values(), strict=False))])
+        )
+    else:
+        parquet.write_table(rows, manifest)
+    result = index_items(gallery, read_source(manifest), embedder, workers=1)
+    failures = {one["id"]: one["reason"] for one in gallery.reports.of(result.version)["failures"]}
+    assert (result.n_items, result.n_failed) == (1, len(odd))
+    assert set(failures) == {f"row {i + 1}" for i in range(len(odd))}
+    assert all(failures.values())

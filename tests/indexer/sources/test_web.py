@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 
 import httpcore
@@ -162,9 +163,115 @@ def test_a_server_that_sends_a_drop_at_a_time_is_given_up(server: WebServer) -> 
 
     server.answers["/1.jpg"] = drip
     started = time.monotonic()
-    assert "takes too long" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
+    assert "ReadTimeout" in refusal(server.url("/1.jpg"), WebAccess(public_only=False, seconds=0.5))
     assert time.monotonic() - started < 5
     enough.set()
+
+
+DRIPS = {
+    "status line": (b"HTTP/1.1 ", b"2"),
+    "head": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"a"),
+    "many heads": (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+    "early answers": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    "answers to go on": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "lines before": (b"", b"\r\n"),
+    "chunk extension": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
+    "small chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+    "trailer": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", b"X-A: b\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n", b"a"),
+    "failures": (b"HTTP/1.1 503 Later\r\nX-Long: ", b"a"),
+    "redirect": (b"HTTP/1.1 302 Found\r\nLocation: /", b"a"),
+}
+
+
+@contextmanager
+def dripping(begin: bytes, drop: bytes) -> Iterator[str]:
+    """Address of a server that begins to answer, and then goes on by a drop at a time, for ever."""
+    done = threading.Event()
+
+    def drip(there: socket.socket) -> None:
+        with there, suppress(OSError):
+            there.recv(65_536)
+            there.sendall(begin)
+            while not done.wait(0.05):
+                there.sendall(drop)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/1.jpg"
+        done.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(("begin", "drop"), DRIPS.values(), ids=DRIPS.keys())
+@pytest.mark.parametrize("is_public", [True, False], ids=["strangers", "owner"])
+def test_the_time_for_a_file_holds_whatever_trickles(
+    monkeypatch: pytest.MonkeyPatch, begin: bytes, drop: bytes, is_public: bool
+) -> None:
+    monkeypatch.setattr(web, "is_public", lambda _: True)
+    monkeypatch.setattr(web.WebClient, "_check", lambda *_: None)
+    started = time.monotonic()
+    with dripping(begin, drop) as url:
+        assert "cannot be read" in refusal(url, WebAccess(public_only=is_public, seconds=0.5))
+    assert time.monotonic() - started < 3
+
+
+def test_the_time_for_a_file_holds_while_its_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(20) and [])
+    started = time.monotonic()
+    assert "takes too long" in refusal("http://slow.example/1.jpg", WebAccess(seconds=0.5))
+    assert time.monotonic() - started < 3
+    done.set()
+
+
+def test_the_time_for_a_file_holds_for_all_addresses_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def connect(_: object, host: str, port: int, timeout: float, *__: object) -> httpcore.NetworkStream:
+        waits.append(timeout)
+        done.wait(timeout)
+        raise httpcore.ConnectTimeout
+
+    done = threading.Event()
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    resolves(monkeypatch, [f"8.8.8.{n}" for n in range(200)])
+    started = time.monotonic()
+    assert "cannot be read" in refusal("http://many.example/1.jpg", WebAccess(seconds=0.5))
+    assert time.monotonic() - started < 3
+    assert max(waits) <= 0.5
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://{'a' * 64}.example/1.jpg",
+        f"http://{'.'.join(['a' * 60] * 10)}/1.jpg",
+        "http://a..example/1.jpg",
+        "http://.example/1.jpg",
+        "http://xn--a.example/1.jpg",
+        "http://\u0130\u0307.example/1.jpg",
+        "http://a:99999/1.jpg",
+        "http://a:b/1.jpg",
+        "http://a b/1.jpg",
+        "http://[::1/1.jpg",
+        "http://[1.2.3.4]/1.jpg",
+        "http://%00/1.jpg",
+        "http://256.256.256.256/1.jpg",
+        "http:///1.jpg",
+        "http://",
+        "http://user:pass@/1.jpg",
+        f"http://a/{'a' * 70_000}",
+    ],
+)
+@pytest.mark.parametrize("access", [ANYWHERE, WebAccess()], ids=["owner", "strangers"])
+def test_a_name_that_cannot_be_is_one_sentence(address: str, access: WebAccess) -> None:
+    assert refusal(address, access)
 
 
 def test_a_server_that_says_nothing_is_given_up(server: WebServer) -> None:
