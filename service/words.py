@@ -37,6 +37,7 @@ __all__ = [
     "rate_with_interval",
     "search_words",
     "span",
+    "visible",
 ]
 
 
@@ -66,8 +67,22 @@ _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
 _REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
 _RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
 _SHOWN = 10
+_JOINERS = "\u200c\u200d"
 # Labels of about one size are worth as many.
 _EVEN = 0.9
+
+
+def visible(text: str) -> str:
+    """A text in which every character can be seen: ids, labels and paths are anybody's.
+
+    Controls, marks of direction and blanks that are no space stand as their escapes. Joiners stay, because
+    emoji and some scripts are written with them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in _JOINERS else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def rate_name(rate: str) -> str:

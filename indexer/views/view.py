@@ -10,6 +10,7 @@ ascend in gallery order. They mean nothing outside of the view.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -376,7 +377,12 @@ class GalleryView:
 
     def positions(self, item_ids: Sequence[str]) -> Positions:
         """Positions of items, -1 where there is none."""
-        wanted = pa.array(item_ids, pa.string())
+        try:
+            wanted = pa.array(item_ids, pa.string())
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, as in a file name that is not UTF-8, is in no id.
+            texts = (None if re.search("[\ud800-\udfff]", one) else one for one in item_ids)
+            wanted = pa.array(list(texts), pa.string())
         positions = np.full(len(item_ids), -1, dtype=np.int64)
         for table, first in ((self.snapshot.item_table, 0), (self.segment.items, len(self.snapshot))):
             found = np.flatnonzero(pc.is_in(table["id"], value_set=wanted)) + first

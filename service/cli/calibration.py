@@ -74,7 +74,7 @@ def list_all(
         print_json(history.model_dump(mode="json"))
         return
     if not history.calibrations:
-        console.print(f"Gallery {gallery} has no calibration: make one with `vicinal calibrate -g {gallery}`")
+        say(f"Gallery {gallery} has no calibration: make one with `vicinal calibrate -g {gallery}`")
         return
     table = Table("", box=None)
     # An id is there to be copied.
@@ -370,10 +370,9 @@ def _check_lines(found: PromiseCheck, again: str, *, details: bool) -> Iterator[
 
 def _print_dry_run(found: DryRunResult) -> None:
     now = "none" if found.current is None else f"{found.current.threshold:.4f}"
-    console.print(
-        f"Threshold {now} -> [bold]{found.tried.threshold:.4f}[/] ({found.pipeline}), on the scores of "
-        f"calibration {found.scores_of}",
-        soft_wrap=True,
+    say(
+        f"Threshold {now} -> {found.tried.threshold:.4f} ({found.pipeline}), on the scores of "
+        f"calibration {found.scores_of}"
     )
     table = Table("rate", "now", "then", box=None)
     sides = [{} if found.current is None else found.current.rates, found.tried.rates]
@@ -385,7 +384,7 @@ def _print_dry_run(found: DryRunResult) -> None:
         table.add_row(rate_name(name), *cells)
     print_table(table)
     for kind, flips in found.flips.items():
-        console.print(
+        say(
             f"  {kind.replace('_', ' ')}: of {flips.n:,}, {flips.to_match:,} would get a match and "
             f"{flips.to_no_match:,} lose it"
         )

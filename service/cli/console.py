@@ -1,4 +1,8 @@
-"""Output of the command line: text for people on a console, JSON for scripts on standard output."""
+"""Output of the command line: text for people on a console, JSON for scripts on standard output.
+
+Ids, labels and paths are printed as they are: nothing is read as markup or emoji, and what cannot be seen
+stands as an escape (`service.words.visible`). Both consoles do that to every text, in tables too.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from vicinal.service.words import visible
+
 if TYPE_CHECKING:
     from vicinal.indexer.jobs.embedding_run import Failure
 
@@ -41,9 +47,22 @@ __all__ = [
 _SHOWN_FAILURES = 10
 _SECONDS_A_LINE = 10.0
 # Of a line that is read by a program or kept in a file.
-_ANY_WIDTH = 1000
-console = Console()
-errors = Console(stderr=True)
+_ANY_WIDTH = 1_000_000
+
+
+class _LiteralConsole(Console):
+    """A console that shows each text as it is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every text passes here: lines, and the cells of tables."""
+        return super().render_str(visible(text), **options)
+
+
+console = _LiteralConsole()
+errors = _LiteralConsole(stderr=True)
 
 
 class _RateColumn(ProgressColumn):
@@ -124,34 +143,34 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Update
         lines.end()
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _RateColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=errors) as progress:
         tasks: dict[str, Any] = {}
 
         def update(stage: str, done: int, total: int, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total, note=note)
-            progress.update(tasks[stage], completed=done, total=total, note=note)
+                tasks[stage] = progress.add_task(visible(stage), total=total, note="")
+            progress.update(tasks[stage], completed=done, total=total, note=visible(note))
 
         yield update
 
 
 def say(line: str, *, to: Console = console) -> None:
-    """One line for people, as it is: neither wrapped nor read as markup."""
-    to.print(line, markup=False, highlight=False, soft_wrap=True)
+    """One line for people, as it is and not wrapped."""
+    to.print(line, soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
     """A table of which nothing is cut: wrapped on a console, on lines as long as they need be elsewhere."""
     for column in table.columns:
         column.overflow = "fold"
-    (console if console.is_terminal else Console(width=_ANY_WIDTH)).print(table)
+    (console if console.is_terminal else _LiteralConsole(width=_ANY_WIDTH)).print(table)
 
 
 def print_failures(failures: Sequence[Failure], whole_list: str) -> None:

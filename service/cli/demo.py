@@ -97,11 +97,13 @@ def _print_invitation(prepared: PreparedDemo, port: int) -> None:
     catalog = prepared.catalog
     known, absent = catalog.query_images[0], catalog.absent_images[0]
     post = f"curl -s {url}/v1/galleries/{GALLERY}/search -F limit=3 -F"
-    errors.print(f"\nServing {url} (no API keys: this machine only). Stop with Ctrl-C.", soft_wrap=True)
-    errors.print("Three things to try:\n")
+    say("", to=errors)
+    say(f"Serving {url} (no API keys: this machine only). Stop with Ctrl-C.", to=errors)
+    say("Three things to try:", to=errors)
+    say("", to=errors)
     for text in (
         f"1. A product of the gallery:     {post} image=@{known}",
         f"2. A product that it lacks:      {post} image=@{absent}",
         f"3. In the browser:               {url}/?gallery={GALLERY}&item={known.parent.name}/1.jpg",
     ):
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(text, to=errors)

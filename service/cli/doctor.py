@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from vicinal.service.cli.console import print_json, print_table
 from vicinal.service.cli.options import BundleOption, DataDirOption, JsonOption, load_settings
@@ -27,7 +28,7 @@ def doctor(
     else:
         table = Table("", "", "", show_header=False, box=None)
         for one in findings:
-            table.add_row(f"[{_STYLES[one.state]}]{one.state}", one.name, one.says)
+            table.add_row(Text(one.state, style=_STYLES[one.state]), one.name, one.says)
         print_table(table)
     if any(one.state == "failed" for one in findings):
         raise typer.Exit(1)

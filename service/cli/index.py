@@ -282,8 +282,8 @@ def print_build(gallery: str, result: IndexResult) -> None:
     else:
         rate = result.n_embedded / max(1e-9, result.seconds["embed"])
         speed = f", {rate:,.0f} {_source_of(result)}" if result.n_embedded else ""
-        console.print(
-            f"Gallery [bold]{gallery}[/] version {result.version}: {number_of(result.n_items, 'item')} with "
+        say(
+            f"Gallery {gallery} version {result.version}: {number_of(result.n_items, 'item')} with "
             f"{number_of(result.n_labels, 'label')}, index {result.index}{speed}"
         )
         if result.counts != {"added": result.n_items}:

@@ -51,7 +51,7 @@ def create(
     if json_output:
         print_json({**_shown(record), "key": key})
         return
-    errors.print(f"Key '{record.name}' ({record.id}) may {_may(record)}. It is shown once:", soft_wrap=True)
+    say(f"Key '{record.name}' ({record.id}) may {_may(record)}. It is shown once:", to=errors)
     say(key)
 
 

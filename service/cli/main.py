@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -76,6 +77,10 @@ app.add_typer(keys.app, name="keys")
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A label may hold letters that a terminal's encoding lacks.
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Under this name also as `python -m vicinal`, of which completion could make no script.
         app(prog_name="vicinal")
@@ -105,5 +110,5 @@ def _reason(error: Exception) -> str:
 def _fail(reason: str) -> None:
     # ONNX Runtime and Faiss explain themselves in several lines.
     line = " ".join(reason.split())
-    errors.print(f"vicinal: {line}", markup=False, highlight=False, soft_wrap=True)
+    say(f"vicinal: {line}", to=errors)
     sys.exit(2)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from vicinal.service.choices import RefineChoice, RerankChoice
-from vicinal.service.cli.console import console, print_json, print_table, say
+from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -79,7 +79,7 @@ def search(
     group = matcher.pipeline.group if group_by == "auto" else None
     for number, answer in enumerate(answers, start=1):
         if len(answers) > 1:
-            console.print(f"Embedding {number} of {len(answers)}", highlight=False)
+            say(f"Embedding {number} of {len(answers)}")
         _print_answer(answer, group.by if group else None if group_by in ("auto", "off") else group_by)
 
 
@@ -97,16 +97,16 @@ def _read_embeddings(path: Path) -> npt.NDArray[np.generic]:
 def _print_answer(answer: Answer, group_by: str | None) -> None:
     threshold = answer.threshold
     if answer.no_match is None:
-        console.print(f"No threshold to decide by: {threshold.reason}", soft_wrap=True)
+        say(f"No threshold to decide by: {threshold.reason}")
         option = "" if group_by is None else f" --group-by {group_by}"
-        console.print(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}{option}`. Most similar:")
+        say(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}{option}`. Most similar:")
     else:
         found = number_of(len(answer.matches), "match", "matches")
         if answer.groups is not None:
             found = number_of(len(answer.groups), "matching group")
         verdict = "No match" if answer.no_match else found
         detail = ", ".join(part for part in (threshold.target, threshold.reason) if part)
-        console.print(f"[bold]{verdict}[/] at threshold {threshold.value:.4f} ({detail})", soft_wrap=True)
+        say(f"{verdict} at threshold {threshold.value:.4f} ({detail})")
         if threshold.note:
             say(f"note: {threshold.note}")
     if answer.groups is not None:
@@ -177,7 +177,7 @@ def _in_words(devices: dict[str, str]) -> str:
 
 def _print_refinement(refinement: ExplainedRefinement) -> None:
     if not refinement.is_used:
-        console.print("This search used the query as it was; with refinement it would have gone this way:")
+        say("This search used the query as it was; with refinement it would have gone this way:")
     table = Table("neighbor", "label", "similarity", "attention by step in %", box=None)
     for one in refinement.neighbors:
         shares = " ".join(f"{100 * share:3.0f}" for share in one.attention)

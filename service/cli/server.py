@@ -40,7 +40,7 @@ def serve(
     keyring = check_exposure(settings)
     with listen(settings.host, settings.port) as listener:
         if not keyring.is_asked_for:
-            errors.print(f"No API keys are set: listening on {settings.host} only.", soft_wrap=True)
+            say(f"No API keys are set: listening on {settings.host} only.", to=errors)
         address = f"http://{settings.host}:{listener.getsockname()[1]}"
         if settings.workers == 1:
             _serve_here(settings, listener, address)
@@ -59,10 +59,10 @@ def _serve_here(settings: Settings, listener: socket, address: str) -> None:
     made_by = "Ready embeddings, no bundle open"
     if served is not None:
         made_by = f"Bundle {served.bundle.name} on {served.embedder.provider}"
-    errors.print(f"{made_by}, galleries in {settings.galleries_path}", soft_wrap=True)
+    say(f"{made_by}, galleries in {settings.galleries_path}", to=errors)
     if served is not None:
         say(f"Searches: {search_words(served.pipeline, served.bundle)}", to=errors)
-    errors.print(f"Serving {address}, API at /docs", soft_wrap=True)
+    say(f"Serving {address}, API at /docs", to=errors)
     with jobs_beside(settings) if settings.run_jobs else nullcontext():
         serve_until_stopped(app, listener)
 
@@ -70,8 +70,8 @@ def _serve_here(settings: Settings, listener: socket, address: str) -> None:
 def _serve_in_processes(settings: Settings, listener: socket, address: str) -> None:
     from vicinal.service.http.serving.processes import serve_in_processes
 
-    errors.print(f"{settings.workers} processes, galleries in {settings.galleries_path}", soft_wrap=True)
-    errors.print(f"Serving {address}, API at /docs", soft_wrap=True)
+    say(f"{settings.workers} processes, galleries in {settings.galleries_path}", to=errors)
+    say(f"Serving {address}, API at /docs", to=errors)
     serve_in_processes(settings, listener)
 
 
@@ -85,12 +85,12 @@ def worker(
     from vicinal.service.tasks.worker import work_until_stopped
 
     def say_so(name: str, place: str) -> None:
-        errors.print(f"Worker {name} takes jobs from {place}. Stop with Ctrl-C.", soft_wrap=True)
+        say(f"Worker {name} takes jobs from {place}. Stop with Ctrl-C.", to=errors)
 
     settings = load_settings(data_dir=data_dir, bundle=bundle)
     configure_logs(settings.log_level, settings.log_format)
     work_until_stopped(settings, threads=threads, on_start=say_so)
-    errors.print("Stopped after the batch under way.")
+    say("Stopped after the batch under way.", to=errors)
 
 
 def openapi() -> None:

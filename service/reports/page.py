@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.service import words
@@ -22,9 +22,6 @@ from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
 __all__ = ["render_refinement", "render_page", "render_report"]
-
-# Neither HTML nor SVG can hold these; a text that does shows where.
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def render_report(report: ReportBody, gallery: Gallery) -> str:
@@ -64,7 +61,12 @@ def render_refinement(refinement: ExplainedRefinement, *, title: str) -> str:
 
 def render_page(template: str, **values: object) -> str:
     """A page of what a template shows of some values, each of which is escaped."""
-    return _NO_TEXT.sub("\ufffd", _environment().get_template(template).render(values))
+    return _environment().get_template(template).render(values)
+
+
+def _shown(value: object) -> object:
+    """A value as it is written out: what macros have made is HTML, any other text is somebody's."""
+    return words.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -74,6 +76,7 @@ def _environment() -> Environment:
         loader=PackageLoader("vicinal.service.reports"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import console, print_json, print_table, progress_bar
+from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import JsonOption, load_settings
 from vicinal.service.errors import RequestError
 
@@ -150,7 +150,7 @@ def _show(update: OnProgress, name: str, stage: str, done: int, total: int) -> N
 
 def _print(run: _Run) -> None:
     if run.bundle is not None:
-        console.print(f"Bundle [bold]{run.bundle.name}[/] {run.bundle.fingerprint}")
+        say(f"Bundle {run.bundle.name} {run.bundle.fingerprint}")
     table = Table("", box=None)
     for one in run.tests:
         table.add_column(one.name, justify="right")
@@ -162,7 +162,7 @@ def _print(run: _Run) -> None:
     print_table(table)
     for one in run.tests:
         for note in one.notes:
-            console.print(f"  {one.name}: {note}", markup=False, soft_wrap=True)
+            say(f"  {one.name}: {note}")
 
 
 _LABELS = {

@@ -20,7 +20,7 @@ from vicinal.service.cli.bundles.training import (
     SetOption,
     run_start,
 )
-from vicinal.service.cli.console import console, progress_bar
+from vicinal.service.cli.console import progress_bar, say
 
 if TYPE_CHECKING:
     from vicinal.models.training.execution.processes import Processes
@@ -67,10 +67,10 @@ def train(
         except TrainingStoppedError as error:
             command = _resume_command(recipe, output, data_root, settings or [], device, processes.count)
             raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
-    console.print(f"Bundle [bold]{bundle.name}[/] {bundle.fingerprint} in {output}")
+    say(f"Bundle {bundle.name} {bundle.fingerprint} in {output}")
     for test, metrics in bundle.manifest.metrics.items():
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        console.print(f"  {test}: {shown}", markup=False, soft_wrap=True)
+        say(f"  {test}: {shown}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from vicinal.service.cli.bundles.training import DataRootOption, SetOption
-from vicinal.service.cli.console import Update, console, print_json, print_table, progress_bar, say
+from vicinal.service.cli.console import Update, print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -360,10 +360,10 @@ def _print_learned(
 
 
 def _print(bundle: ModelBundle, section: RefinerManifest) -> None:
-    console.print(f"Refiner {section.fingerprint} in bundle [bold]{bundle.name}[/], {bundle.path}")
+    say(f"Refiner {section.fingerprint} in bundle {bundle.name}, {bundle.path}")
     verdict = "refine nothing" if section.sides == "off" else f"refine {section.sides}"
     rerank = "re-rank" if section.rerank == "contextual" else "do not re-rank"
-    console.print(f"Verdict: [bold]{verdict}[/], {rerank}")
+    say(f"Verdict: {verdict}, {rerank}")
     table = Table("refined", *_COLUMNS.values(), box=None)
     for sides in ("off", "gallery", "query", "both"):
         figures: dict[str, Any] = section.validation[sides]

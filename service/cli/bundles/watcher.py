@@ -7,7 +7,7 @@ import time
 from types import FrameType
 
 from vicinal.models.training.observer import StepProgress, TrainingObserver
-from vicinal.service.cli.console import Update, errors
+from vicinal.service.cli.console import Update, errors, say
 
 __all__ = ["SilentWatcher", "TrainingWatcher"]
 
@@ -46,7 +46,7 @@ class TrainingWatcher(TrainingObserver):
 
     def on_notice(self, text: str) -> None:
         """Print it beside the bar."""
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(text, to=errors)
 
     def should_stop(self) -> bool:
         """Whether Ctrl-C was pressed."""

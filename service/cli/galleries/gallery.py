@@ -83,7 +83,7 @@ def list_all(data_dir: DataDirOption = None, json_output: JsonOption = False) ->
         print_json([*rows, *({"name": name, "problem": reason} for name, reason in problems.items())])
         return
     if not rows and not problems:
-        console.print(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
+        say(f"No galleries in {settings.galleries_path}: make one with `vicinal index`")
         return
     table = Table("name", "version", "items", "labels", "index", "embedded by", "aliases", box=None)
     for row in rows:
@@ -202,9 +202,7 @@ def remove(
     listed = [] if list_file is None else list_file.read_text(encoding="utf-8").split("\n")
     reader = GalleryReader(open_gallery(load_settings(data_dir=data_dir), name))
     change = remove_items(reader, ids or [line for line in listed if line])
-    console.print(
-        f"Removed {number_of(change.n_removed, 'item')}, gallery {name} holds {len(reader.view()):,}"
-    )
+    say(f"Removed {number_of(change.n_removed, 'item')}, gallery {name} holds {len(reader.view()):,}")
 
 
 @app.command("delete")
@@ -218,7 +216,7 @@ def delete(
     if not yes and not typer.confirm(f"Delete gallery {name} and all its versions?"):
         raise RequestError("nothing was deleted")
     gallery.delete()
-    console.print(f"Gallery {name} is gone")
+    say(f"Gallery {name} is gone")
 
 
 def _open(
@@ -311,7 +309,7 @@ def _print_addition(name: str, done: LiveAddition, n_items: int) -> None:
         "unchanged": done.n_unchanged,
     }
     counts = "".join(f", {word} {count:,}" for word, count in others.items())
-    console.print(f"Added {number_of(done.n_added, 'item')}{counts}; gallery {name} holds {n_items:,}")
+    say(f"Added {number_of(done.n_added, 'item')}{counts}; gallery {name} holds {n_items:,}")
     print_failures(done.failures, "--json")
 
 

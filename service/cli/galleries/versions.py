@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import console, print_json, print_table, progress_bar
+from vicinal.service.cli.console import print_json, print_table, progress_bar, say
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
@@ -55,13 +55,13 @@ def compact_gallery(
     if json_output:
         print_json({"compaction": done and asdict(done), "pruning": asdict(pruned)})
         return
-    console.print(
+    say(
         f"Gallery {name} has no live changes"
         if done is None
         else f"Gallery {name} version {done.version}: {number_of(done.n_items, 'item')}, index {done.index}"
     )
     if pruned.versions:
-        console.print(f"Removed versions {pruned.versions}, {mebibytes(pruned.bytes_freed)} freed")
+        say(f"Removed versions {pruned.versions}, {mebibytes(pruned.bytes_freed)} freed")
 
 
 def refine(
@@ -87,9 +87,7 @@ def refine(
             RefinementPlan(refiner, n_steps, device=settings.device),
             on_progress=lambda _stage, done, total: update("Refining", done, total),
         )
-    console.print(
-        f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {number_of(n_steps, 'step')}"
-    )
+    say(f"Gallery {name} version {version}: refined by {refiner.fingerprint} in {number_of(n_steps, 'step')}")
 
 
 def versions(name: NameArgument, data_dir: DataDirOption = None, json_output: JsonOption = False) -> None:
@@ -132,7 +130,7 @@ def activate(
 
     gallery = open_gallery(load_settings(data_dir=data_dir), name)
     activate_version(gallery, version, as_built=as_built)
-    console.print(f"Gallery {name} now answers from version {version}")
+    say(f"Gallery {name} now answers from version {version}")
 
 
 def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOption = None) -> None:
@@ -146,14 +144,10 @@ def check(name: NameArgument, data_dir: DataDirOption = None, bundle: BundleOpti
     # First, because a damaged pointer ends the rest.
     damaged = damaged_records(gallery)
     for line in damaged:
-        console.print(line, markup=False, soft_wrap=True)
+        say(line)
     ServedBundles(settings).to_index(gallery).make_versions_of(gallery)
     for version in gallery.versions():
         damage = check_version(gallery, version)
-        console.print(
-            f"Version {version} is whole" if damage is None else f"{damage}: it was made again",
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"Version {version} is whole" if damage is None else f"{damage}: it was made again")
     if damaged:
         raise typer.Exit(2)

@@ -1,0 +1,135 @@
+"""Ids and labels are anybody's: the command line and its pages show each as it is, and read none of it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from tests.service.types import Fail, Run, View
+from vicinal.service.cli import console
+from vicinal.service.cli.console import print_table, progress_bar, say
+from vicinal.service.words import visible
+
+TEXTS = [
+    "[new] shoes",
+    "sku:key:0",
+    "tea [/] coffee",
+    "[link=https://example.org]x[/link]",
+    "\\[red]",
+    "\x1b[2J\x1b[31mred\x1b[0m",
+    "\u202egnp.exe",
+    "\u200eleft\u200f \u2066isolated\u2069",
+    "two\nlines\rover\ttab",
+    "nul\x00 bell\x07 \x9b31m",
+    "no\xa0break\u3000wide\u2028line",
+    "zero\u200bwidth\ufeff",
+    "not UTF-8 \udce9",
+    "שלום ✨ 👩‍🚀 鞋",
+    "long " + "x" * 5000,
+]
+# An id or label that nobody refuses.
+PLAIN = ["[new] shoes", "sku:key:0", "tea [/] coffee", "[bold]b[/]", ":smile: hat", "שלום"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_lines_and_tables_show_every_text_as_it_is(
+    text: str, is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console.console, "_force_terminal", is_terminal)
+    monkeypatch.setattr(console.console, "_width", 20_000)
+    table = Table(text, "n", title=text, box=None)
+    table.add_row(text, "1")
+    table.add_row("a", text)
+    say(text)
+    print_table(table)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert said.count(visible(text)) == 5
+    assert said.splitlines()[0] == visible(text)
+    assert all(one.isprintable() or one in "\n\u200d" for one in said)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_progress_and_its_notes_are_shown_as_they_are(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_terminal in (False, True):
+        monkeypatch.setattr(console.errors, "_force_terminal", is_terminal)
+        monkeypatch.setattr(console.errors, "_width", 40_000)
+        with progress_bar() as update:
+            update(f"Embedding {text}", 1, 2, text)
+        assert visible(text) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["plain", "größe 42", "鞋", "👩‍🚀", "می‌خواهم", "C:\\x1b", ""])
+def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_an_error_names_what_it_is_about_as_it_is(fail: Fail, data_dir: Path, text: str) -> None:
+    """Blanks are drawn together: an error is one line."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    line = fail("search", "-g", "shoes", "--item", text)
+    assert visible(" ".join(text.split())) in line
+
+
+@pytest.fixture
+def hostile(run: Run, data_dir: Path, view: View, tmp_path: Path) -> list[str]:
+    """The gallery `odd`: 36 photos whose ids and labels look like markup; its ids."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    rows = []
+    for number, label in enumerate(PLAIN):
+        for look in range(6):
+            view(number, look).save(folder / f"{number}-{look}.png")
+            rows.append((f"{number}-{look}.png", label, f"{label} {look}"))
+    view(0, 0).save(folder / "copy.png")
+    rows.append(("copy.png", PLAIN[0], f"{PLAIN[0]} copy"))
+    with (folder / "list.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("path", "label", "id"), *rows])
+    run("index", folder / "list.csv", "-g", "odd")
+    return [one[2] for one in rows]
+
+
+def test_every_command_that_names_items_shows_them_as_they_are(
+    run: Run, hostile: list[str], tmp_path: Path, view: View
+) -> None:
+    view(2, 8).save(tmp_path / "query.png")
+    for item in hostile[::6]:
+        found = run("search", "-g", "odd", "--item", item, "--candidates", "--limit", "40").stdout
+        assert [one for one in hostile if one != item and one not in found] == []
+    groups = run("search", tmp_path / "query.png", "-g", "odd", "--group-by", "label", "--candidates").stdout
+    assert "tea [/] coffee" in groups
+    doubles = run("duplicates", "-g", "odd", "--report", tmp_path / "doubles.html").stdout
+    assert "[new] shoes copy" in doubles
+    assert "[new] shoes copy" in (tmp_path / "doubles.html").read_text(encoding="utf-8")
+    run("calibrate", "-g", "odd", "--target", "fpir=20%")
+    shown = run("calibrate", "-g", "odd", "--target", "fpir=20%", "--details", "-y").stdout
+    (worst,) = [line for line in shown.splitlines() if "lowest utility" in line]
+    assert sum(label in worst for label in PLAIN) == len(PLAIN)
+    run("calibration", "list", "-g", "odd")
+    run("compare", "-g", "odd", "--target", "fpir=20%")
+    assert "tea [/] coffee" in run("gallery", "show", "odd", "--json").stdout
+    run("gallery", "add", "odd", tmp_path / "query.png", "--label", "tea [/] coffee")
+    run("gallery", "remove", "odd", "tea [/] coffee 0", "sku:key:0 1")
+    assert "tea [/] coffee 0" not in run("search", "-g", "odd", "--item", hostile[13], "--candidates").stdout
+
+
+def test_nothing_else_of_the_command_line_prints() -> None:
+    """One place prints, so that no text is read as markup by a command that forgot."""
+    folder = Path(console.__file__).parent
+    printing = re.compile(r"\bprint\(|\.print\(|typer\.s?echo|markup|Console\(|\[/\]|\[bold")
+    found = {
+        f"{path.name}: {line.strip()}"
+        for path in folder.rglob("*.py")
+        if path.name != "console.py"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if printing.search(line)
+    }
+    assert found == set()
