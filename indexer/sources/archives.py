@@ -7,6 +7,9 @@ shards/photos-{000..012}.tar    thirteen
     milk/1.cls              its label
     milk/1.json             its metadata, and its label and id if they stand there
     milk/1.txt              a text, the metadata `text`
+
+What stands beside an image has its name up to a dot: `1.left.jpg` has `1.cls` or `1.left.cls`, whichever has
+more of the name. Names may have more dots: `22.05.cls` is about `22.05.jpg`, and not about `22.06.jpg`.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -24,8 +27,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.models.decoding import DecodeLimits, image_suffixes, require_size
+from vicinal.models.images.hidden_files import count_hidden, hidden_part
 
-__all__ = ["ArchivedImage", "FileStat", "TarMember", "archived_images", "shards_of"]
+__all__ = ["ArchivedImage", "FileStat", "Shard", "TarMember", "read_shard", "shards_of"]
 
 _SCHEME = "tar://"
 _NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -134,11 +138,29 @@ def shards_of(pattern: Path) -> list[Path]:
     ]
 
 
-def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str], str | None]:
-    """The images of a shard in order, other files by suffix, and why it was not read to its end.
+@dataclass(frozen=True)
+class Shard:
+    """What is in an archive.
+
+    Attributes:
+        images: Its images, in order.
+        others: How many files there are that are neither images nor beside one, by suffix.
+        hidden: How many hidden folders and files were passed over, by name.
+        damage: Why it was not read to its end.
+    """
+
+    images: list[ArchivedImage]
+    others: Counter[str]
+    hidden: Counter[str]
+    damage: str | None
+
+
+def read_shard(archive: Path, *, include_hidden: bool = False) -> Shard:
+    """List what is in an archive.
 
     Args:
         archive: An uncompressed `.tar` file.
+        include_hidden: Also list what is hidden.
 
     Raises:
         SourceError: Nothing of it can be read.
@@ -146,14 +168,19 @@ def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str], s
     archive = archive.absolute()
     try:
         places, damage = _places(archive, archive.stat().st_mtime_ns)
+        hidden = Counter() if include_hidden else count_hidden(places)
+        if hidden:
+            places = {name: place for name, place in places.items() if not hidden_part(name)}
         names = [name for name in places if _suffix(name) in image_suffixes()]
-        beside = _beside(archive, places)
+        files = _files_beside(names, [name for name in places if _suffix(name) in _BESIDE])
+        beside = _beside(archive, places, files)
     except (tarfile.TarError, OSError) as error:
         raise SourceError(f"shard '{archive}' cannot be read: {error}") from error
-    others = Counter(_suffix(name) for name in places if _suffix(name) not in (*image_suffixes(), *_BESIDE))
+    used = {*names, *(one for found in files.values() for one in found)}
+    others = Counter(_suffix(name) for name in places if name not in used)
     images = []
     for name in names:
-        said = beside.get(_key(name), {})
+        said = beside.get(name, {})
         bad = [str(one) for one in said.values() if isinstance(one, SourceError)]
         if bad:
             images.append(ArchivedImage(TarMember(archive, name), problem=bad[0]))
@@ -161,8 +188,8 @@ def archived_images(archive: Path) -> tuple[list[ArchivedImage], Counter[str], s
         values = dict(said.get(".json", {}))
         if ".txt" in said:
             values["text"] = said[".txt"]
-        images.append(ArchivedImage(TarMember(archive, name), said.get(".cls"), values))
-    return images, others, damage
+        images.append(ArchivedImage(TarMember(archive, name), said.get(".cls") or None, values))
+    return Shard(images, others, hidden, damage)
 
 
 @lru_cache(maxsize=_OPEN_LISTS)
@@ -197,20 +224,48 @@ def _members(archive: Path) -> Iterator[tuple[str, int, int]]:
                 raise tarfile.ReadError("damaged")
 
 
-def _beside(archive: Path, places: dict[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    """What stands beside images, by their key and its suffix; an error where it cannot be read."""
-    found: dict[str, dict[str, Any]] = {}
+def _files_beside(images: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
+    """Names of the files that stand beside each image: of each suffix those with most of its name."""
+    by_stem: dict[str, list[str]] = {}
+    for image in images:
+        for stem in _stems(image):
+            by_stem.setdefault(stem, []).append(image)
+    whole = {_stems(image)[0]: image for image in images} | {image: image for image in images}
+    found: dict[str, dict[str, tuple[int, list[str]]]] = {}
+    for name in files:
+        own, *shorter = _stems(name)
+        # A file with another word in its name, `1.meta.json`, is about an image without it, `1.jpg`.
+        about = by_stem.get(own) or [whole[one] for one in shorter if one in whole][:1]
+        length = len(own)
+        for image in about:
+            best, names = found.setdefault(image, {}).get(_suffix(name), (-1, []))
+            if length >= best:
+                kept = [*names, name] if length == best else [name]
+                found[image][_suffix(name)] = length, kept
+    return {image: [name for _, names in one.values() for name in names] for image, one in found.items()}
+
+
+def _beside(
+    archive: Path, places: dict[str, tuple[int, int]], files: dict[str, list[str]]
+) -> dict[str, dict[str, Any]]:
+    """What stands beside images, by image and suffix; an error where it cannot be read or is there twice."""
+    parsed: dict[str, Any] = {}
     with archive.open("rb") as stream:
-        for name, (offset, size) in places.items():
-            suffix = _suffix(name)
-            if suffix not in _BESIDE:
-                continue
-            stream.seek(offset)
+        for name in {one: None for names in files.values() for one in names}:
+            stream.seek(places[name][0])
             try:
-                said = _parsed(stream, size, suffix, name)
+                parsed[name] = _parsed(stream, places[name][1], _suffix(name), name)
             except SourceError as error:
-                said = error
-            found.setdefault(_key(name), {})[suffix] = said
+                parsed[name] = error
+    found: dict[str, dict[str, Any]] = {}
+    for image, names in files.items():
+        said = found.setdefault(image, {})
+        for name in names:
+            if (suffix := _suffix(name)) in said:
+                other = next(one for one in names if _suffix(one) == suffix)
+                said[suffix] = SourceError(f"'{other}' and '{name}' are both beside it: one is needed")
+            else:
+                said[suffix] = parsed[name]
     return found
 
 
@@ -218,8 +273,13 @@ def _parsed(stream: BinaryIO, size: int, suffix: str, name: str) -> Any:
     if size > _LARGEST_BESIDE:
         raise SourceError(f"'{name}' beside it has {size:,} bytes: no few words")
     try:
-        text = stream.read(size).decode("utf-8").strip()
+        encoded = stream.read(size)
+        # With its byte order mark, or of two bytes a character, as some systems save a text.
+        text = encoded.decode(json.detect_encoding(encoded)).strip()
         value = json.loads(text) if suffix == ".json" else text
+    except UnicodeDecodeError as error:
+        wrong = f"it is not UTF-8: {error.reason} at byte {error.start}"
+        raise SourceError(f"'{name}' beside it cannot be read: {wrong}") from error
     except (ValueError, RecursionError, OSError) as error:
         raise SourceError(f"'{name}' beside it cannot be read: {error}") from error
     if suffix == ".json" and not isinstance(value, dict):
@@ -231,7 +291,8 @@ def _suffix(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
 
 
-def _key(name: str) -> str:
-    """What files of one item have in common: the path up to the first dot of the name."""
+def _stems(name: str) -> list[str]:
+    """The path without the suffix, then without each further part of the name that a dot begins."""
     folder, _, own = name.rpartition("/")
-    return f"{folder}/{own.partition('.')[0]}"
+    parts = own.split(".")
+    return [f"{folder}/{'.'.join(parts[:n])}" for n in range(max(len(parts) - 1, 1), 0, -1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources.archives import ArchivedImage, archived_images, shards_of
+from vicinal.indexer.sources.archives import ArchivedImage, read_shard, shards_of
 from vicinal.indexer.sources.folders import FolderFiles
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
 from vicinal.indexer.sources.labels import labels_in
@@ -30,14 +30,15 @@ def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem]
     files = FolderFiles()
     for archive in shards_of(pattern):
         try:
-            found, besides, damage = archived_images(archive)
+            found = read_shard(archive, include_hidden=options.include_hidden)
         except SourceError as error:
             files.unread[archive.name] = str(error)
             continue
-        images += found
-        files.others += besides
-        if damage:
-            files.unread[archive.name] = f"not to its end: {damage}"
+        images += found.images
+        files.others += found.others
+        files.hidden += found.hidden
+        if found.damage:
+            files.unread[archive.name] = f"not to its end: {found.damage}"
     if not images and files.unread:
         raise SourceError(next(iter(files.unread.values())))
     files.images = [one.file.name for one in images]

@@ -148,7 +148,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         ("1.json", "{", "'1.json' beside it cannot be read"),
         ("1.json", "[1]", "'1.json' beside it is no JSON object"),
         ("1.json", "[" * 100_000, "'1.json' beside it cannot be read"),
-        ("1.cls", b"\xff\xfe", "'1.cls' beside it cannot be read"),
+        ("1.cls", b"\xff\xfea", "'1.cls' beside it cannot be read"),
         ("1.txt", bytes(2**21), "'1.txt' beside it has 2,097,152 bytes: no few words"),
         ("1.json", {"a\0": 1, "b": "\0"}, "hold the character NUL"),
     ],
@@ -262,3 +262,89 @@ def test_of_a_compressed_archive_it_is_said_how_it_is_unpacked(
     (tmp_path / name).write_bytes(bytes(100))
     with pytest.raises(SourceError, match=f"is compressed, .* unpack it once with `{command} .*{name}`"):
         read_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        # Names with dots: dates, versions, sizes.
+        (
+            {"22.05.cls": "boots", "22.06.cls": "hats"},
+            {"22.05.png": "boots", "22.06.png": "hats"},
+        ),
+        ({"22.06.cls": "hats"}, {"22.05.png": None, "22.06.png": "hats"}),
+        ({"22.07.cls": "hats"}, {"22.05.png": None, "22.06.png": None}),
+        ({"v1.2.3.cls": "boots", "v1.2.cls": "hats"}, {"v1.2.3.png": "boots", "v1.2.png": "hats"}),
+        ({"a.b/1.cls": "boots", "a.c/1.cls": "hats"}, {"a.b/1.png": "boots", "a.c/1.png": "hats"}),
+        # Several images of a sample have what is said of all, or what is said of each.
+        ({"1.cls": "boots"}, {"1.left.png": "boots", "1.right.png": "boots"}),
+        (
+            {"1.cls": "boots", "1.right.cls": "hats"},
+            {"1.left.png": "boots", "1.right.png": "hats"},
+        ),
+        ({"1.label.cls": "boots", "2.label.cls": "hats"}, {"1.png": "boots", "2.png": "hats"}),
+        ({"1.png.cls": "boots", "2.png.cls": "hats"}, {"1.png": "boots", "2.png": "hats"}),
+        ({".cls": "boots"}, {"1.png": None}),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_what_stands_beside_an_image_has_most_of_its_name(
+    tmp_path: Path, texts: dict[str, str], expected: dict[str, str | None], last: bool
+) -> None:
+    images = {name: picture(number) for number, name in enumerate(expected)}
+    files = {**images, **texts} if last else {**texts, **images}
+    found = {
+        key.removeprefix("a/"): label
+        for key, label in labels(shard(tmp_path / "a.tar", files), label_from="auto").items()
+    }
+    assert found == expected
+
+
+def test_a_file_beside_no_image_is_counted(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"22.05.png": picture(), "22.06.cls": "hats", "22.07.json": {"a": 1}})
+    assert Source.open(path).files.others == {".cls": 1, ".json": 1}
+
+
+def test_two_files_with_the_same_part_of_a_name_are_refused_by_name(tmp_path: Path) -> None:
+    files = {
+        "1.png": picture(1),
+        "1.aa.cls": "boots",
+        "1.bb.cls": "hats",
+        "2.png": picture(2),
+        "2.cls": "hats",
+    }
+    first, second = Source.open(shard(tmp_path / "a.tar", files)).items
+    assert first.problem == "'1.aa.cls' and '1.bb.cls' are both beside it: one is needed"
+    assert (second.label, second.problem) == ("hats", None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_texts_beside_an_image_may_have_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    files: dict[str, bytes | str | dict[str, object]] = {
+        "1.png": picture(),
+        "1.cls": "Gummistiefel größer\r\n".encode(encoding),
+        "1.txt": "rot".encode(encoding),
+        "1.json": json.dumps({"shelf": "ä"}, ensure_ascii=False).encode(encoding),
+    }
+    (item,) = Source.open(shard(tmp_path / "a.tar", files)).items
+    assert (item.label, item.metadata) == ("Gummistiefel größer", {"shelf": "ä", "text": "rot"})
+
+
+@pytest.mark.parametrize("name", ["1.cls", "1.txt", "1.json"])
+def test_another_encoding_is_named(tmp_path: Path, name: str) -> None:
+    files = {"1.png": picture(), name: '{"a": "Größe"}'.encode("cp1252"), "2.png": picture(2)}
+    first, second = Source.open(shard(tmp_path / "a.tar", files)).items
+    assert (first.problem or "").startswith(f"'{name}' beside it cannot be read: it is not UTF-8")
+    assert second.problem is None
+
+
+@pytest.mark.parametrize(
+    "name", ["._1.png", "__MACOSX/boots/._1.png", "boots/@eaDir/1.png", ".Trash-1000/1.png"]
+)
+def test_hidden_files_of_an_archive_are_counted_and_not_read(tmp_path: Path, name: str) -> None:
+    path = shard(tmp_path / "a.tar", {"boots/1.png": picture(), name: picture(2), "boots/._1.cls": b"\xff"})
+    source = Source.open(path)
+    assert [item.id for item in source.items] == ["a/boots/1.png"]
+    assert (source.files.hidden.total(), source.files.others) == (2, {})
+    asked = Source.open(path, SourceOptions(include_hidden=True))
+    assert f"a/{name}" in {item.id for item in asked.items}
