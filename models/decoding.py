@@ -16,12 +16,16 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
+    BlankImageError,
     DecodingBusyError,
+    ImageError,
     ImageTooLargeError,
     ImageTooSmallError,
     NotAnImageError,
     UnsupportedFormatError,
 )
+from vicinal.models.images.color_profiles import profile_of, to_srgb
+from vicinal.models.images.pixels import is_blank, to_rgb
 
 __all__ = [
     "BUDGET",
@@ -35,6 +39,7 @@ __all__ = [
     "image_suffixes",
     "read_encoded",
     "reduction_to",
+    "require_content",
     "require_size",
     "with_extra",
 ]
@@ -42,7 +47,12 @@ __all__ = [
 ImageSource = Path | str | bytes | Image.Image
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng"),
+        *(".webp", ".gif", ".bmp", ".tif", ".tiff"),
+    }
+)
 # What is decoded where the extra `heif` is installed.
 _EXTRA = "the extra heif, pip install 'vicinal[heif]'"
 _EXTRA_SUFFIXES = {"HEIF": frozenset({".heic", ".heif", ".hif"}), "AVIF": frozenset({".avif"})}
@@ -83,8 +93,19 @@ _PROGRESSIVE_BYTES = 6
 # What is made of it: the RGB image, and a copy of that for its thumbnail.
 _RESULT_BYTES = 8
 _LARGEST_DRAFT = 8
-# Pixels that are brought to RGB at a time.
-_STRIP_PIXELS = 2**18
+# A JPEG with another picture behind the first, as cameras with two lenses and with gain maps write it.
+_JPEG = ("JPEG", "MPO")
+_JPEG_END = b"\xff\xd9"
+# Share that a JPEG may lack at its end; its decoder makes this gray of it, and rubbish of the block before.
+_MOST_LACKING = 0.05
+_LACKING_GRAYS = (127, 128)
+_JPEG_BLOCK = 16 * 16
+# Formats whose first frame may be blank, or no part of the animation; and how many are looked at.
+_WITH_FRAMES = ("GIF", "PNG", "WEBP", "AVIF", "TIFF")
+_MOST_FRAMES = 32
+_PNG_DEPTH_AT = 24
+_TIFF_HEADS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_GRAY_MODES = frozenset({"1", "L", "LA", "La", "I", "F"})
 
 
 @dataclass(frozen=True)
@@ -184,7 +205,7 @@ def with_extra(suffix: str) -> str | None:
 def decode_image(
     source: ImageSource, *, limits: DecodeLimits | None = None, target_side: int | None = None
 ) -> Image.Image:
-    """Decode the first frame of an image as a person would see it; see `decoded_image`."""
+    """Decode an image as a person would see it; see `decoded_image`."""
     with decoded_image(source, limits=limits, target_side=target_side) as image:
         return image
 
@@ -193,10 +214,11 @@ def decode_image(
 def decoded_image(
     source: ImageSource, *, limits: DecodeLimits | None = None, target_side: int | None = None
 ) -> Iterator[Image.Image]:
-    """Decode the first frame of an image as a person would see it.
+    """Decode an image as a person would see it, of an animation the first frame with something on it.
 
-    The EXIF orientation is applied, transparency is laid on white, 16-bit and CMYK images become
-    8-bit RGB. The memory of it counts to that of the process until the context ends.
+    The EXIF orientation is applied, and the color profile. Transparency is laid on a ground, and deep pixels
+    become 8-bit RGB; see `models.images.pixels.to_rgb`. A JPEG that lacks little at its end is read. The
+    memory of it counts to that of the process until the context ends.
 
     Args:
         source: Path, encoded bytes, or a PIL image (which is only brought upright and to RGB).
@@ -226,15 +248,15 @@ def decoded_image(
         _check_size(image.size, limits)
         n_bytes = bytes_to_decode(image, target_side)
         with BUDGET.taken(n_bytes, limits.memory_bytes, limits.wait_seconds):
-            if target_side is not None:
-                image.draft(None, (target_side, target_side))
             try:
-                image.load()
-                upright = _to_upright_rgb(image, reduction_to(image.size, target_side))
+                upright = _first_content(image, encoded, limits, target_side)
             except (OSError, SyntaxError, ValueError, EOFError, RuntimeError, struct.error) as error:
-                raise NotAnImageError(
-                    f"the {image.format} image is damaged or breaks off: {error}"
-                ) from error
+                mended = _without_end(image, encoded, target_side) if "truncated" in str(error) else None
+                if mended is None:
+                    raise NotAnImageError(
+                        f"the {image.format} image is damaged or breaks off: {error}"
+                    ) from error
+                upright = mended
             image.close()
             yield upright
 
@@ -250,7 +272,7 @@ def bytes_to_decode(image: Image.Image, target_side: int | None) -> int:
     factor = reduction_to(image.size, target_side)
     decoded = n_pixels * _MODE_BYTES.get(image.mode, _MOST_MODE_BYTES)
     decoder = n_pixels * _DECODER_BYTES.get(image.format or "", 0)
-    if image.format == "JPEG":
+    if image.format in _JPEG:
         decoded //= min(factor, _LARGEST_DRAFT) ** 2
         decoder = n_pixels * _PROGRESSIVE_BYTES if "progressive" in image.info else 0
     return decoded + decoder + _RESULT_BYTES * n_pixels // factor**2
@@ -262,6 +284,16 @@ def reduction_to(size: tuple[int, int], target_side: int | None) -> int:
     while target_side is not None and min(size) // (2 * factor) >= target_side:
         factor *= 2
     return factor
+
+
+def require_content(image: Image.Image) -> None:
+    """Refuse a decoded image that is of one color all over.
+
+    Raises:
+        BlankImageError: It is. All such images would match each other, whatever they were to show.
+    """
+    if is_blank(image):
+        raise BlankImageError("the picture is blank, of one color all over: nothing can be told from it")
 
 
 def require_size(n_bytes: int, limits: DecodeLimits) -> None:
@@ -315,9 +347,25 @@ def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
         if ("AVIF" if foreign == "AVIF" else "HEIF") in accepted_formats():
             return NotAnImageError(f"the {foreign} image is damaged or breaks off")
         return UnsupportedFormatError(f"{foreign} is read with {_EXTRA}; without it send one of {accepted}")
+    if encoded.startswith(_TIFF_HEADS) and _has_directory(encoded):
+        return UnsupportedFormatError(
+            "the TIFF image has pixels of a kind that is not read, such as floats of 64 bits or several "
+            "channels of floats: save it with 8 or 16 bits a channel"
+        )
     if names:
         return UnsupportedFormatError(f"{names[0]} is not accepted; send one of {accepted}")
     return NotAnImageError(f"the bytes are no image; {accepted} are accepted")
+
+
+def _has_directory(encoded: bytes) -> bool:
+    """Whether what describes the pixels of a TIFF is there, wherever in the file it stands."""
+    order, is_big = ("<" if encoded.startswith(b"I") else ">"), b"+" in encoded[:4]
+    try:
+        (at,) = struct.unpack_from(f"{order}{'Q' if is_big else 'I'}", encoded, 8 if is_big else 4)
+        (n_tags,) = struct.unpack_from(f"{order}{'Q' if is_big else 'H'}", encoded, at)
+    except (struct.error, OverflowError):
+        return False
+    return bool(at + n_tags * (20 if is_big else 12) <= len(encoded))
 
 
 def _registers_heif() -> bool:
@@ -343,25 +391,89 @@ def _check_size(size: tuple[int, int], limits: DecodeLimits) -> None:
         )
 
 
+def _first_content(
+    image: Image.Image, encoded: bytes, limits: DecodeLimits, target_side: int | None
+) -> Image.Image:
+    """The first frame that is seen and not blank, upright; the first that is seen where all are blank."""
+    if getattr(image, "default_image", False):
+        # Who can show the animation never shows this one.
+        image.seek(1)
+    elif target_side is not None:
+        image.draft(None, (target_side, target_side))
+    _correct_transparency(image, encoded)
+    image.load()
+    first = _to_upright_rgb(image, reduction_to(image.size, target_side))
+    if image.format not in _WITH_FRAMES or not is_blank(first):
+        return first
+    n_pixels = image.width * image.height
+    for number in range(image.tell() + 1, _MOST_FRAMES):
+        try:
+            image.seek(number)
+            n_pixels += image.width * image.height
+            if n_pixels > limits.max_pixels:
+                break
+            _check_size(image.size, limits)
+            frame = _to_upright_rgb(image, reduction_to(image.size, target_side))
+        except (ImageError, EOFError, OSError, SyntaxError, ValueError, RuntimeError, struct.error):
+            # The file ends here, or what is sound of it.
+            break
+        if not is_blank(frame):
+            return frame
+    return first
+
+
+def _without_end(image: Image.Image, encoded: bytes, target_side: int | None) -> Image.Image | None:
+    """A JPEG that lacks no more than a few bytes at its end; None where more is not to be seen."""
+    # Of a progressive one nobody can tell how much of every pixel is there.
+    if image.format not in _JPEG or "progressive" in image.info:
+        return None
+    with Image.open(io.BytesIO(encoded + _JPEG_END), formats=["JPEG"]) as ended:
+        n_pixels = ended.width * ended.height
+        if target_side is not None:
+            ended.draft(None, (target_side, target_side))
+        try:
+            ended.load()
+        except (OSError, SyntaxError, ValueError, RuntimeError, struct.error):
+            return None
+        lacking = _gray_end(ended) / (ended.width * ended.height) + _JPEG_BLOCK / n_pixels
+        if lacking > _MOST_LACKING:
+            return None
+        return _to_upright_rgb(ended, reduction_to(ended.size, target_side))
+
+
+def _gray_end(image: Image.Image) -> int:
+    """Pixels of the gray that follows where a JPEG breaks off, from the last one on."""
+    n_gray = 0
+    for top in range(image.height - 1, -1, -1):
+        row = np.asarray(image.crop((0, top, image.width, top + 1))).reshape(image.width, -1)
+        (others,) = np.nonzero(~np.isin(row, _LACKING_GRAYS).all(axis=1))
+        n_gray += image.width - 1 - (int(others[-1]) if len(others) else -1)
+        if len(others) and others[-1] == image.width - 1:
+            break
+    return n_gray
+
+
+def _correct_transparency(image: Image.Image, encoded: bytes) -> None:
+    """Bring the transparent color of a PNG to the depth of Pillow's pixels, which it is not at."""
+    color = image.info.get("transparency")
+    if image.format != "PNG" or isinstance(color, bytes) or color is None or image.mode == "P":
+        return
+    depth = encoded[_PNG_DEPTH_AT]
+    if isinstance(color, tuple) and depth == 16:
+        image.info["transparency"] = tuple(one >> 8 for one in color)
+    elif depth < 8:
+        image.info["transparency"] = color * 255 // (2**depth - 1)
+
+
 def _to_upright_rgb(image: Image.Image, factor: int = 1) -> Image.Image:
-    """An image in RGB, upright, with a fraction of its width and height; strip by strip."""
-    width, height = image.size
-    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    rows = max(1, _STRIP_PIXELS // (width * factor)) * factor
-    for top in range(0, height, rows):
-        strip = _to_rgb(image.crop((0, top, width, min(height, top + rows))))
-        small.paste(strip if factor == 1 else strip.reduce(factor), (0, top // factor))
+    """An image in sRGB, upright, with a fraction of its width and height."""
+    profile = profile_of(image)
+    small = to_rgb(image, factor, to_srgb(profile, "CMYK") if image.mode == "CMYK" else None)
+    if profile and image.mode != "CMYK":
+        # Of few pixels: the profile takes longer than all else.
+        if convert := to_srgb(profile, "RGB"):
+            small = convert(small)
+        elif image.mode.partition(";")[0] in _GRAY_MODES and (convert := to_srgb(profile, "L")):
+            small = convert(small.getchannel(0))
     turn = _TURNS.get(image.getexif().get(_ORIENTATION_TAG, 1))
     return small if turn is None else small.transpose(turn)
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):
-        # Pillow clips 16-bit gray at 255 when it converts: a photo would turn white.
-        deep = np.asarray(image).clip(0, 65535)
-        return Image.fromarray((deep >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode in ("P", "PA") or "A" in image.mode or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, "white")
-        return Image.alpha_composite(white, rgba).convert("RGB")
-    return image.convert("RGB")

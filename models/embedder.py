@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Never
 
 import numpy as np
 from PIL import Image
 
 from vicinal.models.bundle import BACKBONE_FILE, ModelBundle
-from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image
+from vicinal.models.decoding import DecodeLimits, ImageSource, decoded_image, require_content
 from vicinal.models.errors import BundleError, NetworkDeviceError, ReadyEmbeddingsError
 from vicinal.models.runtime import (
     CPU,
@@ -123,9 +123,11 @@ class Embedder:
         # Never below what a thumbnail needs: index and query must decode alike to score alike.
         return decoded_image(source, limits=limits or self.limits, target_side=max(side, 512))
 
-    def prepare_source(self, source: ImageSource) -> FloatArray:
+    def prepare_source(self, source: ImageSource, *, refuse_blank: bool = False) -> FloatArray:
         """Decode and preprocess one image to (3, S, S) float32; nothing else of it stays."""
         with self.decoding(source) as image:
+            if refuse_blank:
+                require_content(image)
             return self.prepare(image)
 
     def prepare(self, image: Image.Image) -> FloatArray:
@@ -187,11 +189,12 @@ class Embedder:
         """L2-normalize what the network gives."""
         return normalize(raw)
 
-    def embed(self, images: Sequence[ImageSource]) -> FloatArray:
+    def embed(self, images: Sequence[ImageSource], *, refuse_blank: bool = False) -> FloatArray:
         """Embed images.
 
         Args:
             images: Paths, encoded bytes or PIL images.
+            refuse_blank: An image of one color all over cannot be used, as everywhere where matches follow.
 
         Returns:
             (n, d) float32, L2-normalized.
@@ -201,9 +204,10 @@ class Embedder:
             OSError: A path cannot be read.
         """
         if len(images) == 1:
-            return self.finish(self.infer([self.prepare_source(images[0])]))
+            return self.finish(self.infer([self.prepare_source(images[0], refuse_blank=refuse_blank)]))
         with ThreadPoolExecutor(self._threads or None) as pool:
-            tensors = list(pool.map(self.prepare_source, images))
+            prepare = partial(self.prepare_source, refuse_blank=refuse_blank)
+            tensors = list(pool.map(prepare, images))
         return self.finish(self.infer(tensors))
 
     def embed_queries(self, images: Sequence[ImageSource], milliseconds: dict[str, float]) -> FloatArray:
@@ -232,7 +236,7 @@ class Embedder:
         """Decode and preprocess the pictures of queries: all of `embed_queries` before the network."""
         started = time.perf_counter()
         # One after the other: each is small before the next is decoded.
-        tensors = [self.prepare_source(image) for image in images]
+        tensors = [self.prepare_source(image, refuse_blank=True) for image in images]
         milliseconds["decode"] = 1e3 * (time.perf_counter() - started)
         return PreparedQueries(tensors)
 

@@ -5,7 +5,8 @@ ModelsError
 │   ├── NotAnImageError              the bytes are no image, or a damaged one
 │   ├── UnsupportedFormatError       an image, but of a format that is not accepted
 │   ├── ImageTooLargeError           more bytes or pixels than the limits allow
-│   └── ImageTooSmallError           too few pixels to mean anything
+│   ├── ImageTooSmallError           too few pixels to mean anything
+│   └── BlankImageError              one color all over, from which nothing can be told
 ├── DecodingBusyError                others decode images, and there is no memory for another
 ├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
 ├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
@@ -25,6 +26,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "BlankImageError",
     "BundleError",
     "ConfigError",
     "DatasetError",
@@ -76,6 +78,10 @@ class ImageTooLargeError(ImageError):
 
 class ImageTooSmallError(ImageError):
     """The image has too few pixels to mean anything."""
+
+
+class BlankImageError(ImageError):
+    """The image is of one color all over."""
 
 
 class DecodingBusyError(ModelsError):

@@ -37,6 +37,7 @@ from vicinal.indexer.errors import (
     VersionNotFoundError,
 )
 from vicinal.models.errors import (
+    BlankImageError,
     BundleError,
     ConfigError,
     DatasetError,
@@ -102,6 +103,7 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     UnsupportedFormatError: (415, "unsupported-format"),
     ImageTooLargeError: (413, "image-too-large"),
     ImageTooSmallError: (422, "image-too-small"),
+    BlankImageError: (422, "image-blank"),
     ImageError: (400, "not-an-image"),
     DecodingBusyError: (429, "decoding-busy"),
     EmbeddingError: (422, "invalid-embedding"),

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 # worker, the command the opening of a gallery, and both put the record in force. What a server opens asks
 # whether its files were found damaged, and what it serves of an item is cut where that is too large. A call
 # that begins a job is noted. A calibration asks whether a GPU compares its pairs. The options of a source
-# know the rules of its ids.
+# know the rules of its ids, and pixels of any kind are read beside the decoding.
 MOST_FILES = {
-    "an image query over HTTP": 37,
+    "an image query over HTTP": 38,
     "a calibration": 35,
     "a calibration job": 70,
     "a calibration command": 57,

@@ -20,7 +20,7 @@ from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.jobs.capture import Capture, read_capture
 from vicinal.indexer.sources import ImageFile, SourceItem, read_file
 from vicinal.indexer.storage.arrays import as_fixed_lists
-from vicinal.models.decoding import DecodeLimits
+from vicinal.models.decoding import DecodeLimits, require_content
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ImageError
 from vicinal.models.similarity import FloatArray
@@ -117,6 +117,7 @@ def prepare_encoded(
         DecodingBusyError: Others decode for longer than the limits wait.
     """
     with embedder.decoding(encoded, limits=limits) as image:
+        require_content(image)
         return PreparedItem(
             item=item,
             tensor=embedder.prepare(image),

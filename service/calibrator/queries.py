@@ -258,7 +258,7 @@ def _embed(
     if not images:
         return
     try:
-        rows = embedder.embed([image for _, image in images])
+        rows = embedder.embed([image for _, image in images], refuse_blank=True)
     except (ImageError, EmbeddingError, OSError) as error:
         if len(images) == 1:
             reading.fail(images[0][0], str(error))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources import ImageFile, SourceItem
-from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded
+from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded, require_content
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.errors import RequestError
@@ -190,7 +190,7 @@ def _look(
         return "", refused
     try:
         encoded = read_encoded(path, limits)
-        decode_image(encoded, limits=limits, target_side=_SEEN_SIDE)
+        require_content(decode_image(encoded, limits=limits, target_side=_SEEN_SIDE))
     except ImageError as error:
         return "", error.reason
     except OSError as error:

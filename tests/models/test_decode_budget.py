@@ -146,7 +146,7 @@ def test_a_batch_takes_as_much_as_its_largest_image(
     budget: DecodeBudget, tiny_bundle: ModelBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is small before the next is decoded, or this would wait for itself."""
-    image = encoded(Image.new("RGB", (600, 600)))
+    image = encoded(Image.linear_gradient("L").convert("RGB").resize((600, 600)))
     need = 600 * 600 * (4 + 8)
     limits = DecodeLimits(memory_bytes=need, wait_seconds=0.5)
     embedder = Embedder(tiny_bundle, device="cpu", threads=1, limits=limits)

@@ -33,6 +33,7 @@ from vicinal.models.errors import (
     NotAnImageError,
     UnsupportedFormatError,
 )
+from vicinal.models.images import pixels
 
 ORIENTATION_TAG = 0x0112
 # From the upright image to the pixels that a camera stores under each orientation.
@@ -249,11 +250,102 @@ def test_transparent_palette_entry_becomes_white(tmp_path: Path, image_format: s
     assert decoded[0, 15].tolist() == [0, 0, 255]
 
 
-def test_animated_gif_gives_its_first_frame(tmp_path: Path) -> None:
-    path = tmp_path / "moving.gif"
-    frames = [Image.new("RGB", (16, 16), color) for color in ("red", "blue")]
-    frames[0].save(path, save_all=True, append_images=frames[1:])
-    assert np.unique(_pixels(decode_image(path)).reshape(-1, 3), axis=0).tolist() == [[255, 0, 0]]
+MOVING = ["GIF", "PNG", "WEBP", "TIFF"]
+
+
+def _moving(image_format: str, *frames: Image.Image, **options: object) -> bytes:
+    lossless = {"lossless": True} if image_format == "WEBP" else {}
+    return _encoded(
+        frames[0], image_format, save_all=True, append_images=frames[1:], duration=100, **lossless, **options
+    )
+
+
+def _plain(color: str) -> Image.Image:
+    return Image.new("RGB", (16, 16), color)
+
+
+def _striped(color: str) -> Image.Image:
+    image = _plain("white")
+    image.paste(color, (4, 0, 12, 16))
+    return image
+
+
+@pytest.mark.parametrize("image_format", MOVING)
+@pytest.mark.parametrize("n_blank", [0, 1, 3])
+def test_of_an_animation_the_first_frame_with_something_on_it_is_seen(
+    image_format: str, n_blank: int
+) -> None:
+    blank = [_plain(color) for color in ("white", "black", "gray")[:n_blank]]
+    decoded = decode_image(_moving(image_format, *blank, _striped("red"), _striped("blue")))
+    assert np.array_equal(_pixels(decoded), _pixels(_striped("red")))
+
+
+@pytest.mark.parametrize("image_format", MOVING)
+def test_an_animation_of_blank_frames_gives_its_first(image_format: str) -> None:
+    frames = [_plain(color) for color in ("red", "blue", "red")]
+    assert np.array_equal(_pixels(decode_image(_moving(image_format, *frames))), _pixels(frames[0]))
+
+
+def test_no_more_frames_are_looked_at_than_an_image_may_have_pixels() -> None:
+    encoded = _moving("GIF", _plain("red"), _plain("blue"), _striped("red"))
+    few = decode_image(encoded, limits=DecodeLimits(max_pixels=2 * 16 * 16))
+    assert np.array_equal(_pixels(few), _pixels(_plain("red")))
+    assert np.array_equal(_pixels(decode_image(encoded)), _pixels(_striped("red")))
+
+
+def test_an_animation_that_breaks_off_gives_what_is_sound() -> None:
+    whole = _moving("GIF", _plain("red"), _striped("red"), _striped("blue"))
+    assert decode_image(whole[: len(whole) // 2]).size == (16, 16)
+
+
+def test_the_default_image_of_an_animation_is_not_seen() -> None:
+    """Whoever can show the animation shows its frames alone."""
+    encoded = _moving("PNG", _striped("green"), _striped("red"), _striped("blue"), default_image=True)
+    assert np.array_equal(_pixels(decode_image(encoded)), _pixels(_striped("red")))
+
+
+def _jpeg(**options: object) -> bytes:
+    return _encoded(_scene(400, 300), "JPEG", quality=90, **options)
+
+
+@pytest.mark.parametrize("lacking", [1, 2, 3, 20, 100])
+@pytest.mark.parametrize("options", [{}, {"subsampling": 0}, {"restart_marker_rows": 1}])
+@pytest.mark.parametrize("target_side", [None, 100])
+def test_a_jpeg_that_lacks_a_few_bytes_is_read(
+    lacking: int, options: dict[str, object], target_side: int | None
+) -> None:
+    whole = decode_image(_jpeg(**options), target_side=target_side)
+    decoded = decode_image(_jpeg(**options)[:-lacking], target_side=target_side)
+    assert decoded.size == whole.size
+    assert np.abs(_pixels(decoded) - _pixels(whole)).mean() < 2
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_a_jpeg_that_lacks_more_is_refused(kept: float, mode: str) -> None:
+    whole = _encoded(_scene(400, 300).convert(mode), "JPEG", quality=90)
+    with pytest.raises(NotAnImageError, match="breaks off"):
+        decode_image(whole[: int(kept * len(whole))])
+
+
+def test_a_gray_picture_is_not_taken_for_what_is_lacking() -> None:
+    image = _scene(400, 300)
+    image.paste((128, 128, 128), (0, 0, 400, 60))
+    assert decode_image(_encoded(image, "JPEG")[:-2]).size == (400, 300)
+
+
+@pytest.mark.parametrize("lacking", [1, 2, 100])
+def test_of_a_progressive_jpeg_that_lacks_some_it_is_said(lacking: int) -> None:
+    with pytest.raises(NotAnImageError, match="breaks off"):
+        decode_image(_jpeg(progressive=True)[:-lacking])
+
+
+def test_a_jpeg_with_a_second_picture_behind_it_is_read_like_any() -> None:
+    """Cameras with two lenses, and telephones with gain maps, write it as `.mpo` or `.jpg`."""
+    second = [Image.new("RGB", (1600, 1200))]
+    encoded = _encoded(_scene(1600, 1200), "MPO", save_all=True, append_images=second)
+    plain = decode_image(_encoded(_scene(1600, 1200), "JPEG"), target_side=140)
+    assert np.array_equal(_pixels(decode_image(encoded, target_side=140)), _pixels(plain))
 
 
 @pytest.mark.parametrize("orientation", STORED_AS)
@@ -409,9 +501,9 @@ def test_strips_give_what_the_whole_gives(
         if mode != "PA"
         else scene.convert("P").convert("PA")
     )
-    monkeypatch.setattr(decoding, "_STRIP_PIXELS", 20_000)
+    monkeypatch.setattr(pixels, "_STRIP_PIXELS", 20_000)
     stripped = decode_image(image)
-    monkeypatch.setattr(decoding, "_STRIP_PIXELS", 2**30)
+    monkeypatch.setattr(pixels, "_STRIP_PIXELS", 2**30)
     assert np.array_equal(_pixels(stripped), _pixels(decode_image(image)))
 
 

@@ -43,7 +43,7 @@ LabelFrom: TypeAlias = Literal["folder"] | Callable[[Path], str | None] | None
 
 # All that a server may read: what it does not is listed as refused.
 _SUFFIXES = frozenset(
-    ".jpg .jpeg .png .webp .gif .bmp .tif .tiff .heic .heif .hif .avif".split()  # noqa: SIM905 (shorter)
+    ".jpg .jpeg .jpe .jfif .mpo .png .apng .webp .gif .bmp .tif .tiff .heic .heif .hif .avif".split()  # noqa: SIM905
 )
 # Bins, thumbnails and snapshots of systems and network storage; and all that begins with a dot.
 _HIDDEN = frozenset(

@@ -202,7 +202,7 @@ def test_another_space_or_length_is_refused(
 def test_images_and_ready_embeddings_are_not_mixed(
     indexed: Gallery, tmp_path: Path, tiny_bundle: ModelBundle, path: Path
 ) -> None:
-    Image.new("RGB", (40, 40), "teal").save(tmp_path / "a.png")
+    Image.linear_gradient("L").save(tmp_path / "a.png")
     items, embedder = [SourceItem("a", tmp_path / "a.png")], Embedder(tiny_bundle, device="cpu", threads=1)
     with pytest.raises(SpaceMismatchError, match="of 'clip@1', not images embedded by bundle 'tiny': index"):
         index_items(indexed, items, embedder)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
@@ -122,6 +123,22 @@ def test_a_dry_run_says_what_there_is_and_writes_nothing(run: Run, photos: Path,
     hidden = json.loads(run("index", photos, "-g", "shop", "--dry-run", "--json", "--include-hidden").stdout)
     assert (look["hidden"], hidden["n_items"], hidden["hidden"]) == ({"@eaDir": 1}, 3, {})
     assert not (tmp_path / "data").exists()
+
+
+def test_blank_pictures_are_named_and_match_nothing(
+    run: Run, fail: Fail, photos: Path, tmp_path: Path, items: Callable[[], dict[str, str | None]]
+) -> None:
+    logo = Image.new("RGBA", (64, 64), (255, 255, 255, 0))
+    Image.new("RGB", (64, 64), "white").save(photos / "milk" / "page.png")
+    Image.new("F", (64, 64), 0.5).save(photos / "milk" / "depth.tiff")
+    logo.save(photos / "milk" / "nothing.png")
+    logo.paste("white", (16, 16, 48, 32))
+    logo.save(photos / "milk" / "logo.png")
+    output = run("index", photos, "-g", "shop").stdout
+    left_out = [line for line in output.splitlines() if "of one color all over" in line]
+    assert len(left_out) == 3
+    assert set(items()) == {"photos/milk/1.png", "photos/bread/1.png", "photos/milk/logo.png"}
+    assert "of one color all over" in fail("search", photos / "milk" / "page.png", "-g", "shop")
 
 
 def test_the_look_comes_before_the_rest(run: Run, photos: Path) -> None:

@@ -19,6 +19,12 @@ def photos_of(sizes: list[int]) -> LabelledPhotos:
     return LabelledPhotos(tuple(Path(f"/photos/{i}.jpg") for i in range(len(labels))), labels)
 
 
+def _write(path: Path, color: str | tuple[int, ...]) -> None:
+    image = Image.new("RGB", (16, 16), color)
+    image.paste("white", (0, 0, 16, 4))
+    image.save(path)
+
+
 def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
     for name, color in (
         ("cup/1.png", "red"),
@@ -27,7 +33,7 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
         ("loose.png", "red"),
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        Image.new("RGB", (16, 16), color).save(tmp_path / name)
+        _write(tmp_path / name, color)
     (tmp_path / "cup" / "broken.jpg").write_bytes(b"no picture")
     found = LabelledPhotos.read(read_source(tmp_path))
     assert [path.name for path in found.paths] == ["1.png", "2.png"]
@@ -38,7 +44,7 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
 def test_photos_come_in_the_sequence_of_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "cup").mkdir()
     for number in (9, 10, 100):
-        Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "cup" / f"IMG_{number}.png")
+        _write(tmp_path / "cup" / f"IMG_{number}.png", (number, 0, 0))
     found = LabelledPhotos.read(read_source(tmp_path))
     assert [path.stem for path in found.paths] == ["IMG_9", "IMG_10", "IMG_100"]
 

@@ -106,6 +106,22 @@ def test_a_picture_of_one_pixel_is_too_small(remote: httpx.Client, encode: Encod
     assert "1 x 1" in detail
 
 
+@pytest.mark.parametrize(
+    "picture",
+    [
+        Image.new("RGB", (64, 64), "white"),
+        Image.new("L", (64, 64), 0),
+        Image.new("RGBA", (64, 64), (200, 30, 30, 0)),
+        Image.new("I;16", (64, 64), 40_000),
+    ],
+)
+def test_a_blank_picture_is_refused_and_the_answer_says_why(
+    remote: httpx.Client, encode: Encode, picture: Image.Image
+) -> None:
+    detail = assert_refused(remote, upload(remote, encode(picture)), 422, "image-blank")
+    assert "of one color all over" in detail
+
+
 @pytest.mark.slow
 def test_a_small_file_of_vast_size_is_refused_before_it_is_decoded(remote: httpx.Client) -> None:
     content = vast_png(30_000)

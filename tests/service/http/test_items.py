@@ -194,13 +194,17 @@ def test_an_image_of_the_same_id_replaces_the_item_on_request(client: TestClient
     assert found(client, picture())[0]["id"] == "plain/view 0.png"
 
 
-def test_an_image_that_cannot_be_used_takes_no_other_with_it(client: TestClient, picture: Picture) -> None:
+def test_an_image_that_cannot_be_used_takes_no_other_with_it(
+    client: TestClient, picture: Picture, encode: Encode
+) -> None:
     broken, huge = ("broken.jpg", b"words", "image/jpeg"), ("huge.png", b"x" * 300_001, "image/png")
-    body = add(client, picture(name="good.png"), broken, huge).json()
+    blank = ("blank.png", encode(Image.new("RGB", (40, 40), "white")), "image/png")
+    body = add(client, picture(name="good.png"), broken, huge, blank).json()
     assert [one["filename"] for one in body["added"]] == ["good.png"]
     assert [(one["filename"], one["type"].rpartition(":")[2]) for one in body["refused"]] == [
         ("broken.jpg", "not-an-image"),
         ("huge.png", "image-too-large"),
+        ("blank.png", "image-blank"),
     ]
     assert n_items(client) == 61
 

@@ -160,7 +160,7 @@ def test_a_gallery_that_was_never_refined_says_what_to_run(
     """It can be refined afterwards, without indexing it again."""
     options = ["--data-dir", data_dir, "--bundle", refiner_bundle.path]
     picture = data_dir / "query.png"
-    Image.new("RGB", (40, 40), "red").save(picture)
+    Image.linear_gradient("L").save(picture)
     line = fail("search", picture, "--gallery", GALLERY, *options)
     assert "holds no items refined by" in line
     assert f"run `vicinal gallery refine {GALLERY}`" in line

@@ -160,7 +160,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = np.clip(coarse + noise, 0, 255).astype(np.uint8)
             Image.fromarray(pixels).resize((40, 40)).save(root / f"label {label}" / f"{view}.png")
     for number in range(5):
-        Image.new("RGB", (40, 40), (9 * number, 200, 30)).save(root / f"{number}.png")
+        image = Image.linear_gradient("L").convert("RGB").resize((40, 40))
+        image.paste((9 * number, 200, 30), (0, 0, 40, 30))
+        image.save(root / f"{number}.png")
     return root
 
 

@@ -1,0 +1,193 @@
+"""Pixels: whatever kind of numbers a file holds, as 8-bit RGB of the brightness that the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+__all__ = ["is_blank", "to_rgb"]
+
+# Pixels that are brought to RGB at a time.
+_STRIP_PIXELS = 2**18
+# Levels of 256 that a color differs by in a picture without content, as JPEG and scanners leave them.
+_BLANK_LEVELS = 4
+_FEW_SIDE = 16
+# What differs by less on white is a white logo on transparency, which black shows.
+_FAINT_LEVELS = 32
+_WITH_ALPHA = frozenset({"P", "PA", "LA", "La", "RGBA", "RGBa"})
+# White of 8, 10, 12 and 16 bits, and of floats. Values far below it are on a scale of their own.
+_WHITES, _FLOAT_WHITE = (255.0, 1023.0, 4095.0, 65535.0), 1.0
+_LEAST_SHARE = 1 / 16
+# TIFF: bits a sample, whether white is zero, kind of number, what GDAL writes for no value; the least and the
+# largest value, of any kind and as 16-bit integers.
+_BITS, _PHOTOMETRIC, _KIND, _NO_VALUE = 258, 262, 339, 42113
+_LEAST, _LARGEST = (340, 280), (341, 281)
+_WHITE_IS_ZERO, _UNSIGNED = 0, 1
+
+
+def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
+    """Whether an RGB image is of one color all over, so that nothing can be told from it.
+
+    Args:
+        image: Of any size.
+        levels: Most that a channel differs by, of 256.
+    """
+    # A few pixels tell of nearly every picture that there is something on it.
+    few = image.resize((_FEW_SIDE, _FEW_SIDE), Image.Resampling.NEAREST)
+    return _spread(few) <= levels and _spread(image) <= levels
+
+
+def to_rgb(
+    image: Image.Image, factor: int = 1, convert: Callable[[Image.Image], Image.Image] | None = None
+) -> Image.Image:
+    """Bring an image to RGB, with a fraction of its width and height; strip by strip.
+
+    Transparency is laid on white, or on black where next to nothing is seen on white. Gray of more than 8
+    bits becomes as bright as the file says: by the tags for its least and largest value, the bits of a
+    sample, and whether white is zero. Where it says nothing, white is the first of 1 (of floats), 255, 1,023,
+    4,095 and 65,535 that no value passes; values that do, or are below zero or far below 1, go from the least
+    of them to the largest. What is no number, or noted as no value, is black.
+
+    Args:
+        image: A loaded image of any mode.
+        factor: What both sides are divided by.
+        convert: Brings a strip without transparency to RGB, where Pillow's own way is not meant.
+    """
+    lay: Callable[[Image.Image, str], Image.Image]
+    if image.mode.startswith(("I", "F")):
+        lay = _Depth.of(image).laid_on
+        has_alpha = "transparency" in image.info
+    else:
+        lay = _laid_on
+        has_alpha = image.mode in _WITH_ALPHA or "transparency" in image.info
+        if not has_alpha:
+            return _shrunk(image, factor, convert or (lambda strip: strip.convert("RGB")))
+    on_white = _shrunk(image, factor, lambda strip: lay(strip, "white"))
+    if not has_alpha or not is_blank(on_white, _FAINT_LEVELS):
+        return on_white
+    on_black = _shrunk(image, factor, lambda strip: lay(strip, "black"))
+    return on_white if is_blank(on_black, _FAINT_LEVELS) else on_black
+
+
+def _spread(image: Image.Image) -> float:
+    """Most that a channel of an RGB image differs by."""
+    return max(float(np.ptp(image.getchannel(band).getextrema())) for band in image.getbands())
+
+
+def _strips(image: Image.Image, factor: int) -> Iterator[tuple[int, Image.Image]]:
+    width, height = image.size
+    rows = max(1, _STRIP_PIXELS // (width * factor)) * factor
+    for top in range(0, height, rows):
+        yield top, image.crop((0, top, width, min(height, top + rows)))
+
+
+def _shrunk(image: Image.Image, factor: int, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    small = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    for top, strip in _strips(image, factor):
+        rgb = convert(strip)
+        small.paste(rgb if factor == 1 else rgb.reduce(factor), (0, top // factor))
+    return small
+
+
+def _laid_on(image: Image.Image, color: str) -> Image.Image:
+    rgba = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", rgba.size, color), rgba).convert("RGB")
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """How gray of more than 8 bits is read.
+
+    Attributes:
+        low: Value of black.
+        high: Value of white.
+        is_inverted: They are the other way round.
+        is_unsigned: The 32-bit integers that Pillow takes for signed ones are not.
+        no_value: Value that stands for none.
+        transparent: Value that lets the ground through.
+    """
+
+    low: float
+    high: float
+    is_inverted: bool
+    is_unsigned: bool
+    no_value: float | None
+    transparent: int | None
+
+    @classmethod
+    def of(cls, image: Image.Image) -> _Depth:
+        tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+        is_unsigned = image.mode == "I" and _number(tags, _KIND) == _UNSIGNED
+        no_value, transparent = _number(tags, _NO_VALUE), image.info.get("transparency")
+        low, high = _stated_limits(tags) or _seen_limits(image, tags, is_unsigned, no_value)
+        return cls(
+            low,
+            high,
+            _number(tags, _PHOTOMETRIC) == _WHITE_IS_ZERO,
+            is_unsigned,
+            no_value,
+            transparent if isinstance(transparent, int) else None,
+        )
+
+    def laid_on(self, strip: Image.Image, color: str) -> Image.Image:
+        deep = _values(strip, self.is_unsigned)
+        # An integer stands for all up to the next one.
+        span = self.high - self.low + np.issubdtype(deep.dtype, np.integer)
+        scaled = (deep.astype(np.float64) - self.low) * (256.0 / span)
+        gray = np.nan_to_num(scaled, nan=0.0).clip(0.0, 255.0).astype(np.uint8)
+        if self.is_inverted:
+            gray = 255 - gray
+        if self.no_value is not None:
+            gray[deep == self.no_value] = 0
+        if self.transparent is not None:
+            gray[deep == self.transparent] = 255 if color == "white" else 0
+        return Image.fromarray(gray).convert("RGB")
+
+
+def _values(strip: Image.Image, is_unsigned: bool) -> npt.NDArray[Any]:
+    deep = np.asarray(strip)
+    return deep.view(np.uint32) if is_unsigned else deep
+
+
+def _stated_limits(tags: Mapping[int, Any]) -> tuple[float, float] | None:
+    least = next((one for tag in _LEAST if (one := _number(tags, tag)) is not None), 0.0)
+    largest = next((one for tag in _LARGEST if (one := _number(tags, tag)) is not None), least)
+    return (least, largest) if largest > least else None
+
+
+def _seen_limits(
+    image: Image.Image, tags: Mapping[int, Any], is_unsigned: bool, no_value: float | None
+) -> tuple[float, float]:
+    """Black and white of a file that does not say them."""
+    bits = _number(tags, _BITS) or 16.0
+    if image.mode.startswith("I;16") and bits < 16.0:
+        return 0.0, 2.0**bits - 1.0
+    low, high = np.inf, -np.inf
+    for _, strip in _strips(image, 1):
+        deep = _values(strip, is_unsigned)
+        seen = (
+            deep[np.isfinite(deep) & (deep != no_value)] if no_value is not None else deep[np.isfinite(deep)]
+        )
+        if seen.size:
+            low, high = min(low, float(seen.min())), max(high, float(seen.max()))
+    if low >= high:
+        # One value all over: what it is as 8 or 16 bits.
+        return 0.0, _WHITES[-1] if image.mode != "F" else _WHITES[0]
+    whites = (_FLOAT_WHITE, *_WHITES) if image.mode == "F" else _WHITES
+    white = next((one for one in whites if high <= one), None)
+    if low >= 0.0 and white is not None and high >= _LEAST_SHARE * white:
+        return 0.0, white
+    return low, high
+
+
+def _number(tags: Mapping[int, Any], tag: int) -> float | None:
+    found = tags.get(tag)
+    try:
+        return float(found[0] if isinstance(found, tuple) else found)  # type: ignore[arg-type]
+    except (TypeError, ValueError, IndexError, ZeroDivisionError):
+        return None
