@@ -49,6 +49,8 @@ from vicinal.indexer.storage.arrays import as_matrix
 from vicinal.indexer.storage.files import (
     file_lock,
     make_folder,
+    making_in,
+    remove_half_made,
     storing,
     sync_path,
     write_atomically,
@@ -305,8 +307,14 @@ class Gallery:
             with storing(f"gallery '{self.name}'"):
                 self.path.rename(gone)
                 sync_path(gone.parent)
-        for folder in gone.parent.glob(".*.deleted"):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(gone, ignore_errors=True)
+        remove_half_made(gone.parent)
+
+    def remove_half_made(self) -> None:
+        """Remove what killed processes left half made of this gallery, and beside it."""
+        versions = self.path / "versions"
+        for folder in (self.path.parent, versions, *versions.glob("*")):
+            remove_half_made(folder)
 
     @contextmanager
     def writing(self, *, patience: float = 0.0) -> Iterator[None]:
@@ -425,11 +433,13 @@ class Gallery:
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
         # Beside the versions: what is made here does not fit into memory, and maybe not on another disk.
-        with storing(f"files of gallery '{self.name}'"):
-            make_folder(self.path / "versions")
-            folder = tempfile.TemporaryDirectory(dir=self.path / "versions", suffix=".partial")
-        with folder as path:
-            yield Path(path)
+        versions = self.path / "versions"
+        make_folder(versions)
+        with making_in(versions):
+            with storing(f"files of gallery '{self.name}'"):
+                folder = tempfile.TemporaryDirectory(dir=versions, suffix=".partial")
+            with folder as path:
+                yield Path(path)
 
     def refine(self, snapshot: Snapshot) -> None:
         """Refine the items of a version that is made of the active one, as that one's are."""

@@ -24,7 +24,7 @@ from vicinal.indexer.graph.neighbor_graph_update import update_neighbor_graph
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.arrays import mapped_matrix
-from vicinal.indexer.storage.files import storing
+from vicinal.indexer.storage.files import making_in, storing
 from vicinal.indexer.views.snapshot import ITEM_COLUMNS, SnapshotRows, write_snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.progress import OnProgress, no_progress
@@ -89,11 +89,13 @@ def compact(reader: GalleryReader, *, on_progress: OnProgress = no_progress) -> 
     """
     gallery, started = reader.gallery, time.monotonic()
     with gallery.compacting():
+        gallery.remove_half_made()
         activation, view, version = _numbered(reader)
         if version is None:
             return None
         with (
             storing(f"a compacted version of gallery '{gallery.name}'"),
+            making_in(gallery.path / "versions"),
             tempfile.TemporaryDirectory(dir=gallery.path / "versions", suffix=".partial") as folder,
         ):
             rows = _rows_of(view, Path(folder), on_progress)

@@ -219,6 +219,7 @@ class IndexJob:
             finished = self._finished_before()
             if finished is not None:
                 return finished
+            self.gallery.remove_half_made()
             # Whoever starts by hand does not know what other jobs still wait for.
             remove_leftovers(self.gallery, "*" if self.plan.job else f"{_BY_HAND}*", but=self.staging.name)
             self.staging.begin(self.embedder.bundle.fingerprint)

@@ -7,12 +7,15 @@ broken, and whoever reads it says how to come by another.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -27,8 +30,10 @@ __all__ = [
     "file_lock",
     "identity_of",
     "make_folder",
+    "making_in",
     "read_sealed",
     "read_sealed_or_refuse",
+    "remove_half_made",
     "storing",
     "sync_path",
     "write_atomically",
@@ -38,6 +43,7 @@ __all__ = [
 _POLL_SECONDS = 0.01
 # Written within milliseconds.
 _PATIENCE = 30.0
+_LEFTOVER_SECONDS = 24 * 3600
 _REMEDY = "bring it back from a backup, or remove it and calibrate again"
 # What was replaced so recently could be replaced again without another time of change.
 _SETTLED_NANOSECONDS = 2 * 10**9
@@ -89,13 +95,58 @@ def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, where they are not there.
+    """Make a folder and those above it, where they are not there; nobody else looks into what is made here.
 
     Raises:
         StorageError: The disk refuses.
     """
     with storing(f"'{path}'"):
-        path.mkdir(parents=True, exist_ok=True)
+        # What is between is made by `parents` for everybody.
+        for folder in (*reversed(path.parents), path):
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def making_in(folder: Path) -> Iterator[None]:
+    """Keep what is being made in a folder, in folders whose names end in `.partial`, from being removed.
+
+    Raises:
+        StorageError: The folder is not there.
+    """
+    with storing(f"'{folder}'"):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_half_made(folder: Path) -> None:
+    """Remove the folders that killed processes left half made, or half deleted, in a folder.
+
+    While anybody makes something there, nothing is: the system lets go of what a dead process held. Where it
+    holds nothing, on a disk of the network, what is a day old goes.
+    """
+    if not folder.is_dir():
+        return
+    descriptor, youngest = os.open(folder, os.O_RDONLY), math.inf
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:
+            youngest = time.time() - _LEFTOVER_SECONDS
+        for left in (*folder.glob("*.partial"), *folder.glob(".*.deleted")):
+            # Another process may be removing the same ones.
+            with suppress(FileNotFoundError):
+                if left.is_dir() and not left.is_symlink() and left.stat().st_mtime < youngest:
+                    shutil.rmtree(left, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def sync_path(path: Path) -> None:

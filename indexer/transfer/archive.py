@@ -26,7 +26,7 @@ from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import storing
+from vicinal.indexer.storage.files import make_folder, storing
 from vicinal.indexer.storage.gallery_names import require_free
 from vicinal.indexer.transfer.moving import pinned, scratch, settle
 
@@ -193,7 +193,7 @@ def _unpacked(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> 
     source = _opened(archive, member)
     digest = hashlib.sha256()
     with storing(f"'{path}'"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with path.open("xb") as target:
             while piece := source.read(_BLOCK):
                 digest.update(piece)

@@ -6,7 +6,6 @@ import errno
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from vicinal.indexer.errors import GalleryExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.storage.files import storing, sync_path
+from vicinal.indexer.storage.files import making_in, remove_half_made, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 
 __all__ = ["copy_gallery", "pinned", "rename_gallery", "scratch", "settle"]
@@ -26,7 +25,6 @@ _LEFT_OUT = shutil.ignore_patterns(
 # These are written once and never changed.
 _IMMUTABLE = {".lance", ".npy", ".npz", ".index", ".arrow"}
 _PATIENCE = 30.0
-_LEFTOVER_SECONDS = 24 * 3600
 
 
 def rename_gallery(gallery: Gallery, name: str) -> Gallery:
@@ -75,18 +73,15 @@ def scratch(root: Path) -> Iterator[Path]:
     Raises:
         StorageError: The disk refuses.
     """
-    for left in root.glob(".*.partial"):
-        # Another process may be removing the same ones.
-        with suppress(FileNotFoundError):
-            if time.time() - left.lstat().st_mtime > _LEFTOVER_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+    remove_half_made(root)
     folder = root / f".{secrets.token_hex(4)}.partial"
-    with storing(f"'{folder}'"):
-        folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with making_in(root):
+        with storing(f"'{folder}'"):
+            folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

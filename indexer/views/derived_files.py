@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from vicinal.indexer.errors import DamagedGalleryError
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import Candidates, FaissIndex
-from vicinal.indexer.storage.files import read_sealed, storing, sync_path
+from vicinal.indexer.storage.files import make_folder, making_in, read_sealed, storing, sync_path
 from vicinal.indexer.storage.seals import FileSeal, OnRead, uncounted
 from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import FloatArray
@@ -177,9 +177,10 @@ def appearing(path: Path) -> Iterator[Path]:
     # Names of their own: two processes may find the same version damaged at the same time.
     token = secrets.token_hex(4)
     staging, before = (path.with_name(f"{path.name}.{token}.{end}.partial") for end in ("new", "old"))
+    make_folder(path.parent)
     try:
-        with storing(f"version '{path}'"):
-            staging.mkdir(parents=True)
+        with making_in(path.parent), storing(f"version '{path}'"):
+            staging.mkdir(mode=0o700)
             yield staging
             if path.exists():
                 path.rename(before)

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +36,7 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.graph.vector_index import FaissIndex, automatic_factories
 from vicinal.indexer.item_rules import served_metadata
 from vicinal.indexer.storage.arrays import expect_single_rows
+from vicinal.indexer.storage.files import remove_half_made
 from vicinal.indexer.storage.seals import OnRead, uncounted
 from vicinal.indexer.views.derived_files import (
     DerivedFiles,
@@ -68,7 +67,6 @@ _MANIFEST = "snapshot.json"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 _ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
-_LEFTOVER_SECONDS = 24 * 3600
 
 
 class SnapshotManifest(DerivedManifest):
@@ -286,8 +284,8 @@ def write_snapshot(
     Raises:
         StorageError: The disk refuses.
     """
+    remove_half_made(path.parent)
     with appearing(path) as staging:
-        _remove_leftovers(path.parent)
         _write_files(staging, rows, index, fields)
         for folder in kept:
             # Links, so that a crash leaves them where they are.
@@ -323,15 +321,6 @@ def _write_files(staging: Path, rows: SnapshotRows, index: str, fields: dict[str
 def _encodings(rows: SnapshotRows) -> SparseRows:
     lists = ItemLists(rows.embeddings, rows.graph.ids, rows.graph.similarities)
     return reciprocal_encodings(ReciprocalGraph(lists, len(rows.embeddings), DEFAULT_K1))
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed job left half written, and spare what another one may still be writing."""
-    for staging in folder.glob("*.partial"):
-        # Another process may be removing the same ones.
-        with suppress(FileNotFoundError):
-            if time.time() - staging.stat().st_mtime > _LEFTOVER_SECONDS:
-                shutil.rmtree(staging, ignore_errors=True)
 
 
 def _write_items(path: Path, items: pa.Table) -> None:

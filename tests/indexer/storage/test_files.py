@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,11 @@ from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.storage.files import (
     SealedFile,
     broken_files,
+    make_folder,
+    making_in,
     read_sealed,
     read_sealed_or_refuse,
+    remove_half_made,
     write_atomically,
     write_sealed,
 )
@@ -98,3 +105,58 @@ def test_broken_files_are_found_wherever_they_lie(tmp_path: Path) -> None:
         write_atomically(path, b"{}")
     # What is staged goes with its job, and Lance looks after its own files.
     assert list(broken_files(tmp_path)) == [tmp_path / "a.json", tmp_path / "deep/er/b.json"]
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from vicinal.indexer.storage.files import making_in
+with making_in(Path(sys.argv[1])):
+    (Path(sys.argv[1]) / "3.abc.partial").mkdir()
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_is_half_made_goes_when_its_process_is_dead(tmp_path: Path) -> None:
+    for name in ("whole", "notes.json.partial"):
+        (tmp_path / name).touch()
+    (tmp_path / "link.partial").symlink_to(tmp_path)
+    (tmp_path / ".shoes.abc.deleted").mkdir()
+    with subprocess.Popen([sys.executable, "-c", HOLDING, tmp_path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        remove_half_made(tmp_path)
+        assert (tmp_path / "3.abc.partial").is_dir()
+        process.kill()
+    remove_half_made(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["link.partial", "notes.json.partial", "whole"]
+
+
+def test_where_nothing_can_be_held_what_is_a_day_old_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    for name, age in (("old.partial", 25), ("young.partial", 1)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age * 3600,) * 2)
+    with making_in(tmp_path):
+        remove_half_made(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["young.partial"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
+def test_nobody_else_looks_into_folders_that_are_made(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(umask)
+    try:
+        make_folder(tmp_path / "data" / "galleries" / "shoes")
+    finally:
+        os.umask(before)
+    made = [tmp_path / name for name in ("data", "data/galleries", "data/galleries/shoes")]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755

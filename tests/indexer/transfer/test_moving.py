@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_i
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import identity_of
+from vicinal.indexer.storage.files import identity_of, making_in
 from vicinal.indexer.storage.gallery_names import aliases, set_alias
 from vicinal.indexer.transfer import moving
 from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery, scratch
@@ -192,13 +191,12 @@ def test_a_full_disk_leaves_nothing(live_gallery: Gallery, monkeypatch: pytest.M
     assert not (live_gallery.path.parent / "boots").exists()
 
 
-def test_what_a_death_left_is_removed_after_a_day(tmp_path: Path) -> None:
-    old, young = tmp_path / ".a.partial", tmp_path / ".b.partial"
-    for folder in (old, young):
+def test_what_a_death_left_is_removed_when_nobody_is_at_it(tmp_path: Path) -> None:
+    left, deleted = tmp_path / ".a.partial", tmp_path / ".shoes.1.deleted"
+    for folder in (left, deleted):
         (folder / "shoes").mkdir(parents=True)
-    yesterday = time.time() - 25 * 3600
-    os.utime(old, (yesterday, yesterday))
+    with making_in(tmp_path), scratch(tmp_path) as folder:
+        assert sorted(tmp_path.iterdir()) == sorted([left, deleted, folder])
     with scratch(tmp_path) as folder:
-        assert folder.is_dir()
-        assert sorted(tmp_path.iterdir()) == sorted([young, folder])
-    assert list(tmp_path.iterdir()) == [young]
+        assert list(tmp_path.iterdir()) == [folder]
+    assert list(tmp_path.iterdir()) == []
