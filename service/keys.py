@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vicinal.indexer.storage.files import (
     SealedFile,
     file_lock,
+    make_folder,
     storing,
     write_atomically,
     write_sealed,
@@ -33,7 +34,7 @@ from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import KeyStoreError, RequestError
 from vicinal.service.settings import Scope, Settings
 
-__all__ = ["Grant", "KeyRecord", "KeyStore", "Keyring"]
+__all__ = ["Grant", "KeyRecord", "KeyStore", "Keyring", "key_id"]
 
 _KEY = re.compile("vic_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 _ID_BYTES, _SECRET_BYTES, _SALT_BYTES = 6, 32, 16
@@ -51,6 +52,8 @@ class KeyRecord(BaseModel):
         name: What it is called in lists and logs.
         scopes: What it may do.
         galleries: Names or aliases of the only galleries that it is for; None for all.
+        folders: Folders below `sources_dir` that its jobs may read; without any, all or, where it is for some
+            galleries only, none.
         salt: Hex.
         digest: BLAKE2b of the secret with the salt as key, hex.
         expires_at: When it ends; None for never.
@@ -62,6 +65,7 @@ class KeyRecord(BaseModel):
     name: str
     scopes: tuple[Scope, ...]
     galleries: tuple[str, ...] | None = None
+    folders: tuple[str, ...] = ()
     salt: str = Field(repr=False)
     digest: str = Field(repr=False)
     created_at: datetime
@@ -136,8 +140,7 @@ class KeyStore:
             StorageError: The disk refuses.
         """
         if not _may_be_there(self._note):
-            with storing(f"'{self._note}'"):
-                self._note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._note.parent)
             write_atomically(self._note, "ended by `vicinal keys off`\n")
 
     def turn_off(self) -> int:
@@ -159,6 +162,7 @@ class KeyStore:
         scopes: Sequence[Scope],
         *,
         galleries: Sequence[str] | None = None,
+        folders: Sequence[str] = (),
         expires_at: datetime | None = None,
     ) -> tuple[KeyRecord, str]:
         """Make a key.
@@ -167,6 +171,7 @@ class KeyStore:
             name: What it is called; of keys that are there one a name.
             scopes: What it may do, at least one of them.
             galleries: Names or aliases of the only galleries that it is for; None for all.
+            folders: Folders below `sources_dir` that its jobs may read.
             expires_at: When it ends; None for never.
 
         Returns:
@@ -184,6 +189,9 @@ class KeyStore:
             raise RequestError("a key needs at least one scope, and at least one gallery or all")
         for gallery in galleries or ():
             require_name(gallery)
+        for folder in folders:
+            if not folder or Path(folder).is_absolute() or ".." in Path(folder).parts:
+                raise RequestError(f"'{folder}' is no folder below sources_dir: name it as seen from there")
         key_id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         salt = secrets.token_hex(_SALT_BYTES)
         record = KeyRecord(
@@ -191,6 +199,7 @@ class KeyStore:
             name=name,
             scopes=tuple(dict.fromkeys(scopes)),
             galleries=None if galleries is None else tuple(dict.fromkeys(galleries)),
+            folders=tuple(dict.fromkeys(folders)),
             salt=salt,
             digest=_digest(secret, salt),
             created_at=datetime.now(UTC),
@@ -239,8 +248,7 @@ class KeyStore:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, KeyRecord]]:
-        with storing(f"'{self.path}'"):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         busy = f"'{self.path}' is being changed by a process that hangs"
         with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
             try:
@@ -262,6 +270,7 @@ class Grant(BaseModel):
     Attributes:
         name: Of whom logs speak; it tells nothing of the key.
         galleries: Names or aliases of the only galleries that it is for; None for all.
+        folders: Folders below `sources_dir` that its jobs may read; None for all.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -269,6 +278,7 @@ class Grant(BaseModel):
     name: str
     scopes: tuple[Scope, ...]
     galleries: tuple[str, ...] | None = None
+    folders: tuple[str, ...] | None = None
 
     def covers(self, root: Path, gallery: str) -> bool:
         """Whether it is for a gallery.
@@ -342,7 +352,18 @@ class Keyring:
         record = self.store.find(key)
         if record is None:
             return None
-        return Grant(name=f"{record.name} {record.id}", scopes=record.scopes, galleries=record.galleries)
+        return Grant(
+            name=f"{record.name} {record.id}",
+            scopes=record.scopes,
+            galleries=record.galleries,
+            folders=None if record.galleries is None and not record.folders else record.folders,
+        )
+
+
+def key_id(key: str) -> str | None:
+    """The public part of what looks like a key that was made here."""
+    parts = _KEY.fullmatch(key)
+    return None if parts is None else parts[1]
 
 
 class _Kept(NamedTuple):

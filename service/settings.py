@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import stat
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -23,6 +24,7 @@ from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.decoding import DecodeLimits
 from vicinal.models.runtime import DEVICES, Device
 from vicinal.service.choices import RefineChoice
+from vicinal.service.errors import RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.observability.logs import LogFormat, LogLevel
 from vicinal.service.redis_link import RedisLink
@@ -38,6 +40,25 @@ _PREFIX = "VICINAL_"
 # As browsers send them: in small letters, a name without a port, and an origin without a path.
 _HOST = r"^(\*|(\*\.)?[a-z0-9._-]+|[0-9a-f:]+)$"
 _ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$"
+
+
+def _require_own(path: Path) -> None:
+    """Refuse a file that another user has laid into a folder that anybody may write into.
+
+    Raises:
+        RequestError: It is one.
+    """
+    try:
+        owners = {path.lstat().st_uid, path.stat().st_uid} - {0, os.geteuid()}
+    except OSError:
+        # There is none, or it cannot be read, which is told where it is read.
+        return
+    folder = path.absolute().parent
+    if owners and folder.stat().st_mode & stat.S_IWOTH:
+        raise RequestError(
+            f"'{path}' is of another user, in a folder that anybody may write into, '{folder}', and is not "
+            "obeyed: remove it, or work in a folder of your own"
+        )
 
 
 def is_loopback(name: str) -> bool:
@@ -233,6 +254,11 @@ class Settings(BaseSettings):
         return self.data_dir / "audit" / "audit.jsonl"
 
     @property
+    def fitted_path(self) -> Path:
+        """Folder of the bundles that jobs make."""
+        return self.data_dir / "bundles"
+
+    @property
     def jobs_path(self) -> Path:
         """File of the embedded store of jobs."""
         return self.data_dir / "jobs.db"
@@ -275,6 +301,7 @@ class Settings(BaseSettings):
             RequestError: A variable or a key of the file is not a setting.
         """
         del dotenv_settings, file_secret_settings
+        _require_own(_FILE)
         in_file = TomlConfigSettingsSource(settings_cls, _FILE)
         check_variables(settings_cls, os.environ, _PREFIX)
         check_file(settings_cls, in_file(), _FILE.name)

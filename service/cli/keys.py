@@ -33,6 +33,14 @@ def create(
         list[str] | None,
         typer.Option("--gallery", "-g", help="Only for this gallery or alias; give it several times."),
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Its jobs read this folder below sources_dir only; give it several times. A key with "
+            "--gallery and without it reads none.",
+        ),
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(help="When it ends: 12h, 30d, 8w, or a date such as 2027-01-31.")
     ] = None,
@@ -47,7 +55,9 @@ def create(
         raise RequestError(f"there is no scope '{unknown[0]}', only {', '.join(SCOPES)}")
     chosen = tuple(one for one in SCOPES if one in scope)
     ends = None if expires is None else _end(expires)
-    record, key = _store(data_dir).create(called, chosen, galleries=gallery or None, expires_at=ends)
+    record, key = _store(data_dir).create(
+        called, chosen, galleries=gallery or None, folders=source or (), expires_at=ends
+    )
     if json_output:
         print_json({**_shown(record), "key": key})
         return
@@ -110,7 +120,8 @@ def _end(text: str) -> datetime:
 
 def _may(record: KeyRecord) -> str:
     where = "" if record.galleries is None else f" in {', '.join(record.galleries)}"
-    return f"{', '.join(record.scopes)}{where}"
+    reads = f", reading {', '.join(record.folders)}" if record.folders else ""
+    return f"{', '.join(record.scopes)}{where}{reads}"
 
 
 def _ending(record: KeyRecord) -> str:

@@ -63,7 +63,7 @@ def label(
         galleries = state_of(app).galleries
         matcher = galleries.matcher(gallery)
         session = LabelSession.resume(matcher, SessionOptions(target=target), restart=restart)
-        grant = Grant(name="label", scopes=("search", "admin"), galleries=(gallery,))
+        grant = Grant(name="label", scopes=("search", "admin"), galleries=(gallery,), folders=())
         # Programs see the arguments of others, a browser's too: the token is of no use when its page is open.
         token = state_of(app).keyring.offer(grant)
         place = f"http://{settings.host}:{listener.getsockname()[1]}/label"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,7 @@ class LabelledPhotos:
         n_unlabelled: Photos without a label.
         n_repeated: Files that hold the same bytes under the same label as one before.
         unusable: Files that are no picture.
+        digest: Changes with what is in the files, where they lie, and their labels.
     """
 
     paths: tuple[Path, ...]
@@ -76,6 +78,7 @@ class LabelledPhotos:
     n_unlabelled: int = 0
     n_repeated: int = 0
     unusable: tuple[UnusablePhoto, ...] = ()
+    digest: str = ""
 
     @classmethod
     def read(
@@ -103,7 +106,7 @@ class LabelledPhotos:
 
         seen: set[tuple[str, str]] = set()
         kept: list[SourceItem] = []
-        unusable = []
+        unusable, told = [], hashlib.sha256()
         with ThreadPoolExecutor() as pool:
             for done, (item, (digest, reason)) in enumerate(
                 zip(labelled, pool.map(look, labelled), strict=True), start=1
@@ -113,6 +116,7 @@ class LabelledPhotos:
                 elif (digest, str(item.label)) not in seen:
                     seen.add((digest, str(item.label)))
                     kept.append(item)
+                    told.update(json.dumps([str(item.path), digest, str(item.label)]).encode())
                 on_progress("look", done, len(labelled))
         return cls(
             tuple(item.path for item in kept if isinstance(item.path, Path)),
@@ -120,6 +124,7 @@ class LabelledPhotos:
             len(items) - len(labelled),
             len(labelled) - len(kept) - len(unusable),
             tuple(unusable),
+            told.hexdigest(),
         )
 
     def split(self, seed: int) -> Split:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
@@ -46,8 +48,7 @@ class FitPlan(BaseModel):
     """What a run does; a resumed one does the same.
 
     Attributes:
-        minutes: What was asked for.
-        seed: Seed of everything that is drawn.
+        asked: What was asked for, by name.
         views: Views of each photo.
         steps: Steps of each of the two trainings.
         per_label: Most photos of a label that are learned from; None takes all.
@@ -56,8 +57,7 @@ class FitPlan(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    minutes: float
-    seed: int
+    asked: dict[str, str | int | float]
     views: int
     steps: int
     per_label: int | None
@@ -72,7 +72,7 @@ def plan_fit(
     *,
     minutes: float,
     spent: float,
-    seed: int,
+    asked: Mapping[str, str | int | float],
 ) -> FitPlan:
     """Fit views and steps into the minutes.
 
@@ -83,7 +83,7 @@ def plan_fit(
         speed: Speed of this machine.
         minutes: Minutes that the whole run may take.
         spent: Seconds of it that are gone.
-        seed: Seed, which the plan keeps.
+        asked: What was asked for, by name, which the plan keeps.
     """
     counts = np.asarray(sizes, np.int64)
     validation = _VALIDATIONS * n_held_out * speed.step / speed.batch_size + n_held_out * speed.view
@@ -105,4 +105,4 @@ def plan_fit(
     n_seen = _TRAININGS * int(np.minimum(counts, per_label or counts.max()).sum()) + beside
     for_steps = left - n_seen * views * speed.view
     steps = int(np.clip(for_steps // (_TRAININGS * speed.step), FEWEST_STEPS, MOST_STEPS))
-    return FitPlan(minutes=minutes, seed=seed, views=views, steps=steps, per_label=per_label, speed=speed)
+    return FitPlan(asked=dict(asked), views=views, steps=steps, per_label=per_label, speed=speed)

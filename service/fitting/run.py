@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shutil
 import tempfile
@@ -177,10 +179,10 @@ class Fitting:
             BundleError: The weights cannot be had, or the network cannot be exported.
         """
         self._prepare(start)
+        plan = self._plan()
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             self._clean()
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
-        plan = self._plan()
         with _threads(plan.speed.threads):
             trial = self._trial(plan, is_resumed=start == "resume")
             bundle = self._learn_all(plan, trial, is_resumed=start == "resume")
@@ -216,21 +218,28 @@ class Fitting:
 
     def _plan(self) -> FitPlan:
         """The plan of the run: made now, or that of the run that is resumed."""
-        path, manifest = self.output / PLAN_FILE, self.output / PHOTOS_FILE
+        path = self.output / PLAN_FILE
+        asked: dict[str, str | int | float] = {
+            "photos": self.photos.digest,
+            "minutes": self.minutes,
+            "seed": self.seed,
+            "bundle": self.before.fingerprint,
+            "recipe": hashlib.sha256(json.dumps(self.recipe, default=str).encode()).hexdigest(),
+        }
         if path.is_file():
             plan = FitPlan.model_validate_json(path.read_bytes())
-            split = self._narrowed(plan)
-            with tempfile.TemporaryDirectory() as folder:
-                again = Path(folder) / PHOTOS_FILE
-                self.photos.write_manifest(again, split)
-                is_same = again.read_bytes() == manifest.read_bytes()
-            if plan.seed != self.seed or not is_same:
+            if others := [name for name, value in asked.items() if plan.asked.get(name) != value]:
                 raise RequestError(
-                    f"the run in '{self.output}' is of other photos or another --seed: bring them back, or "
-                    "start anew with --overwrite"
+                    f"the run in '{self.output}' was begun with other {', '.join(others)}: bring them back, "
+                    "start anew with --overwrite, or write elsewhere"
                 )
-            self.split = split
+            self.split = self._narrowed(plan)
             return plan
+        if (self.output / REPORT_FILE).is_file():
+            raise RequestError(
+                f"nothing tells what the run in '{self.output}' was begun with: start anew with --overwrite, "
+                "or write elsewhere"
+            )
         with self._timed("try"):
             speed = self._speed()
         _, sizes = np.unique(self.photos.labels[self.split.training], return_counts=True)
@@ -241,17 +250,17 @@ class Fitting:
             speed,
             minutes=self.minutes,
             spent=self.seconds.get("try", 0.0),
-            seed=self.seed,
+            asked=asked,
         )
         self.split = self._narrowed(plan)
-        self.photos.write_manifest(manifest, self.split)
+        self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
         _write(path, plan.model_dump_json(indent=2))
         return plan
 
     def _narrowed(self, plan: FitPlan) -> Split:
         if plan.per_label is None:
             return self.split
-        return self.photos.at_most(plan.per_label, self.split, plan.seed)
+        return self.photos.at_most(plan.per_label, self.split, self.seed)
 
     def _speed(self) -> FitSpeed:
         """Train a few steps on a few photos, and take the time."""

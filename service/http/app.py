@@ -121,7 +121,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             allow_headers=REQUEST_HEADERS,
             expose_headers=EXPOSED_HEADERS,
         )
-    app.add_middleware(Origins, settings=state.settings, metrics=state.metrics)
+    app.add_middleware(Origins, settings=state.settings, metrics=state.metrics, strangers=state.strangers)
     for scope, routers in _ROUTERS.items():
         dependencies = [Depends(require_known_parameters)]
         if scope != "search":

@@ -1,7 +1,8 @@
-"""Audit log: one line of JSON for every change that was asked for over HTTP.
+"""Audit log: one line of JSON for every change that was asked for over HTTP, and for what a key may not do.
 
-Who, what, when, from where, and with what outcome. Lines are only ever appended; a file that has grown large
-gets a number, and of the numbered ones the oldest go.
+Who, what, when, from where, and with what outcome. What is refused to those without a key is noted in a file
+of its own, some lines a second, so that no stranger can push the others out. Lines are only ever appended; a
+file that has grown large gets a number, and of the numbered ones the oldest go.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.indexer.errors import IndexerError, StorageError
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.files import file_lock, make_folder
 
-__all__ = ["AuditLog", "audited", "note_items"]
+__all__ = ["AuditLog", "StrangerLog", "audited", "note_items"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ _NOTES = "vicinal.audit"
 _MOST_BYTES = 16 * 2**20
 _N_KEPT = 8
 _MOST_IDS = 100
+_MOST_A_SECOND = 20
 _LONGEST = 256
 _PATIENCE = 5.0
 
@@ -52,8 +55,8 @@ class AuditLog:
         Raises:
             StorageError: The file cannot be opened.
         """
+        make_folder(self.path.parent)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(self._opened())
         except OSError as error:
             raise StorageError(
@@ -67,6 +70,7 @@ class AuditLog:
             IndexerError: Somebody else keeps writing, or the disk refuses.
         """
         text = json.dumps(line, ensure_ascii=True, default=str) + "\n"
+        make_folder(self.path.parent)
         busy = f"the audit log '{self.path}' is held by a process that hangs"
         with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
             try:
@@ -98,43 +102,79 @@ class AuditLog:
         return self.path.with_name(f"{self.path.name}.{number}")
 
 
+class StrangerLog(AuditLog):
+    """The same for calls without a key: of more than some a second, only how many."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._second, self._n_noted, self._n_more = 0, 0, 0
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Write one line, unless there were many in this second; the next one says how many were left out.
+
+        Raises:
+            IndexerError: Somebody else keeps writing, or the disk refuses.
+        """
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._n_noted = second, 0
+        if self._n_noted >= _MOST_A_SECOND:
+            self._n_more += 1
+            return
+        self._n_noted += 1
+        more, self._n_more = self._n_more, 0
+        super().append({**line, "n_left_out": more} if more else line)
+
+
 def note_items(request: Request, item_ids: list[str]) -> None:
     """Tell the audit log which items a call is about, where its address does not."""
     request.scope.get(_NOTES, {}).update(n_items=len(item_ids), items=item_ids[:_MOST_IDS])
 
 
 async def audited(
-    app: ASGIApp, log: AuditLog, who: str, route: str, scope: Scope, receive: Receive, send: Send
+    app: ASGIApp, log: AuditLog, who: str, route: str | None, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Pass a change on, and note it before its answer begins.
+    """Pass a change on, and note it before its answer begins, or when there is none.
 
     Args:
-        app: What makes it.
+        app: What makes it, or refuses it.
         log: Where it is noted.
         who: Name of its key, or what stands for one.
-        route: Path of the route, with names in place of values.
+        route: Path of the route, with names in place of values; None where there is none.
         scope: The request.
         receive: Gives its body.
         send: Takes the answer.
     """
     request, notes, is_noted = Request(scope), dict[str, Any](), False
 
-    async def noting(message: Message) -> None:
+    async def note(status: int) -> None:
         nonlocal is_noted
-        if message["type"] == "http.response.start" and not is_noted:
-            is_noted = True
-            line = _line(request, who, route, notes, int(message["status"]))
-            try:
-                await run_in_threadpool(log.append, line)
-            except IndexerError:
-                # The change is made, and cannot be taken back.
-                logger.exception("a change is missing in the audit log: %s", json.dumps(line, default=str))
+        if is_noted:
+            return
+        is_noted = True
+        line = _line(request, who, route, notes, status)
+        try:
+            await run_in_threadpool(log.append, line)
+        except IndexerError:
+            # The change is made, and cannot be taken back.
+            logger.exception("a change is missing in the audit log: %s", json.dumps(line, default=str))
+
+    async def noting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await note(int(message["status"]))
         await send(message)
 
-    await app({**scope, _NOTES: notes}, receive, noting)
+    try:
+        await app({**scope, _NOTES: notes}, receive, noting)
+    except Exception:
+        # It is answered further out. Some of it may be done.
+        await note(500)
+        raise
 
 
-def _line(request: Request, who: str, route: str, notes: dict[str, Any], status: int) -> dict[str, Any]:
+def _line(
+    request: Request, who: str, route: str | None, notes: dict[str, Any], status: int
+) -> dict[str, Any]:
     path = request.scope["path"]
     return {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

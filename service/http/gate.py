@@ -23,7 +23,7 @@ from vicinal.service.http.limits import LARGE_BODY
 from vicinal.service.http.problems import problem, problem_of
 from vicinal.service.http.security import GRANT, client_of, key_in
 from vicinal.service.http.state import State
-from vicinal.service.keys import Grant
+from vicinal.service.keys import Grant, key_id
 from vicinal.service.problem_types import status_and_kind
 from vicinal.service.settings import Scope
 
@@ -117,8 +117,10 @@ class Gate:
             if route is None or scope in (None, "search") or request.method in _READING:
                 return self.app({**connection, GRANT: grant}, receive, send)
             self._state.audit.require_writable()
-        except (HTTPException, KeyStoreError, StorageError, TooManyRequestsError) as error:
-            return self._refusal_of(error)(connection, receive, send)
+        except HTTPException as error:
+            return self._noted(self._refusal_of(error), connection, receive, send)
+        except (KeyStoreError, StorageError, TooManyRequestsError) as error:
+            return self._counted_of(error)(connection, receive, send)
         # Without keys everybody is the same one.
         who = "anybody" if grant is None else grant.name
         passed = {**connection, GRANT: grant}
@@ -164,9 +166,19 @@ class Gate:
         ):
             raise HTTPException(403, f"this API key is only for {', '.join(grant.galleries or ())}")
 
-    def _refusal_of(self, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            return self._counted_of(error)
+    def _noted(
+        self, refusal: Response, connection: Connection, receive: Receive, send: Send
+    ) -> Awaitable[None]:
+        """Refuse what a key may not do, or what came without one, and note that."""
+        sent = key_in(Request(connection))
+        grant = self._state.keyring.find(sent)
+        if grant is not None:
+            log, who = self._state.audit, grant.name
+        else:
+            log, who = self._state.strangers, key_id(sent) or "nobody"
+        return audited(refusal, log, who, connection.get(_ROUTE), connection, receive, send)
+
+    def _refusal_of(self, error: HTTPException) -> Response:
         kind = _KINDS[error.status_code]
         refused = problem(error.status_code, kind, error.detail)
         if error.status_code == 401:

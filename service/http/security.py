@@ -8,12 +8,12 @@ from pathlib import Path
 from fastapi import Request
 
 from vicinal.indexer.errors import StorageError
-from vicinal.service.errors import JobNotFoundError, RequestError
+from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
 from vicinal.service.jobs import Job
 from vicinal.service.keys import Grant, Keyring
 from vicinal.service.settings import Settings
 
-__all__ = ["GRANT", "check_exposure", "client_of", "key_in", "may_see", "seen_by"]
+__all__ = ["GRANT", "check_exposure", "client_of", "key_in", "may_see", "seen_by", "still_holds"]
 
 # What the gate found of the key of a request, in its ASGI scope.
 GRANT = "vicinal.grant"
@@ -59,6 +59,17 @@ def key_in(request: Request) -> str:
     """The API key of a request, `Authorization: Bearer KEY` or `X-API-Key: KEY`, or an empty text."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+
+
+def still_holds(request: Request, keyring: Keyring) -> bool:
+    """Whether what let a call in would let it in now: its key is not revoked, over or another one."""
+    grant: Grant | None = request.scope.get(GRANT)
+    if not keyring.is_asked_for:
+        return True
+    try:
+        return grant is not None and keyring.find(key_in(request)) == grant
+    except KeyStoreError:
+        return False
 
 
 def may_see(request: Request, root: Path, gallery: str) -> bool:

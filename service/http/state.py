@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
 
+from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
-from vicinal.service.http.audit import AuditLog
+from vicinal.service.http.audit import AuditLog, StrangerLog
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.search_queue import SearchQueue
-from vicinal.service.jobs import JobQueue, JobStore, JobWorker
+from vicinal.service.http.security import GRANT
+from vicinal.service.jobs import Job, JobQueue, JobStore, JobWorker, new_job
 from vicinal.service.jobs.state_metrics import JobStateMetrics
-from vicinal.service.keys import Keyring
+from vicinal.service.keys import Grant, Keyring
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.observability.traces import Traces, open_traces
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
+from vicinal.service.tasks.fit_job import fitted_for
 from vicinal.service.tasks.kinds import JobKinds
+from vicinal.service.tasks.readable_sources import JobSources
 
 __all__ = ["State", "StateDependency", "announce_write", "state_of"]
 
@@ -42,6 +46,7 @@ class State:
         kinds: What jobs can do.
         keyring: The API keys.
         audit: Notes the changes that calls make.
+        strangers: Notes calls that were refused for want of a key.
         rate_limit: Holds clients to a rate; None without a limit.
         traces: Makes spans of the requests; None where no collector is named.
         searches: Answers searches on a few threads.
@@ -57,6 +62,7 @@ class State:
     kinds: JobKinds
     keyring: Keyring
     audit: AuditLog
+    strangers: StrangerLog
     rate_limit: RateLimit | None
     searches: SearchQueue
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -94,6 +100,7 @@ class State:
             kinds=JobKinds.of(bundles, link),
             keyring=Keyring(settings),
             audit=AuditLog(settings.audit_path),
+            strangers=StrangerLog(settings.audit_path.with_name("refused.jsonl")),
             rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
             searches=SearchQueue(
                 galleries,
@@ -112,6 +119,45 @@ class State:
         if link is not None:
             link.register(registry)
         return state
+
+    def job_for(
+        self,
+        request: Request,
+        kind: str,
+        gallery: str,
+        body: dict[str, Any],
+        *,
+        reads: Iterable[str | None] = (),
+        bundle: str | None = None,
+    ) -> Job:
+        """A job with what the key of a call lets it read.
+
+        Args:
+            request: The call, which passed the gate.
+            kind: What the job does.
+            gallery: Name of the gallery.
+            body: What was asked for.
+            reads: Names of the sources in it.
+            bundle: Name of the bundle in it.
+
+        Raises:
+            RequestError: The key may not read a source, or a bundle is of a gallery that it is not for.
+        """
+        settings = self.settings
+        grant: Grant | None = request.scope.get(GRANT)
+        job = new_job(kind, gallery, body, None if grant is None else grant.folders)
+        if job.folders is not None:
+            sources = JobSources.of(settings).within(job.folders)
+            for name in reads:
+                if name is not None:
+                    sources.place(name)
+        if bundle is not None and grant is not None and grant.galleries is not None and settings.bundles_dir:
+            found = settings.bundles_dir / bundle
+            owner = fitted_for(found)
+            is_fitted = found.resolve().is_relative_to(settings.fitted_path.resolve())
+            if is_fitted and (owner is None or not grant.covers(settings.galleries_path, owner)):
+                raise RequestError(f"there is no bundle '{bundle}' for this key")
+        return job
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
@@ -22,7 +22,12 @@ _KEEP_ALIVE_SECONDS = 15.0
 
 
 async def job_events(
-    store: JobStore, job: Job, *, stopping: threading.Event, after: int = 0
+    store: JobStore,
+    job: Job,
+    *,
+    stopping: threading.Event,
+    after: int = 0,
+    may_hear: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[bytes]:
     """The state of a job whenever it changes, as server-sent events.
 
@@ -34,6 +39,7 @@ async def job_events(
         job: The job as it is now.
         stopping: Set when the server shuts down; the client comes again to another one.
         after: Revision that the client has seen.
+        may_hear: Whether the client still may; asked before each look.
     """
     current: Job | None = job
     sent_at = time.monotonic()
@@ -47,6 +53,8 @@ async def job_events(
             sent_at = time.monotonic()
             yield KEEPALIVE_COMMENT
         await asyncio.sleep(_POLL_SECONDS)
+        if not await run_in_threadpool(may_hear):
+            return
         current = await run_in_threadpool(_current, store, current)
 
 

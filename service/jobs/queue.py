@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from huey import RedisHuey, SqliteHuey
 from huey.registry import Message
 
+from vicinal.indexer.errors import StorageError
+from vicinal.indexer.storage.files import make_folder
 from vicinal.service.errors import JobsUnavailableError, RedisAwayError
 from vicinal.service.redis_link import RedisLink
 
@@ -143,11 +145,14 @@ class JobQueue:
             if self._link is not None:
                 return self._link.ask(lambda _: question(storage))
             if not self._is_prepared:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(self._path.parent)
+                if not self._path.exists():
+                    # Requests are in it. What SQLite lays beside it is as private as the file itself.
+                    self._path.touch(mode=0o600)
                 storage.initialize_schema()
                 self._is_prepared = True
             answer = question(storage)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, StorageError, sqlite3.Error) as error:
             raise JobsUnavailableError(self._note(error)) from error
         if self._problem is not None:
             # A question that only reads is answered while nobody can write.

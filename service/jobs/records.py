@@ -64,6 +64,7 @@ class Job(BaseModel):
         kind: What it does, such as `reindex`.
         gallery: The gallery it works on; one job a gallery.
         request: What was asked for.
+        folders: Folders below `sources_dir` that it may read, by the key that asked; None for all.
         cancel_requested: Whether somebody wants it cancelled; filled in when a record is read.
         revision: Grows by one with every change of the record.
         attempt: How often it was begun; more than once when a worker died.
@@ -80,6 +81,7 @@ class Job(BaseModel):
     kind: str
     gallery: str
     request: dict[str, Any]
+    folders: tuple[str, ...] | None = None
     state: JobState = "queued"
     cancel_requested: bool = False
     revision: int = 0
@@ -101,7 +103,7 @@ class Job(BaseModel):
         return self.state in FINAL_STATES
 
 
-def new_job(kind: str, gallery: str, request: dict[str, Any]) -> Job:
+def new_job(kind: str, gallery: str, request: dict[str, Any], folders: tuple[str, ...] | None = None) -> Job:
     """A job that waits; its id sorts by time and cannot collide by accident."""
     job_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
-    return Job(id=job_id, kind=kind, gallery=gallery, request=request)
+    return Job(id=job_id, kind=kind, gallery=gallery, request=request, folders=folders)

@@ -21,7 +21,7 @@ from vicinal.service.reports.figures import (
 from vicinal.service.reports.promise import advice
 from vicinal.service.reports.report import ReportBody
 
-__all__ = ["render_refinement", "render_page", "render_report"]
+__all__ = ["page_style", "render_refinement", "render_page", "render_report"]
 
 
 def render_report(report: ReportBody, gallery: Gallery) -> str:
@@ -57,6 +57,11 @@ def render_refinement(refinement: ExplainedRefinement, *, title: str) -> str:
     steps = [f"attention in step {number}" for number in range(1, len(refinement.cosines))]
     figure = way_figure(refinement)
     return render_page("refinement.html", title=title, refinement=refinement, figure=figure, steps=steps)
+
+
+def page_style() -> str:
+    """The style of all pages, as they hold it."""
+    return f"<style>{_environment().get_template('report.css').render()}</style>"
 
 
 def render_page(template: str, **values: object) -> str:

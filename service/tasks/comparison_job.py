@@ -92,6 +92,7 @@ def run_comparison(context: JobContext, plan: ComparisonPlan, sources: JobSource
         RequestError: The queries lie elsewhere, or there is nothing to compare with.
         JobStoppedError: The job must stop here.
     """
+    sources = sources.within(context.job.folders)
     before = context.job.progress.model_dump(exclude={"rate", "seconds_left"})
 
     def report(stage: str, done: int, total: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import gallery_items
+from vicinal.indexer.storage.files import make_folder, write_atomically
 from vicinal.models.train_extra import require_train_extra
 from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
@@ -20,10 +22,11 @@ from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.tasks.readable_sources import JobSources
 
-__all__ = ["FIT", "FitJob", "FitRequest"]
+__all__ = ["FIT", "FitJob", "FitRequest", "fitted_for"]
 
 FIT = "fit"
 _REPORT = "fit.json"
+_OWNER = "fitted-for.json"
 
 
 class FitRequest(BaseModel):
@@ -87,8 +90,9 @@ class FitJob:
                 JobProgress(stage=stage, stage_done=done, stage_total=total, done=done, total=total)
             )
 
-        photos = LabelledPhotos.read(gallery_items(gallery), refuse=self.sources.refusal, on_progress=report)
-        output = self._output(request)
+        refuse = self.sources.within(context.job.folders).refusal
+        photos = LabelledPhotos.read(gallery_items(gallery), refuse=refuse, on_progress=report)
+        output = self._claimed(context.job, request)
         fitting = Fitting(photos, output, before, minutes=request.minutes, seed=request.seed, report=report)
         # An attempt that died before its plan was written has nothing to go on with.
         made = fitting.run("resume" if (output / PLAN_FILE).is_file() else "new")
@@ -102,9 +106,43 @@ class FitJob:
     def clean(self, job: Job) -> None:
         """Remove what an attempt has written, unless it came to its end."""
         output = self._output(FitRequest.model_validate(job.request))
-        # A job that nobody began has written nothing; a folder of that name is another job's.
-        if job.attempt and not (output / _REPORT).is_file():
+        if _began(output) == (job.id, job.gallery) and not (output / _REPORT).is_file():
             shutil.rmtree(output, ignore_errors=True)
 
+    def _claimed(self, job: Job, request: FitRequest) -> Path:
+        """The folder of the new bundle, which is this job's from now on.
+
+        Raises:
+            RequestError: It is somebody else's.
+        """
+        output = self._output(request)
+        if _began(output) == (job.id, job.gallery):
+            return output
+        aside = output.with_name(f".{job.id}")
+        make_folder(aside)
+        write_atomically(aside / _OWNER, json.dumps([job.id, job.gallery]))
+        try:
+            # One that holds anything stays, so that of two jobs one gets the name.
+            aside.rename(output)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise RequestError(f"there is a bundle '{request.name}' already: choose another name") from error
+        return output
+
     def _output(self, request: FitRequest) -> Path:
-        return self.settings.data_dir / "bundles" / request.name
+        return self.settings.fitted_path / request.name
+
+
+def fitted_for(path: Path) -> str | None:
+    """Gallery whose photos a job has fitted the bundle in a folder to; None where nothing tells."""
+    began = _began(path)
+    return None if began is None else began[1]
+
+
+def _began(path: Path) -> tuple[str, str] | None:
+    """Job and gallery that a folder is of."""
+    try:
+        job, gallery = json.loads((path / _OWNER).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return str(job), str(gallery)

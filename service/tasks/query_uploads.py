@@ -179,7 +179,8 @@ class QueryUploads:
             return self.uploaded(job), None
         if request.queries is None:
             return None
-        return self.sources.place(request.queries), self.sources.refusal
+        sources = self.sources.within(job.folders)
+        return sources.place(request.queries), sources.refusal
 
     def read(
         self,

@@ -30,18 +30,39 @@ class JobSources:
         allow_urls: Whether manifests may name public addresses of the web, and sources public data sets of
             the hub of Hugging Face.
         hub: Where data sets of the hub are kept.
+        folders: Folders below `root`, of which alone something is read; None for all.
     """
 
-    def __init__(self, root: Path | None, *, allow_urls: bool = False, hub: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path | None,
+        *,
+        allow_urls: bool = False,
+        hub: Path | None = None,
+        folders: tuple[str, ...] | None = None,
+    ) -> None:
         self.root = root
         self.allow_urls = allow_urls
         self.hub = hub
+        self.folders = folders
 
     @classmethod
     def of(cls, settings: Settings) -> JobSources:
         """What the settings allow."""
         hub = settings.data_dir / "hub"
         return cls(settings.sources_dir, allow_urls=settings.allow_urls, hub=hub)
+
+    def within(self, folders: tuple[str, ...] | None) -> JobSources:
+        """The same for a job that may read these folders only; None for all."""
+        return JobSources(self.root, allow_urls=self.allow_urls, hub=self.hub, folders=folders)
+
+    def _holds(self, path: Path) -> bool:
+        """Whether a path, with links followed, lies where something may be read."""
+        if self.root is None:
+            return False
+        found, root = path.resolve(), self.root.resolve()
+        given = None if self.folders is None else [(root / one).resolve() for one in self.folders]
+        return found.is_relative_to(root) and (given is None or any(map(found.is_relative_to, given)))
 
     def place(self, name: str) -> Path | str:
         """A source by its name below the folder, or a data set of the hub by its address.
@@ -74,6 +95,11 @@ class JobSources:
             raise RequestError(f"source {name[:100]!r} is no path: {error}") from error
         if not path.is_relative_to(self.root.resolve()):
             raise RequestError(f"source '{name}' lies outside of sources_dir")
+        if not self._holds(path):
+            raise RequestError(
+                f"source '{name}' lies outside of the folders that this key may read: "
+                + (", ".join(self.folders or ()) or "none was given to it by `vicinal keys create --source`")
+            )
         return path
 
     def options(self, name: str, options: SourceOptions) -> SourceOptions:
@@ -105,12 +131,14 @@ class JobSources:
         if isinstance(path, RemoteFile):
             allowed = self.allow_urls and path.is_on_web
             return None if allowed else "jobs read no addresses: VICINAL_ALLOW_URLS allows those of the web"
-        roots = [self.root]
+        hub = self.hub if self.allow_urls else None
         if isinstance(path, TarMember):
             path = path.archive
         elif isinstance(path, DatasetImage):
             path = path.path
-            roots += [self.hub] if self.allow_urls else []
-        if path.is_absolute() and any(one and path.resolve().is_relative_to(one.resolve()) for one in roots):
+            if hub is not None and path.is_absolute() and path.resolve().is_relative_to(hub.resolve()):
+                return None
+        if path.is_absolute() and self._holds(path):
             return None
-        return "its file does not lie below sources_dir, so that a job must not read it"
+        where = "sources_dir" if self.folders is None else "a folder that was given to the key"
+        return f"its file does not lie below {where}, so that a job must not read it"

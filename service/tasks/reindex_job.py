@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
@@ -208,6 +209,10 @@ class ReindexJob:
 
     def run(self, context: JobContext) -> dict[str, Any]:
         """Make the new version, compare it with the active one, and activate it when that was asked for."""
+        if context.job.folders != self.sources.folders:
+            narrowed = copy(self)
+            narrowed.sources = self.sources.within(context.job.folders)
+            return narrowed.run(context)
         job, request = context.job, ReindexRequest.model_validate(context.request)
         source: Source | EmbeddingSource | None = None
         if request.source is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,38 @@ def test_image_limits_reach_the_decoder() -> None:
 
 def test_galleries_lie_below_the_data_folder(tmp_path: Path) -> None:
     assert Settings(data_dir=tmp_path).galleries_path == tmp_path / "galleries"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user, which root may")
+@pytest.mark.parametrize(
+    ("mode", "owner", "is_link", "obeyed"),
+    [
+        (0o1777, 12_345, False, False),
+        (0o777, 12_345, False, False),
+        (0o773, 12_345, False, False),
+        (0o1777, 12_345, True, False),
+        (0o755, 12_345, False, True),
+        (0o775, 12_345, False, True),
+        (0o1777, 0, False, True),
+        (0o1777, 0, True, True),
+    ],
+)
+def test_a_file_of_another_user_where_anybody_writes_is_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, is_link: bool, obeyed: bool
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    file = folder / "vicinal.toml"
+    if is_link:
+        (tmp_path / "mine.toml").write_text("port = 1\n")
+        file.symlink_to(tmp_path / "mine.toml")
+    else:
+        file.write_text("port = 1\n")
+    os.chown(file, owner, owner, follow_symlinks=False)
+    monkeypatch.chdir(folder)
+    if obeyed:
+        assert Settings().port == 1
+    else:
+        with pytest.raises(RequestError, match="is of another user"):
+            Settings()

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vicinal.service.http.audit import AuditLog, audited
 from vicinal.service.http.metrics import Metrics
 from vicinal.service.http.problems import problem
 from vicinal.service.keys import Keyring
@@ -73,19 +74,23 @@ class Origins:
         app: The application behind.
         settings: Names and origins that may pass.
         metrics: Counts what is refused.
+        strangers: Notes the changes among that.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, strangers: AuditLog) -> None:
         self.app = app
         # Without keys nobody but this machine is served, whoever the name belongs to.
         open_to_any = Keyring(settings).is_asked_for and not settings.allowed_hosts
         self._hosts = {_ANY} if open_to_any else {settings.host, *settings.allowed_hosts}
         self._origins = frozenset(settings.cors_origins)
         self._metrics = metrics
+        self._strangers = strangers
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Pass a request on, or refuse it."""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
+        if refusal is not None and refusal.status_code == 403:
+            return audited(refusal, self._strangers, "a page of another origin", None, scope, receive, send)
         return (self.app if refusal is None else refusal)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:

@@ -15,15 +15,17 @@ __all__ = ["html_page"]
 _INLINE = re.compile("<(script|style)>(.*?)</(?:script|style)>", re.DOTALL)
 
 
-def html_page(html: str, **sources: str) -> HTMLResponse:
+def html_page(html: str, *, shipped: str, **sources: str) -> HTMLResponse:
     """A page whose own scripts and styles may run, known by their hashes, and nothing else.
 
     Args:
-        html: The page. Its `<script>` and `<style>` without attributes are taken for its own.
+        html: The page.
+        shipped: HTML that ships with the package, before a value was put into it: what stands in its
+            `<script>` and `<style>` without attributes may run, and nothing that came with a value.
         sources: What it may load besides, by kind of source (`img="'self' data:"`).
     """
     hashes: dict[str, list[str]] = {}
-    for kind, text in _INLINE.findall(html):
+    for kind, text in _INLINE.findall(shipped):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         hashes.setdefault(kind, []).append(f"'sha256-{digest}'")
     allowed = [

@@ -30,9 +30,9 @@ from vicinal.service.http.request_bodies import (
     validated,
 )
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.jobs import Job, new_job
+from vicinal.service.jobs import Job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.reports.page import render_report
+from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
     CalibrationStateBody,
@@ -98,9 +98,9 @@ async def start_calibration(
     matcher = await run_in_threadpool(state.galleries.matcher, gallery)
     options = start.model_dump(exclude={"embeddings", "labels"})
     asked = CalibrationRequest.model_validate({**options, "is_upload": _is_upload(sent, start)})
-    kind = state.kinds.calibrate
+    kind, name = state.kinds.calibrate, matcher.gallery.name
+    job = state.job_for(request, CALIBRATE, name, asked.model_dump(), reads=[asked.queries])
     await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
-    job = new_job(CALIBRATE, matcher.gallery.name, asked.model_dump())
     return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
 
 
@@ -150,7 +150,7 @@ def get_report(
     report = report_record(matcher, record, state.galleries.drift.drift(matcher, record))
     if form == "json":
         return report
-    return html_page(render_report(report, matcher.gallery), img="data:")
+    return html_page(render_report(report, matcher.gallery), shipped=page_style(), img="data:")
 
 
 @router.get("/calibrations/{calibration}/drift")
@@ -175,9 +175,9 @@ async def start_check(
     asked = CheckRequest.model_validate(
         {**options, "calibration": calibration, "is_upload": _is_upload(sent, start)}
     )
-    kind = state.kinds.check
+    kind, name = state.kinds.check, matcher.gallery.name
+    job = state.job_for(request, CHECK, name, asked.model_dump(), reads=[asked.queries])
     await run_in_threadpool(kind.check, matcher, asked, sent.labels or start.labels)
-    job = new_job(CHECK, matcher.gallery.name, asked.model_dump())
     return await run_in_threadpool(_enqueue, state, kind, matcher, job, sent, start, response)
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest
@@ -15,7 +15,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.bodies.fields import Labels, Vectors
 from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job, new_job
+from vicinal.service.jobs import Job
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.tasks.comparison_job import COMPARE, ComparisonJobRequest
 from vicinal.service.thresholds.decision import CalibrationState
@@ -60,6 +60,7 @@ class ActivePipelineBody(BaseModel):
 def start_comparison(
     gallery: str,
     start: ComparisonStart,
+    request: Request,
     state: StateDependency,
     response: Response,
 ) -> Job:
@@ -75,9 +76,10 @@ def start_comparison(
     opened, is_upload = state.galleries.gallery(gallery), start.embeddings is not None
     comparing = state.kinds.compare
     options = start.model_dump(exclude={"embeddings", "labels"})
-    request = ComparisonJobRequest.model_validate({**options, "is_upload": is_upload})
-    comparing.check(opened, request, start.labels)
-    job = new_job(COMPARE, opened.name, request.model_dump(mode="json"))
+    asked = ComparisonJobRequest.model_validate({**options, "is_upload": is_upload})
+    body, reads = asked.model_dump(mode="json"), (asked.queries, asked.pictures)
+    job = state.job_for(request, COMPARE, opened.name, body, reads=reads)
+    comparing.check(opened, asked, start.labels)
     with ExitStack() as undo:
         undo.callback(comparing.clean, job)
         if start.embeddings is not None:

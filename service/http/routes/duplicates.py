@@ -14,6 +14,7 @@ from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.reports.duplicates import render_duplicates
+from vicinal.service.reports.page import page_style
 from vicinal.service.tasks.duplicates_job import DUPLICATES
 
 __all__ = ["router"]
@@ -69,4 +70,5 @@ def get_duplicates(
 def get_duplicates_page(gallery: str, record: str, state: StateDependency) -> HTMLResponse:
     """One record as a page with its pictures side by side, which needs no network."""
     opened = state.galleries.gallery(gallery)
-    return html_page(render_duplicates(DuplicateStore(opened).find(record), opened), img="data:")
+    page = render_duplicates(DuplicateStore(opened).find(record), opened)
+    return html_page(page, shipped=page_style(), img="data:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -11,9 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.request_bodies import JsonRoute
-from vicinal.service.http.security import may_see, seen_by
-from vicinal.service.http.state import StateDependency
-from vicinal.service.jobs import Job, new_job
+from vicinal.service.http.security import may_see, seen_by, still_holds
+from vicinal.service.http.state import State, StateDependency
+from vicinal.service.jobs import Job
 from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.records import JobState
 from vicinal.service.tasks.fit_job import FIT, FitRequest
@@ -39,27 +40,37 @@ class JobListBody(BaseModel):
 
 
 @reindex_router.post("/{gallery}/reindex", status_code=202)
-def reindex_gallery(gallery: str, body: ReindexRequest, state: StateDependency, response: Response) -> Job:
+def reindex_gallery(
+    gallery: str, body: ReindexRequest, request: Request, state: StateDependency, response: Response
+) -> Job:
     """Make a new version from a source, with other settings or another bundle, while the old one is searched.
 
     Live changes made meanwhile are kept. Another job on the gallery: 409, with its id as `job`.
     """
-    state.kinds.reindex.check(gallery, body)
-    job = state.jobs.create(new_job(REINDEX, gallery, body.model_dump()))
+    job = state.jobs.create(_reindex_job(gallery, body, request, state))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
 
 
 @reindex_router.post("/{gallery}/fit", status_code=202)
-def fit_gallery(gallery: str, body: FitRequest, state: StateDependency, response: Response) -> Job:
+def fit_gallery(
+    gallery: str, body: FitRequest, request: Request, state: StateDependency, response: Response
+) -> Job:
     """Adapt the model to the labelled photos of a gallery: a new bundle, measured on labels held out.
 
     It takes minutes, and the `train` extra on the worker. The result says what is found more, and names the
     bundle's folder. Another job on the gallery: 409, with its id as `job`.
     """
     state.kinds.fit.check(gallery, body)
-    job = state.jobs.create(new_job(FIT, gallery, body.model_dump()))
+    job = state.jobs.create(state.job_for(request, FIT, gallery, body.model_dump()))
     response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
+def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
+    reads = (body.source, body.comparison.queries, body.comparison.pictures)
+    job = state.job_for(request, REINDEX, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
+    state.kinds.reindex.check(gallery, body)
     return job
 
 
@@ -112,7 +123,9 @@ def resume_job(job_id: str, request: Request, state: StateDependency, response: 
     job = seen_by(request, state.galleries.path, state.jobs.get(job_id))
     if job.kind != REINDEX:
         raise RequestError(f"a job of kind '{job.kind}' cannot be resumed: send its request again")
-    state.kinds.reindex.check(job.gallery, ReindexRequest.model_validate(job.request))
+    again = _reindex_job(job.gallery, ReindexRequest.model_validate(job.request), request, state)
+    if again.folders not in (None, job.folders):
+        raise RequestError(f"job '{job_id}' was begun with another key: send its request again")
     response.headers["Location"] = f"/v1/jobs/{job_id}"
     return state.jobs.resume(job_id)
 
@@ -131,6 +144,7 @@ async def follow_job(
     seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)
-    events = job_events(state.jobs, job, stopping=state.stopping, after=seen)
+    may_hear = partial(still_holds, request, state.keyring)
+    events = job_events(state.jobs, job, stopping=state.stopping, after=seen, may_hear=may_hear)
     # Caches and proxies must not hold events back.
     return EventSourceResponse(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})

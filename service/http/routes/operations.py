@@ -93,7 +93,7 @@ def redeem_token(body: LentKeyBody, state: StateDependency) -> dict[str, str]:
 def docs() -> HTMLResponse:
     """The documentation of the API, to try its calls with; it needs no other server."""
     html = (files("vicinal.service") / "static" / "docs.html").read_text(encoding="utf-8")
-    return html_page(html, script="'self'", style="'self'", img="data:", connect="'self'")
+    return html_page(html, shipped=html, script="'self'", style="'self'", img="data:", connect="'self'")
 
 
 @router.get("/docs/{name}", include_in_schema=False)
@@ -113,7 +113,7 @@ def _page(name: str) -> HTMLResponse:
     )
     html = html.replace('<link rel="stylesheet" href="base.css">', f"<style>\n{style}</style>")
     html = html.replace('<script src="base.js"></script>', f"<script>\n{script}</script>")
-    return html_page(html, img="'self' blob: data:", connect="'self'")
+    return html_page(html, shipped=html, img="'self' blob: data:", connect="'self'")
 
 
 def _readiness(state: State) -> ReadinessBody:

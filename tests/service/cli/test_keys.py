@@ -16,10 +16,12 @@ def store() -> KeyStore:
 
 
 def test_a_key_is_made_shown_once_and_listed_without_itself(run: Run) -> None:
-    key = run("keys", "create", "shop", "--scope", "write", "-s", "search", "-g", "shoes").stdout.strip()
+    options = ("--scope", "write", "-s", "search", "-g", "shoes", "--source", "shoes/new", "--source", "old")
+    key = run("keys", "create", "shop", *options).stdout.strip()
     record = store().find(key)
     assert record is not None
     assert (record.name, record.scopes, record.galleries) == ("shop", ("search", "write"), ("shoes",))
+    assert record.folders == ("shoes/new", "old")
     listed = run("keys", "list").stdout
     assert ("shop" in listed, record.id in listed, "search, write in shoes" in listed) == (True, True, True)
     shown = run("keys", "list", "--json").stdout
@@ -58,6 +60,10 @@ def test_a_key_may_end(run: Run, expires: str) -> None:
         (["a", "-s", "search", "--expires", "2001-01-01"], "is over already"),
         (["a", "-s", "search", "--expires", "999999w"], "is no end"),
         (["a", "-s", "search", "-g", "../x"], "is no gallery name"),
+        (["a", "-s", "search", "--source", "../x"], "is no folder below sources_dir"),
+        (["a", "-s", "search", "--source", "x/../../y"], "is no folder below sources_dir"),
+        (["a", "-s", "search", "--source", "/srv"], "is no folder below sources_dir"),
+        (["a", "-s", "search", "--source", ""], "is no folder below sources_dir"),
     ],
 )
 def test_a_wrong_key_is_refused_in_one_line(fail: Fail, arguments: list[str], reason: str) -> None:

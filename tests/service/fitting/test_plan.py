@@ -17,7 +17,7 @@ def plan(
     n_drawn: int = 0,
 ) -> FitPlan:
     speed = FitSpeed(view=view, step=step, batch_size=64, threads=2)
-    return plan_fit([size] * n_labels, 10 * n_labels, n_drawn, speed, minutes=minutes, spent=10.0, seed=0)
+    return plan_fit([size] * n_labels, 10 * n_labels, n_drawn, speed, minutes=minutes, spent=10.0, asked={})
 
 
 def seconds_of(made: FitPlan, n_labels: int = 40, size: int = 50) -> float:

@@ -79,11 +79,13 @@ def fitting(
     report: run.FitProgress = lambda *_: None,
     *,
     text: str = RECIPE,
+    minutes: float = 0.1,
+    seed: int = 0,
 ) -> Fitting:
     recipe = photos.parent / "recipe.toml"
     recipe.write_text(text, encoding="utf-8")
     found = LabelledPhotos.read(read_source(photos))
-    return Fitting(found, output, before, minutes=0.1, recipe=recipe, report=report)
+    return Fitting(found, output, before, minutes=minutes, seed=seed, recipe=recipe, report=report)
 
 
 @pytest.fixture
@@ -151,6 +153,34 @@ def test_a_folder_that_holds_a_run_is_not_touched_unasked(
     (tmp_path / "mine" / "trial").mkdir()
     assert fitting(photos, tmp_path / "mine", tiny_bundle).run("resume") == first
     assert not (tmp_path / "mine" / "trial").exists()
+
+
+@pytest.mark.usefixtures("_quick")
+def test_only_what_was_asked_for_alike_goes_on(
+    photos: Path, tmp_path: Path, tiny_bundle: ModelBundle
+) -> None:
+    """A run that has ended is no answer to another question either."""
+    output = tmp_path / "mine"
+    first = fitting(photos, output, tiny_bundle).run()
+    other = write_tiny_bundle(tmp_path / "other", seed=1)
+    for name, asked in {
+        "seed": fitting(photos, output, tiny_bundle, seed=1),
+        "minutes": fitting(photos, output, tiny_bundle, minutes=0.2),
+        "bundle": fitting(photos, output, other),
+        "recipe": fitting(photos, output, tiny_bundle, text=RECIPE + DRAWN),
+    }.items():
+        with pytest.raises(RequestError, match=f"was begun with other {name}: "):
+            asked.run("resume")
+    assert fitting(photos, output, tiny_bundle).run("resume") == first
+    one, two = sorted(photos.rglob("*.*"))[:2]
+    kept = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(kept)
+    with pytest.raises(RequestError, match="was begun with other photos: "):
+        fitting(photos, output, tiny_bundle).run("resume")
+    (output / run.PLAN_FILE).unlink()
+    with pytest.raises(RequestError, match="nothing tells"):
+        fitting(photos, output, tiny_bundle).run("resume")
 
 
 @pytest.mark.usefixtures("_quick")

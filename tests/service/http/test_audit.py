@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.errors import StorageError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.audit import AuditLog
+from vicinal.service.http.audit import AuditLog, StrangerLog
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import SCOPES, Settings
 
@@ -84,6 +84,73 @@ def test_reading_and_searching_leave_no_line(client: TestClient, settings: Setti
     client.get("/v1/jobs")
     client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
     assert lines(settings) == []
+
+
+def test_what_a_key_may_not_do_is_noted_with_its_name(client: TestClient, settings: Settings) -> None:
+    store = KeyStore(settings.keys_path)
+    record, key = store.create("shop", ["search"], galleries=["shoes"])
+    headers = {"authorization": f"Bearer {key}"}
+    asked = [
+        ("DELETE", f"{SHOES}/items/plain/view 0.png", 403),
+        ("GET", "/v1/jobs", 403),
+        ("GET", "/metrics", 403),
+        ("GET", "/v1/galleries/other", 404),
+        ("PUT", "/v1/aliases/live", 403),
+    ]
+    for method, path, status in asked:
+        assert client.request(method, path, headers=headers).status_code == status
+    noted = lines(settings)
+    assert [(one["method"], one["path"], one["status"]) for one in noted] == asked
+    assert {one["who"] for one in noted} == {f"shop {record.id}"}
+
+
+def test_what_comes_without_a_key_is_noted_in_a_file_of_its_own(
+    client: TestClient, settings: Settings
+) -> None:
+    """No stranger pushes lines of others out."""
+    store = KeyStore(settings.keys_path)
+    record, revoked = store.create("shop", SCOPES)
+    store.revoke("shop")
+    for key in ("", "guess", revoked):
+        assert client.get(f"{SHOES}/items", headers={"X-API-Key": key}).status_code == 401
+    assert client.delete(f"{SHOES}/items/x", headers={"Origin": "https://evil.example"}).status_code == 403
+    refused = settings.audit_path.with_name("refused.jsonl").read_text()
+    noted = [json.loads(line) for line in refused.splitlines()]
+    assert [(one["who"], one["status"]) for one in noted] == [
+        ("nobody", 401),
+        ("nobody", 401),
+        (record.id, 401),
+        ("a page of another origin", 403),
+    ]
+    assert (lines(settings), "guess" in refused, revoked in refused) == ([], False, False)
+
+
+def test_a_change_that_fails_unexpectedly_is_noted(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("indexer.gallery.Gallery.delete", "service.http.routes.galleries.set_alias"):
+        monkeypatch.setattr(f"vicinal.{path}", lambda *_, **__: 1 / 0)
+    client = TestClient(create_app(settings), raise_server_exceptions=False)
+    asked = [("DELETE", SHOES), ("PUT", "/v1/aliases/live")]
+    for method, path in asked:
+        answer = client.request(method, path, json={"gallery": "shoes"} if method == "PUT" else None)
+        assert answer.status_code == 500, answer.text
+    noted = [(one["method"], one["path"], one["status"]) for one in lines(settings)]
+    assert noted == [(*one, 500) for one in asked]
+
+
+def test_of_a_flood_of_strangers_only_their_number_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 5.0
+    monkeypatch.setattr("vicinal.service.http.audit.time.monotonic", lambda: now)
+    log = StrangerLog(tmp_path / "refused.jsonl")
+    for number in range(100):
+        log.append({"number": number})
+    now = 6.0
+    log.append({"number": 100})
+    noted = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert noted == [*({"number": n} for n in range(20)), {"number": 100, "n_left_out": 80}]
 
 
 def test_a_change_that_could_not_be_noted_is_not_begun(client: TestClient, settings: Settings) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
+from tests.waiting import wait_until
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
@@ -54,9 +56,9 @@ def url(app: FastAPI) -> Iterator[str]:
 
 
 @contextmanager
-def following(url: str, job: Job, last_seen: int | None = None) -> Iterator[Iterator[Event]]:
+def following(url: str, job: Job, last_seen: int | None = None, key: str = "") -> Iterator[Iterator[Event]]:
     """The events of a job, as they come."""
-    headers = {} if last_seen is None else {"Last-Event-ID": str(last_seen)}
+    headers = {"X-API-Key": key} | ({} if last_seen is None else {"Last-Event-ID": str(last_seen)})
     with httpx.stream("GET", f"{url}/v1/jobs/{job.id}/events", headers=headers, timeout=SECONDS) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -210,6 +212,36 @@ def test_a_silent_stream_is_kept_alive(
     monkeypatch.setattr(events, "_KEEP_ALIVE_SECONDS", 0.1)
     with following(url, job) as seen:
         assert [next(seen)["event"], next(seen)["comment"]] == ["progress", ": ping"]
+
+
+@pytest.mark.parametrize("end", ["revoked", "over", "damaged", "gone"])
+def test_a_key_that_is_none_any_more_hears_nothing_more(
+    url: str, app: FastAPI, store: JobStore, job: Job, end: str
+) -> None:
+    keys = state_of(app).keyring.store
+    ends = datetime.now(UTC) + timedelta(seconds=1.5) if end == "over" else None
+    _, key = keys.create("mine", ["admin"], expires_at=ends)
+    with following(url, job, key=key) as seen:
+        assert next(seen)["event"] == "progress"
+        if end == "revoked":
+            keys.revoke("mine")
+        elif end == "damaged":
+            keys.path.write_text("{}")
+        elif end == "gone":
+            keys.path.unlink()
+        else:
+            wait_until(lambda: keys.find(key) is None)
+        advance(store, job.id, state="running")
+        assert list(seen) == []
+
+
+def test_a_stream_that_began_without_keys_ends_when_they_are_asked_for(
+    url: str, app: FastAPI, store: JobStore, job: Job
+) -> None:
+    with following(url, job) as seen:
+        next(seen)
+        state_of(app).keyring.store.create("mine", ["admin"])
+        assert list(seen) == []
 
 
 def test_a_server_that_stops_does_not_wait_for_streams(app: FastAPI, store: JobStore, job: Job) -> None:

@@ -28,6 +28,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs import JobWorker
+from vicinal.service.settings import SCOPES
 
 REINDEX = "/v1/admin/galleries/shoes/reindex"
 SEARCH = "/v1/galleries/shoes/search"
@@ -521,3 +522,107 @@ def test_a_source_that_is_no_path_is_refused(client: TestClient, tmp_path: Path,
         headers = {"content-type": "application/json"}
         answer = client.post(f"/v1/admin/galleries/shoes/{path}", content=body, headers=headers)
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:invalid-request")
+
+
+@pytest.fixture
+def give(app: FastAPI) -> Callable[..., dict[str, str]]:
+    """Makes a key for the gallery `shoes` and some folders; headers with it."""
+
+    def make(*folders: str) -> dict[str, str]:
+        store = state_of(app).keyring.store
+        _, key = store.create(f"key {len(store.all())}", SCOPES, galleries=["shoes"], folders=folders)
+        return {"X-API-Key": key}
+
+    return make
+
+
+@pytest.mark.parametrize("folders", [(), ("photos",)])
+def test_a_key_of_a_gallery_reads_only_folders_that_were_given_to_it(
+    client: TestClient, give: Callable[..., dict[str, str]], sources: Path, folders: tuple[str, ...]
+) -> None:
+    shutil.copytree(sources / "all", sources / "photosets")
+    (sources / "photos" / "link").symlink_to(sources / "all")
+    headers = give(*folders)
+    for source in ("all", ".", "", "photos/../all", "photos/link", "photosets"):
+        for path, body in (
+            ("reindex", {"source": source}),
+            ("reindex", {"activate": "manual", "comparison": {"queries": source}}),
+            ("reindex", {"activate": "manual", "comparison": {"pictures": source}}),
+            ("calibrations", {"target": "fpir=5%", "queries": source}),
+            ("calibrations/any/check", {"queries": source}),
+            ("comparisons", {"pipelines": {}, "queries": source}),
+        ):
+            answer = client.post(f"/v1/admin/galleries/shoes/{path}", json=body, headers=headers)
+            assert answer.status_code == 422
+            assert "outside of the folders that this key may read" in answer.json()["detail"], (path, source)
+
+
+def test_rows_and_links_in_a_given_folder_lead_nowhere_else(
+    client: TestClient, give: Callable[..., dict[str, str]], sources: Path, worker: None
+) -> None:
+    inside = next((sources / "photos").rglob("*.png"))
+    outside = sorted((sources / "all").rglob("*.png"))
+    (sources / "photos" / "linked.png").symlink_to(outside[0])
+    above = f"../{outside[1].relative_to(sources)}"
+    rows = [inside.relative_to(sources / "photos"), "linked.png", above, outside[2]]
+    manifest = sources / "photos" / "list.csv"
+    manifest.write_text("path,label,id\n" + "".join(f"{path},a,new-{n}\n" for n, path in enumerate(rows)))
+    client.headers.update(give("photos"))
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos/list.csv"}))
+    assert (job["result"]["counts"], job["progress"]["failed"]) == ({"added": 1}, 3)
+    reasons = {one["reason"] for one in job["progress"]["failures"]}
+    assert reasons == {
+        "its file does not lie below a folder that was given to the key, so that a job must not read it"
+    }
+
+
+def test_a_key_of_all_galleries_reads_all_unless_folders_are_named(
+    client: TestClient, app: FastAPI, sources: Path
+) -> None:
+    store = state_of(app).keyring.store
+    _, everything = store.create("all", SCOPES)
+    _, some = store.create("some", SCOPES, folders=["photos"])
+    path = "/v1/admin/galleries/{}/reindex"
+    codes = [
+        client.post(path.format(name), json={"source": "all"}, headers={"X-API-Key": key}).status_code
+        for name, key in (("boots", everything), ("hats", some))
+    ]
+    assert codes == [202, 422]
+
+
+@pytest.mark.parametrize(("owner", "status"), [("shoes", 202), ("other", 422), (None, 422)])
+def test_a_fitted_bundle_is_for_those_who_may_see_its_gallery(
+    data_dir: Path,
+    make_settings: MakeSettings,
+    write_bundle: Callable[..., ModelBundle],
+    owner: str | None,
+    status: int,
+) -> None:
+    settings = make_settings(data_dir, bundles_dir=data_dir / "bundles", run_jobs=False)
+    client = TestClient(create_app(settings))
+    made = write_bundle(data_dir / "bundles" / "fitted", seed=1).path
+    if owner is not None:
+        (made / "fitted-for.json").write_text(json.dumps(["a job", owner]))
+    store = state_of(client.app).keyring.store
+    _, key = store.create("mine", SCOPES, galleries=["shoes"])
+    _, everything = store.create("all", SCOPES)
+    answer = client.post(REINDEX, json={"bundle": "fitted"}, headers={"X-API-Key": key})
+    assert answer.status_code == status
+    if status == 202:
+        client.delete(f"/v1/jobs/{answer.json()['id']}", headers={"X-API-Key": key})
+    answer = client.post(REINDEX, json={"bundle": "fitted"}, headers={"X-API-Key": everything})
+    assert answer.status_code == 202
+
+
+def test_a_key_goes_on_with_no_job_that_reads_what_it_may_not(
+    client: TestClient, app: FastAPI, give: Callable[..., dict[str, str]]
+) -> None:
+    """Neither by its source nor by what rows and links in it lead to."""
+    _, everything = state_of(app).keyring.store.create("all", SCOPES)
+    for source, folders in (("all", ["photos"]), ("photos", ["photos"]), ("photos", [])):
+        answer = client.post(REINDEX, json={"source": source}, headers={"X-API-Key": everything})
+        assert answer.status_code == 202
+        path = f"/v1/jobs/{answer.json()['id']}"
+        client.delete(path, headers={"X-API-Key": everything})
+        assert client.post(f"{path}/resume", headers=give(*folders)).status_code == 422
+        assert state_of(app).jobs.get(answer.json()["id"]).state == "cancelled"

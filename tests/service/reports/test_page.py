@@ -24,7 +24,7 @@ from vicinal.service.matcher.explanation import ExplainedNeighbor, ExplainedRefi
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.examples import embed_thumbnails
 from vicinal.service.reports.figures import drift_figures, utility_figures
-from vicinal.service.reports.page import render_refinement, render_report
+from vicinal.service.reports.page import page_style, render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.thresholds.drift import DriftState, read_drift
 from vicinal.service.words import visible
@@ -239,6 +239,7 @@ def test_the_request_names_the_form(calibrated_client: TestClient, query: str, k
     answer = calibrated_client.get(f"{base}/{record_id}/report{query}")
     assert answer.headers["content-type"].partition(";")[0] == kind
     assert ("style-src 'sha256-" in answer.headers["content-security-policy"]) == (kind == "text/html")
+    assert (page_style() in answer.text) == (kind == "text/html")
 
 
 def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path: Path) -> None:

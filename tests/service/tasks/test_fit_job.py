@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +17,7 @@ from tests.models.conftest import write_class_folders  # noqa: E402
 from tests.service.fitting.test_run import RECIPE, make_quick  # noqa: E402
 from tests.service.types import MakeSettings  # noqa: E402
 from vicinal.indexer import Gallery, index_items, read_source  # noqa: E402
-from vicinal.service.errors import JobStoppedError  # noqa: E402
+from vicinal.service.errors import JobStoppedError, RequestError  # noqa: E402
 from vicinal.service.fitting import run  # noqa: E402
 from vicinal.service.galleries.bundles import ServedBundles  # noqa: E402
 from vicinal.service.jobs.context import JobContext  # noqa: E402
@@ -34,9 +34,9 @@ class Context:
         stop: Stage and count.
     """
 
-    def __init__(self, stop: tuple[str, int] = ("", 0)) -> None:
-        self.request = FitRequest.model_validate(REQUEST).model_dump()
-        self.job = SimpleNamespace(gallery="shop", request=self.request, attempt=1)
+    def __init__(self, stop: tuple[str, int] = ("", 0), *, job: str = "first", **request: Any) -> None:
+        self.request = FitRequest.model_validate({**REQUEST, **request}).model_dump()
+        self.job = Job(id=job, kind="fit", gallery="shop", request=self.request, attempt=1)
         self.stop = stop
         self.stages: list[str | None] = []
 
@@ -83,8 +83,49 @@ def test_a_cancelled_job_leaves_no_folder(job: FitJob) -> None:
     context = Context(("views", 20))
     with pytest.raises(JobStoppedError):
         start(job, context)
-    # A job of the same name that never began takes nothing away from this one.
-    job.clean(cast("Job", SimpleNamespace(gallery="shop", request=context.request, attempt=0)))
+    # A job of the same name takes nothing away from this one.
+    job.clean(Context(job="second").job)
     assert (job.settings.data_dir / "bundles" / "mine").exists()
-    job.clean(cast("Job", context.job))
+    job.clean(context.job)
     assert not (job.settings.data_dir / "bundles" / "mine").exists()
+
+
+@pytest.mark.parametrize("stop", [("views", 20), ("trial", 12), ("", 0)])
+@pytest.mark.parametrize("request_", [{}, {"seed": 1}, {"minutes": 0.2}])
+def test_a_second_job_of_a_name_is_told_so_and_gets_nothing_of_the_first(
+    job: FitJob, stop: tuple[str, int], request_: dict[str, Any]
+) -> None:
+    """Both were accepted before either had begun."""
+    with suppress(JobStoppedError):
+        start(job, Context(stop))
+    mine = job.settings.data_dir / "bundles" / "mine"
+    before = {path: path.stat().st_mtime_ns for path in mine.rglob("*")}
+    second = Context(job="second", **request_)
+    with pytest.raises(RequestError, match="there is a bundle 'mine' already"):
+        start(job, second)
+    job.clean(second.job)
+    assert {path: path.stat().st_mtime_ns for path in mine.rglob("*")} == before
+    assert [path.name for path in mine.parent.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("found", ["empty", "a file", "a bundle of somebody"])
+def test_a_folder_that_nobody_began_is_taken_only_when_it_is_empty(job: FitJob, found: str) -> None:
+    mine = job.settings.data_dir / "bundles" / "mine"
+    mine.parent.mkdir()
+    if found == "a file":
+        mine.touch()
+    else:
+        mine.mkdir()
+    if found == "a bundle of somebody":
+        (mine / "manifest.json").write_text("{}")
+    context = Context(("views", 20))
+    with pytest.raises(JobStoppedError if found == "empty" else RequestError):
+        start(job, context)
+    assert (mine / "fitted-for.json").exists() == (found == "empty")
+
+
+def test_a_job_that_may_read_no_folder_learns_from_no_photo(job: FitJob) -> None:
+    context = Context()
+    context.job = context.job.model_copy(update={"folders": ()})
+    with pytest.raises(RequestError, match="0 labels have two photos"):
+        start(job, context)

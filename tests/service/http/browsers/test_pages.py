@@ -83,7 +83,7 @@ def test_an_unexpected_error_has_them(client: TestClient, monkeypatch: pytest.Mo
 
 def test_a_page_names_its_own_parts_by_their_hashes() -> None:
     html = "<style>\na{}</style><script>1</script><script src='x'></script><script>2\n</script>"
-    policy = html_page(html, img="'self' data:").headers["content-security-policy"]
+    policy = html_page(html, shipped=html, img="'self' data:").headers["content-security-policy"]
     hashes = ["sha256-" + base64.b64encode(hashlib.sha256(one).digest()).decode() for one in (b"1", b"2\n")]
     assert f"script-src '{hashes[0]}' '{hashes[1]}'" in policy
     assert "img-src 'self' data:" in policy
@@ -91,4 +91,16 @@ def test_a_page_names_its_own_parts_by_their_hashes() -> None:
 
 
 def test_a_page_without_scripts_runs_none() -> None:
-    assert "script-src" not in html_page("<p>").headers["content-security-policy"]
+    assert "script-src" not in html_page("<p>", shipped="<p>").headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("smuggled", ["<script>alert(1)</script>", "<style>*{background:red}</style>"])
+def test_what_came_with_a_value_may_not_run(smuggled: str) -> None:
+    """Should a template ever fail to escape one."""
+    shipped = "<style>a{}</style><script>1</script>"
+    policies = [
+        html_page(html, shipped=shipped).headers["content-security-policy"]
+        for html in (shipped, shipped + smuggled, smuggled + shipped)
+    ]
+    assert len(set(policies)) == 1
+    assert policies[0].count("sha256-") == 2
