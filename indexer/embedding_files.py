@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal.indexer.csv_tables import read_csv, require_single
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.sources.datasets import STATE, SavedDataset, is_saved
-from vicinal.indexer.sources.manifests import read_csv
 from vicinal.indexer.sources.parquet_datasets import check_growth, open_parquet
+from vicinal.indexer.sources.values import Features
 
 __all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "read_array", "reading"]
 
@@ -182,7 +183,9 @@ class _TableRows:
         self._path = path
         self._tables = tables
         self._column = embedding_column
+        self._features = Features.of(tables.schema)
         names = tables.schema.names
+        require_single(names, path)
         if embedding_column not in names:
             raise SourceError(
                 f"'{path.name}' has no column '{embedding_column}', only {', '.join(names)}: name the "
@@ -204,14 +207,15 @@ class _TableRows:
         return sum(map(len, self._tables.batches(_ROWS_OF_A_COLUMN, columns)))
 
     def column(self, name: str) -> pa.ChunkedArray:
-        parts = [one[name] for one in self._tables.batches(_ROWS_OF_A_COLUMN, [name])]
+        read = self._tables.batches(_ROWS_OF_A_COLUMN, [name])
+        parts = [self._features.named(one)[name] for one in read]
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
     def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[Any]]]:
         first = 0
         for table in self._tables.batches(n_rows):
             lists = table[self._column].combine_chunks()
-            yield table.drop_columns([self._column]), self._matrix(lists, first)
+            yield self._features.named(table.drop_columns([self._column])), self._matrix(lists, first)
             first += len(table)
 
     def _first_length(self) -> int:
@@ -351,7 +355,10 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
             "a line for each row"
         )
     with reading(beside):
-        table = read_csv(beside, columns.values())
+        read = read_csv(beside, columns.values(), texts=[columns["path"]])
+    for reason in read.bad_rows.values():
+        raise SourceError(f"'{beside.name}' cannot be read: {reason}")
+    table = read.table
     with path.open("rb") as file:
         head = io.BytesIO(file.read(_MOST_HEADER))
     shape, order, kind = _header(head, path.stat().st_size)

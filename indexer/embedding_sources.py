@@ -35,9 +35,10 @@ from vicinal.indexer.embedding_files import (
 )
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
-from vicinal.indexer.sources import Source, SourceLook, SourceOptions, as_json
+from vicinal.indexer.sources import Source, SourceLook, SourceOptions, value_as_text
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
-from vicinal.indexer.sources.features import holds_bytes
+from vicinal.indexer.sources.look import mended_labels
+from vicinal.indexer.sources.values import column_texts, metadata_rows
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -121,7 +122,7 @@ class EmbeddingSource:
                 f"'{path.name}' has no ids: it has no '{id_column}', only "
                 f"{', '.join(rows.names) or 'embeddings'}; name what holds them by --id-column"
             )
-        ids = self._texts(rows.column(id_column), id_column)
+        ids = column_texts(rows.column(id_column), id_column, path.name)
         self._check_ids(ids)
         self.ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
         for item_id in self.ids.to_pylist():
@@ -190,11 +191,11 @@ class EmbeddingSource:
         taken = [key for key in keys if key in _PLURAL]
         if taken:
             raise SourceError(f"metadata has the key '{taken[0]}', which an item has beside its metadata")
+        columns = {name: _given_texts(name, values) for name, values in texts.items()}
         try:
-            columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
             columns |= {key: pa.array([row.get(key) for row in rows]) for key in keys}
         except pa.ArrowException as error:
-            raise SourceError(f"ids, labels or metadata are of mixed kinds: {error}") from error
+            raise SourceError(f"metadata are of mixed kinds: {error}") from error
         return cls(path, array_rows(path, vectors, pa.table(columns)), {name: name for name in _PLURAL})
 
     def __len__(self) -> int:
@@ -240,52 +241,30 @@ class EmbeddingSource:
         if name is None or name not in self._rows.names:
             return SourceLook.at([None] * len(self))
         with reading(self.path):
-            labels = self._texts(self._rows.column(name), name).to_pylist()
-        return SourceLook.at(label or None for label in labels)
+            texts = column_texts(self._rows.column(name), name, self.path.name)
+            labels = _checked_labels(texts, self.ids)
+        n_mended = len(texts) - pc.sum(pc.equal(texts, labels).fill_null(pc.is_null(texts))).as_py()
+        return SourceLook.at(labels.to_pylist(), remark=mended_labels(n_mended))
 
     def _ready(self, table: pa.Table, ids: pa.Array, embeddings: FloatArray) -> ReadyRows:
-        empty = pa.array([""] * len(table), pa.string())
-        names = ids.to_pylist()
         labels, uris = (
-            pc.fill_null(self._texts(table[column], column), "") if column in table.column_names else empty
+            column_texts(table[column], column, self.path.name)
+            if column in table.column_names
+            else pa.nulls(len(table), pa.string())
             for column in (self._columns.get("label", ""), self._columns["path"])
         )
-        known = self._columns.values()
-        # JSON has no form for bytes.
-        others = [one.name for one in table.schema if one.name not in known and not holds_bytes(one.type)]
-        # Without other columns a table of Arrow gives no rows at all.
-        rows = table.select(others).to_pylist() if others else [{}] * len(table)
-        for label, uri, item_id in zip(labels.to_pylist(), uris.to_pylist(), names, strict=True):
-            checked_label(label, item_id)
-            checked_uri(uri, item_id)
-        metadata = [
-            checked_metadata(
-                {name: as_json(value) for name, value in row.items() if value is not None}, item_id
-            )
-            for row, item_id in zip(rows, names, strict=True)
-        ]
-        no_label = pc.equal(labels, "")
-        return ReadyRows(
-            ids,
-            pc.if_else(no_label, pa.scalar(None, pa.string()), labels),
-            uris,
-            pa.array(metadata, pa.string()),
-            embeddings,
-        )
-
-    def _texts(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        try:
-            texts = column.cast(pa.string())
-        except pa.ArrowException as error:
-            raise SourceError(
-                f"'{name}' of '{self.path.name}' holds {column.type}, expected text or whole numbers"
-            ) from error
-        return pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
+        labels = _checked_labels(labels, ids)
+        names = ids.to_pylist()
+        for uri, item_id in zip(uris.to_pylist(), names, strict=True):
+            checked_uri(uri or "", item_id)
+        rows = metadata_rows(table, self._columns.values())
+        metadata = [checked_metadata(row, item_id) for row, item_id in zip(rows, names, strict=True)]
+        return ReadyRows(ids, labels, pc.fill_null(uris, ""), pa.array(metadata, pa.string()), embeddings)
 
     def _check_ids(self, ids: pa.Array) -> None:
         if not len(ids):
             raise SourceError(f"'{self.path.name}' holds no rows")
-        missing = pc.fill_null(pc.equal(ids, ""), True).to_numpy(zero_copy_only=False)
+        missing = pc.is_null(ids).to_numpy(zero_copy_only=False)
         if missing.any():
             raise self._row_error(int(missing.argmax()), "has no id: give every row one, each another")
         # Numbered in the order of their first appearance, so that a repeated one is below what came before.
@@ -308,6 +287,32 @@ class EmbeddingSource:
 
     def _row_error(self, row: int, what: str) -> SourceError:
         return SourceError(f"row {row + 1} of '{self.path.name}' {what}")
+
+
+def _given_texts(name: str, values: Sequence[Any]) -> pa.Array:
+    texts = []
+    for row, value in enumerate(values, start=1):
+        try:
+            texts.append(value_as_text(value))
+        except ValueError as error:
+            raise SourceError(
+                f"{name} {row:,} is {error}, expected text, a whole number, or True or False"
+            ) from error
+    return pa.array(texts, pa.string())
+
+
+def _checked_labels(texts: pa.Array, ids: pa.Array) -> pa.Array:
+    """Labels in one form, each looked at once.
+
+    Raises:
+        ItemRefusedError: One is too long, or holds control characters.
+    """
+    encoded = texts.dictionary_encode()
+    first = dict(zip(reversed(encoded.indices.to_pylist()), reversed(range(len(texts))), strict=True))
+    found = [
+        checked_label(one, ids[first[i]].as_py()) for i, one in enumerate(encoded.dictionary.to_pylist())
+    ]
+    return pa.array(found, pa.string()).take(encoded.indices)
 
 
 def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:

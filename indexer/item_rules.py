@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from typing import Any
 
 from vicinal.indexer.errors import ItemRefusedError
@@ -64,16 +65,26 @@ def checked_id(item_id: str) -> str:
 
 
 def checked_label(label: str | None, item_id: str) -> str | None:
-    """A label that is not too long.
+    """A label that can be written on one line, in one form: Unicode's NFC, without blanks at its ends.
 
     Args:
-        label: The label, or none.
+        label: The label; None or empty for none.
         item_id: Whose it is, for messages.
 
     Raises:
-        ItemRefusedError: It is longer.
+        ItemRefusedError: It is too long, or holds line breaks or other control characters.
     """
-    return label and _not_longer(label, LONGEST_LABEL, "label", item_id)
+    if not label:
+        return None
+    # What one cannot see does not make two labels.
+    label = unicodedata.normalize("NFC", label.strip().strip("\u200b\ufeff").strip())
+    _not_longer(label, LONGEST_LABEL, "label", item_id)
+    if (found := _UNREADABLE.search(label)) is not None:
+        raise ItemRefusedError(
+            f"the label of {_shown(item_id)}, {_shown(label)}, holds the character U+{ord(found[0]):04X}: "
+            "labels have no line breaks and no other control characters"
+        )
+    return label or None
 
 
 def checked_uri(uri: str, item_id: str) -> str:

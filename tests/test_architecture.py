@@ -37,6 +37,7 @@ INNER_FLOORS = {
     "indexer": (
         "errors",
         "item_rules",
+        "csv_tables",
         "sources",
         "embedding_files",
         "embedding_sources",

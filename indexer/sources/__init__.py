@@ -3,10 +3,11 @@
 from vicinal.indexer.sources.archives import TarMember
 from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
-from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
 from vicinal.indexer.sources.source import Source, read_source, source_name
+from vicinal.indexer.sources.values import value_as_text
 from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "SourceOptions",
     "TarMember",
     "WebAccess",
-    "as_json",
     "file_at",
     "is_address",
     "is_on_hub",
@@ -31,4 +31,5 @@ __all__ = [
     "read_file",
     "read_source",
     "source_name",
+    "value_as_text",
 ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.datasets import DatasetImage, SavedDataset
-from vicinal.indexer.sources.features import holds_bytes
-from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import ParquetDataset
 from vicinal.indexer.sources.remote import ImageFile, file_of_row
+from vicinal.indexer.sources.values import column_texts, holds_bytes, metadata_rows
 
 __all__ = ["dataset_items", "parquet_items"]
 
@@ -81,14 +80,22 @@ class _Rows:
         table = self._dataset.table([one.name for one in schema if not holds_bytes(one.type)])
         ids, files = self._ids(table, paths), self._files(paths, is_here)
         is_label = self._label is not None and self._options.label_rule.kind != "none"
-        labels = table[self._label].to_pylist() if is_label else [None] * len(ids)
-        taken = {self._image, self._id, self._label if is_label else None}
-        others = [one for one in table.column_names if one not in taken]
-        rows = table.select(others).to_pylist() if others else [{}] * len(ids)
+        label = self._label if is_label else None
+        labels = self._texts(table, label, len(ids))
+        # Without columns a table has no rows.
+        rows = metadata_rows(table, {self._id, label}) if table.num_columns else [{} for _ in ids]
         return [
-            SourceItem(item_id, file, None if label in (None, "") else str(label), _metadata(row), problem)
+            SourceItem(item_id, file, label, row, problem)
             for item_id, (file, problem), label, row in zip(ids, files, labels, rows, strict=True)
         ]
+
+    def _texts(self, table: pa.Table, column: str | None, n: int) -> list[str | None]:
+        if column is None:
+            return [None] * n
+        if column not in table.column_names:
+            table = self._dataset.table([column])
+        texts: list[str | None] = column_texts(table[column], column, self._place.name).to_pylist()
+        return texts
 
     def _column(self, chosen: str | None, usual: Sequence[str], what: str, option: str) -> str | None:
         names = self._dataset.schema.names
@@ -122,19 +129,15 @@ class _Rows:
     def _ids(self, table: pa.Table, paths: Sequence[str | None]) -> list[str]:
         """Ids, each there once: those that a column has, else paths that are there once, else rows."""
         prefix = self._options.prefix_of(self._name)
-        said: list[Any] = table[self._id].to_pylist() if self._id else [None] * len(paths)
+        said = self._texts(table, self._id, len(paths))
         times = Counter(paths)
         earlier: dict[str, int] = {}
         for row, (value, path) in enumerate(zip(said, paths, strict=True)):
             own = path if path and times[path] == 1 else self._dataset.row_name(row)
-            item_id = f"{prefix}{own if value in (None, '') else value}"
+            item_id = f"{prefix}{value or own}"
             if earlier.setdefault(item_id, row) != row:
                 raise SourceError(
                     f"rows {earlier[item_id] + 1:,} and {row + 1:,} of dataset '{self._place.name}' have "
                     f"one id, '{item_id}': name a column of ids by --id-column"
                 )
         return list(earlier)
-
-
-def _metadata(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: as_json(value) for key, value in row.items() if value is not None}

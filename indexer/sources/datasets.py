@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import DownloadError, SourceError
 from vicinal.indexer.sources.archives import FileStat
-from vicinal.indexer.sources.features import Features, image_parts
 from vicinal.indexer.sources.parquet_datasets import open_column
+from vicinal.indexer.sources.values import Features, image_parts
 from vicinal.models.decoding import DecodeLimits, require_size
 from vicinal.models.errors import NotAnImageError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from vicinal.indexer.sources.labels import LabelRule
 from vicinal.indexer.sources.remote import ImageFile
 from vicinal.indexer.sources.web import PUBLIC, WebAccess
 
-__all__ = ["SourceItem", "SourceOptions", "as_json", "is_utf8"]
+__all__ = ["SourceItem", "SourceOptions", "is_utf8"]
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,14 @@ class SourceItem:
     problem: str | None = None
 
     def checked(self) -> Self:
-        """The same, with its problem where it could not be kept or served."""
-        problem = self.problem or _problem(self)
-        return self if problem == self.problem else replace(self, problem=problem)
+        """The same with its label in one form, or with its problem where it could not be kept or served."""
+        if self.problem is not None:
+            return self
+        try:
+            label = _checked_label(self)
+        except ItemRefusedError as error:
+            return replace(self, problem=str(error))
+        return self if label == self.label else replace(self, label=label)
 
 
 @dataclass(frozen=True)
@@ -98,18 +102,14 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def _problem(item: SourceItem) -> str | None:
+def _checked_label(item: SourceItem) -> str | None:
+    """The label of an item that can be kept and served.
+
+    Raises:
+        ItemRefusedError: It cannot.
+    """
     if not (is_utf8(item.id) and is_utf8(str(item.path))):
-        return "its file name is not UTF-8: rename it"
-    try:
-        checked_label(item.label, checked_id(item.id))
-        checked_metadata(item.metadata, item.id)
-    except ItemRefusedError as error:
-        return str(error)
-    return None
-
-
-def as_json(value: Any) -> Any:
-    """A value of a table as JSON can hold it; NaN becomes None."""
-    # Dates and decimals of a Parquet file have no JSON form of their own, and JSON knows no NaN.
-    return json.loads(json.dumps(value, default=str), parse_constant=lambda _: None)
+        raise ItemRefusedError("its file name is not UTF-8: rename it")
+    checked_id(item.id)
+    checked_metadata(item.metadata, item.id)
+    return checked_label(item.label, item.id)

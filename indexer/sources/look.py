@@ -11,11 +11,12 @@ from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources.labels import album_names
 from vicinal.models.decoding import with_extra
 
-__all__ = ["LabelSizes", "SourceLook", "suffix_counts"]
+__all__ = ["LabelSizes", "SourceLook", "mended_labels", "suffix_counts"]
 
 # A label with this share of the images, or more, tells little.
 _NEARLY_ALL = 0.9
 _SHOWN = 3
+_MISSING = frozenset({"nan", "none", "null", "<na>", "nat"})
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,14 @@ class SourceLook:
         )
 
 
+def mended_labels(n: int) -> str | None:
+    """Of how many items the label was brought into one form; None where none was."""
+    one = "item was" if n == 1 else "items were"
+    return (
+        f"the labels of {n:,} {one} read without blanks at their ends, and in one Unicode form" if n else None
+    )
+
+
 def suffix_counts(files: Mapping[str, int], most: int) -> str:
     """How many files there are by suffix, and what would read them.
 
@@ -142,6 +151,8 @@ def _suspicions(sizes: Mapping[str, int]) -> Iterator[str]:
         yield f"label '{largest}' holds {sizes[largest]:,} of the {n_items:,} items with a label"
     if len(sizes) > 1 and len(sizes) == n_items:
         yield "every item has a label of its own: nothing tells which photos show the same"
+    if missing := [one for one in sizes if one.casefold() in _MISSING]:
+        yield f"{_labels(missing)} written as programs write a missing value: {_shown(missing)}"
     alike: dict[str, list[str]] = {}
     for label in sorted(sizes):
         alike.setdefault("".join(label.casefold().split()), []).append(label)

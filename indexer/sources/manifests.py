@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 
+from vicinal.indexer.csv_tables import CsvTable, read_csv, require_single
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import file_of_row
+from vicinal.indexer.sources.values import Features, column_texts, metadata_rows, other_spelling
 
-__all__ = ["MANIFEST_SUFFIXES", "manifest_items", "read_csv"]
+__all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
 
-_LONGEST_HEAD = 2**16
 MANIFEST_SUFFIXES = frozenset({".csv", PARQUET})
 
 
-def manifest_items(manifest: Path, options: SourceOptions) -> list[SourceItem]:
-    """The rows of a manifest.
+def manifest_items(manifest: Path, options: SourceOptions) -> tuple[list[SourceItem], str | None]:
+    """The rows of a manifest, and what is to be said of its columns.
 
     Raises:
-        SourceError: It cannot be read, lacks a column, or has an id twice.
+        SourceError: It cannot be read, lacks a column, has one or an id twice, or holds ids or labels
+            without a clear text.
     """
-    return _Manifest(manifest, options).items()
+    opened = _Manifest(manifest, options)
+    return opened.items(), opened.remark()
 
 
 class _Manifest:
@@ -37,16 +38,17 @@ class _Manifest:
             "label": options.label_column or "label",
             "id": options.id_column or "id",
         }
-        self._table = self._read()
+        self._read_as = self._read()
+        self._table = self._read_as.table
         self._check_columns()
 
     def items(self) -> list[SourceItem]:
         folder, prefix = self._path.absolute().parent, self._options.prefix_of("")
-        rows = self._table.to_pylist()
-        paths = [_text(row[self._names["path"]]) or "" for row in rows]
+        numbers, bad_rows = self._read_as.numbers, self._read_as.bad_rows
+        paths = [one or "" for one in self._texts("path")]
         taken = {self._names["path"], self._names["id"]}
         if self._rule.kind in ("given", "auto", "column"):
-            labels = [_text(row.get(self._names["label"])) for row in rows]
+            labels = self._texts("label")
             taken.add(self._names["label"])
         else:
             labels = self._rule.of_paths(paths)
@@ -55,23 +57,51 @@ class _Manifest:
                     f"no path of manifest '{self._path}' begins with a folder, such as '{paths[0]}': take "
                     "labels from column or regex:PATTERN"
                 )
-        items = []
-        for path, item_id, label, row in zip(paths, self._ids(rows, paths), labels, rows, strict=True):
+        found = {
+            number: SourceItem(_row(number), self._path, problem=reason)
+            for number, reason in bad_rows.items()
+        }
+        rows = zip(numbers, paths, self._ids(paths), labels, metadata_rows(self._table, taken), strict=True)
+        for number, path, item_id, label, metadata in rows:
             file, problem = file_of_row(path, self._options.access, folder, self._path)
-            items.append(SourceItem(f"{prefix}{item_id}", file, label, _metadata(row, taken), problem))
-        return items
+            found[number] = SourceItem(f"{prefix}{item_id}", file, label, metadata, problem)
+        return [found[number] for number in sorted(found)]
 
-    def _ids(self, rows: list[dict[str, Any]], paths: list[str]) -> list[str]:
+    def remark(self) -> str | None:
+        """What a user may have meant otherwise."""
+        said = []
+        for name, what in (("label", "labels"), ("id", "ids")):
+            if self._names[name] not in self._table.column_names and (
+                other := other_spelling(self._names[name], self._table.column_names)
+            ):
+                said.append(f"column '{other}' gives no {what}: name it by --{name}-column, if it holds them")
+        if lossy := self._read_as.lossy:
+            column, value = next(iter(lossy.items()))
+            said.append(
+                f"column '{column}' stays text, which filters do not compare as numbers: '{value}' would "
+                "not come back as it is written"
+            )
+        return "; ".join(said) or None
+
+    def _texts(self, name: str) -> list[str | None]:
+        column = self._names[name]
+        if column not in self._table.column_names:
+            return [None] * len(self._table)
+        texts: list[str | None] = column_texts(self._table[column], column, self._path.name).to_pylist()
+        return texts
+
+    def _ids(self, paths: Sequence[str]) -> list[str]:
         """Ids, each there once; the path where there is none, or the number of the row."""
+        numbers = self._read_as.numbers
         ids = [
-            _text(row.get(self._names["id"])) or path or f"row {line}"
-            for line, (row, path) in enumerate(zip(rows, paths, strict=True), start=1)
+            said or path or _row(number)
+            for number, said, path in zip(numbers, self._texts("id"), paths, strict=True)
         ]
         earlier: dict[str, int] = {}
-        for line, item_id in enumerate(ids, start=1):
-            if earlier.setdefault(item_id, line) != line:
+        for number, item_id in zip(numbers, ids, strict=True):
+            if earlier.setdefault(item_id, number) != number:
                 raise SourceError(
-                    f"rows {earlier[item_id]:,} and {line:,} of manifest '{self._path}' have one id, "
+                    f"rows {earlier[item_id]:,} and {number:,} of manifest '{self._path}' have one id, "
                     f"'{item_id}': leave one of them out, or name a column of ids by --id-column"
                 )
         return ids
@@ -87,54 +117,29 @@ class _Manifest:
                 what = "paths, or of the images themselves,"
             if name == "path" and _has_lists(self._table):
                 hint = "; if it holds ready embeddings, name their column by --embedding-column"
+            if other := other_spelling(column, self._table.column_names):
+                hint = f", as in --{name}-column '{other}'"
             raise SourceError(
                 f"manifest '{self._path}' has no column '{column}', only "
                 f"{', '.join(self._table.column_names)}: name the one of the {what} by --{name}-column{hint}"
             )
 
-    def _read(self) -> pa.Table:
+    def _read(self) -> CsvTable:
         try:
-            if self._path.suffix.lower() == PARQUET:
-                return open_parquet(self._path).read()
-            return read_csv(self._path, self._names.values())
-        except (pa.ArrowException, OSError) as error:
+            if self._path.suffix.lower() != PARQUET:
+                return read_csv(self._path, self._names.values(), texts=[self._names["path"]])
+            table = open_parquet(self._path).read()
+            require_single(table.column_names, self._path)
+            named = Features.of(table.schema).named(table)
+            return CsvTable(named, list(range(1, len(named) + 1)), {}, {})
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, SourceError):
+                raise
             raise SourceError(f"manifest '{self._path}' cannot be read: {error}") from error
 
 
-def read_csv(path: Path, texts: Iterable[str]) -> pa.Table:
-    """A table of text, with commas, semicolons or tabs between its columns.
-
-    Args:
-        path: The file, whose first line names the columns.
-        texts: Columns that hold text. Left to guess, Arrow would read the id 007 as the number 7, and text
-            that is not UTF-8 as bytes.
-
-    Raises:
-        ArrowException: It is no such table.
-        OSError: It cannot be read.
-    """
-    return pa.csv.read_csv(
-        path,
-        # One thread: with several, Arrow's reader now and then waits for itself, for ever.
-        read_options=pa.csv.ReadOptions(use_threads=False),
-        parse_options=pa.csv.ParseOptions(delimiter=_delimiter(path)),
-        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
-    )
-
-
-def _delimiter(path: Path) -> str:
-    """What stands between the names of the columns: tables are also written with semicolons or tabs."""
-    with path.open("rb") as stream:
-        head = stream.readline(_LONGEST_HEAD).decode("utf-8", "replace")
-    return next((one for one in ",;\t" if one in head), ",")
-
-
-def _text(value: Any) -> str | None:
-    return None if value in (None, "") else str(value)
-
-
-def _metadata(row: dict[str, Any], taken: set[str]) -> dict[str, Any]:
-    return {key: as_json(value) for key, value in row.items() if value is not None and key not in taken}
+def _row(number: int) -> str:
+    return f"row {number}"
 
 
 def _has_lists(table: pa.Table) -> bool:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from vicinal.indexer.errors import DownloadError, SourceError
-from vicinal.indexer.sources.features import Features, holds_bytes, image_parts
+from vicinal.indexer.sources.values import Features, holds_bytes, image_parts
 
 __all__ = [
     "PARQUET",

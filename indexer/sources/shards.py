@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources.archives import ArchivedImage, read_shard, shards_of
 from vicinal.indexer.sources.folders import FolderFiles
-from vicinal.indexer.sources.items import SourceItem, SourceOptions, as_json
+from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import labels_in
+from vicinal.indexer.sources.values import known_values, value_as_text
 
 __all__ = ["shard_items"]
 
@@ -47,7 +48,9 @@ def shard_items(pattern: Path, options: SourceOptions) -> tuple[list[SourceItem]
     is_label = options.label_rule.kind in ("given", "auto", "column")
     taken = {options.id_column, (options.label_column or "label") if is_label else None}
     items = [
-        SourceItem(item_id, one.file, label, _metadata(one.values, taken), one.problem)
+        SourceItem(
+            item_id, one.file, label, _metadata(one.values, taken), one.problem or _unclear(one, taken)
+        )
         for one, item_id, label in zip(images, ids, labels, strict=True)
     ]
     return items, files, remark
@@ -58,7 +61,7 @@ def _labels(
 ) -> tuple[list[str | None], str | None]:
     rule = options.label_rule
     if rule.kind in ("given", "auto", "column"):
-        said = [_text(one.values.get(options.label_column or "label")) or one.label for one in images]
+        said = [_text(one, options.label_column or "label") or one.label or None for one in images]
         if any(said):
             return said, None
         if rule.kind == "column" or options.label_column:
@@ -71,7 +74,7 @@ def _ids(images: Sequence[ArchivedImage], options: SourceOptions) -> list[str]:
     prefix, column = options.prefix_of(""), options.id_column
     earlier: dict[str, ArchivedImage] = {}
     for one in images:
-        said = _text(one.values.get(column)) if column else None
+        said = _text(one, column) if column else None
         item_id = f"{prefix}{said or f'{one.file.archive.stem}/{one.file.name}'}"
         if earlier.setdefault(item_id, one) is not one:
             raise SourceError(f"'{earlier[item_id].file}' and '{one.file}' have one id, '{item_id}'")
@@ -79,8 +82,21 @@ def _ids(images: Sequence[ArchivedImage], options: SourceOptions) -> list[str]:
 
 
 def _metadata(values: dict[str, Any], taken: set[str | None]) -> dict[str, Any]:
-    return {key: as_json(value) for key, value in values.items() if value is not None and key not in taken}
+    return known_values({key: value for key, value in values.items() if key not in taken})
 
 
-def _text(value: Any) -> str | None:
-    return None if value in (None, "") else str(value)
+def _text(one: ArchivedImage, key: str) -> str | None:
+    try:
+        return value_as_text(one.values.get(key))
+    except ValueError:
+        return None
+
+
+def _unclear(one: ArchivedImage, keys: Iterable[str | None]) -> str | None:
+    """Why a value beside an image is neither an id nor a label."""
+    for key in filter(None, keys):
+        try:
+            value_as_text(one.values.get(key))
+        except ValueError as error:
+            return f"its '{key}' is {error}, expected text, a whole number, or true or false"
+    return None

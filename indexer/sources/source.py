@@ -16,7 +16,7 @@ from vicinal.indexer.sources.datasets import is_saved
 from vicinal.indexer.sources.folders import FolderFiles, folder_items
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
 from vicinal.indexer.sources.items import SourceItem, SourceOptions, is_utf8
-from vicinal.indexer.sources.look import SourceLook, suffix_counts
+from vicinal.indexer.sources.look import SourceLook, mended_labels, suffix_counts
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES, manifest_items
 from vicinal.indexer.sources.parquet_datasets import PARQUET, holds_images
 from vicinal.indexer.sources.remote import ImageFile, is_address, list_bucket
@@ -79,13 +79,16 @@ class Source:
             if files.hidden:
                 besides += f"; hidden, and not read: {suffix_counts(files.hidden, _SHOWN_SUFFIXES)}"
             raise SourceError(f"'{place}' holds no images ({', '.join(sorted(image_suffixes()))}){besides}")
-        return cls([item.checked() for item in items], files, remark)
+        checked = [item.checked() for item in items]
+        pairs = zip(items, checked, strict=True)
+        mended = mended_labels(sum(old.label != new.label for old, new in pairs))
+        return cls(checked, files, "; ".join(filter(None, (remark, mended))) or None)
 
     def require_whole(self) -> Self:
         """The source, where it is known what it no longer holds.
 
         Raises:
-            SourceError: Folders of it cannot be read.
+            SourceError: Folders of it cannot be read, or rows.
         """
         closed = self.files.unreadable
         if closed:
@@ -93,6 +96,13 @@ class Source:
                 f"{len(closed):,} {'folder' if len(closed) == 1 else 'folders'} cannot be read, "
                 f"the first '{closed[0]}': nobody knows what is gone from there, and nothing was deleted"
             )
+        for item in self.items:
+            # Then even its id may not be known.
+            if item.problem and isinstance(item.path, Path) and item.path.suffix.lower() in MANIFEST_SUFFIXES:
+                raise SourceError(
+                    f"'{readable(item.id)}' of '{item.path.name}' cannot be used: {item.problem}; nobody "
+                    "knows what is gone, and nothing was deleted"
+                )
         return self
 
     def look(self, refuse: Callable[[ImageFile], str | None] = lambda _: None) -> SourceLook:
@@ -135,7 +145,8 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
     if suffix == PARQUET and (parts := _parts_with_images(path, options)):
         return parquet_items(parts, path, options), FolderFiles(), None
     if suffix in MANIFEST_SUFFIXES and path.is_file():
-        return manifest_items(path, options), FolderFiles(), None
+        items, remark = manifest_items(path, options)
+        return items, FolderFiles(), remark
     if suffix in image_suffixes() and path.is_file():
         return [SourceItem(f"{options.prefix_of('')}{path.name}", path.absolute())], FolderFiles(), None
     if suffix in _UNPACKED_BY and path.is_file():

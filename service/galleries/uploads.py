@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,9 +145,9 @@ def add_uploads(
     prepared: list[tuple[SentItem, PreparedItem]] = []
     for place, upload in enumerate(uploads):
         sent = SentItem(place, upload.item_id, upload.filename)
-        item = SourceItem(sent.id, Path(upload.filename or sent.id), upload.label, upload.metadata)
         try:
-            _check(sent.id, upload.label, upload.metadata)
+            label = _checked_label(sent.id, upload.label, upload.metadata)
+            item = SourceItem(sent.id, Path(upload.filename or sent.id), label, upload.metadata)
             prepared.append((sent, prepare_encoded(item, upload.encoded, embedder)))
         except (ImageError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
@@ -185,9 +185,9 @@ def add_sent_embeddings(
     for place, one in enumerate(embeddings):
         sent = SentItem(place, one.id, None)
         try:
-            _check(one.id, one.label, one.metadata)
+            label = _checked_label(one.id, one.label, one.metadata)
             checked_uri(one.uri, one.id)
-            usable.append((sent, one, _unit_length(one, space.dim)))
+            usable.append((sent, replace(one, label=label), _unit_length(one, space.dim)))
         except (EmbeddingError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))
     if usable:
@@ -232,10 +232,10 @@ def require_images(gallery: str, held: BundleManifest) -> None:
         raise SpaceMismatchError(gallery, held.in_words, "images")
 
 
-def _check(item_id: str, label: str | None, metadata: dict[str, Any]) -> None:
-    checked_id(item_id)
-    checked_label(label, item_id)
-    checked_metadata(metadata, item_id)
+def _checked_label(item_id: str, label: str | None, metadata: dict[str, Any]) -> str | None:
+    """The label of an item that can be kept and served."""
+    checked_metadata(metadata, checked_id(item_id))
+    return checked_label(label, item_id)
 
 
 def _unit_length(sent: SentEmbedding, dim: int) -> FloatArray:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
 from pydantic import BaseModel
 
 from vicinal.calibration import UnlabelledGalleryError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.jobs.embedding_run import Failure
 from vicinal.indexer.sources import SourceOptions
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
@@ -136,6 +138,7 @@ class QueryUploads:
         Raises:
             EmbeddingError: They are no embeddings of the gallery's bundle.
             RequestError: Not one label each.
+            ItemRefusedError: A label cannot be kept.
         """
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
         folder, numbers = self._made(job), np.asarray(embeddings, dtype=np.float64)
@@ -147,16 +150,14 @@ class QueryUploads:
 
         Raises:
             RequestError: Not one label each.
+            ItemRefusedError: A label cannot be kept.
         """
         _check_labels(len(images), labels)
-        folder = self._made(job)
-        with (folder / "queries.csv").open("w", newline="", encoding="utf-8") as stream:
-            rows = csv.writer(stream)
-            rows.writerow(["path", "label"])
-            for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-                name = f"image-{number:06}"
-                (folder / name).write_bytes(image)
-                rows.writerow([name, label])
+        folder, names = self._made(job), [f"image-{number:06}" for number in range(len(images))]
+        for name, image in zip(names, images, strict=True):
+            (folder / name).write_bytes(image)
+        table = pa.table({"path": names, "label": list(labels)})
+        pa.parquet.write_table(table, folder / "queries.parquet")
 
     def uploaded(self, job: Job) -> Path:
         """The queries that came with a request.
@@ -240,3 +241,5 @@ def _check_labels(n: int, labels: Sequence[str]) -> None:
         raise RequestError(f"{len(labels)} labels for {n} queries: send one each")
     if not all(labels):
         raise RequestError(f"{sum(not label for label in labels)} of {n} queries have no label")
+    for number, label in enumerate(labels):
+        checked_label(label, f"query {number}")

@@ -20,7 +20,7 @@ from vicinal.indexer.embedding_files import kind_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, ReadyRows, holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import SourceOptions
-from vicinal.indexer.sources.features import holds_bytes
+from vicinal.indexer.sources.values import holds_bytes
 from vicinal.models.similarity import FloatArray, normalize
 
 DIM, N = 4, 2500

@@ -19,6 +19,7 @@ from pyarrow import parquet
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -27,7 +28,9 @@ DIM = 4
 TEXTS = st.text(
     st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="\u2028\u2029"), max_size=12
 )
-LABELS = st.lists(st.none() | TEXTS.filter(bool), min_size=40, max_size=40)
+# In one form, as labels are kept.
+_LABEL = TEXTS.map(lambda text: checked_label(text, "x")).filter(bool)
+LABELS = st.lists(st.none() | _LABEL, min_size=40, max_size=40)
 
 
 def embeddings(n: int, seed: int = 0) -> FloatArray:

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from vicinal.indexer.item_rules import LONGEST_ID
 from vicinal.indexer.jobs.conflicts import OnConflict
 from vicinal.models.bundle import space_manifest
 from vicinal.service.galleries.uploads import AddedItem, SentItem
-from vicinal.service.http.bodies.fields import Vector
+from vicinal.service.http.bodies.fields import Id, Label, Vector
 
 __all__ = [
     "AdditionBody",
@@ -53,7 +52,7 @@ class ItemPatch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    label: str | None = Field(None, description="The label; null for none.")
+    label: Label = Field(None, description="The label; null for none.")
     metadata: dict[str, Any] = Field(
         default_factory=dict,
         description="Merged into the present metadata (RFC 7396): null removes a member.",
@@ -73,8 +72,8 @@ class SentFields(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(min_length=1, max_length=LONGEST_ID)
-    label: str | None = None
+    id: Id
+    label: Label = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     uri: str = Field("", description="Path or address of what was embedded.")
 

@@ -104,20 +104,6 @@ def test_leading_zeros_of_a_csv_stay(tmp_path: Path) -> None:
     ]
 
 
-def test_a_csv_is_read_by_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow's reader with several threads waited for itself once in some thousand runs of these tests."""
-    options: list[csv.ReadOptions] = []
-    read = csv.read_csv
-
-    def noting(path: Path, read_options: csv.ReadOptions, **others: object) -> pa.Table:
-        options.append(read_options)
-        return read(path, read_options, **others)
-
-    monkeypatch.setattr(csv, "read_csv", noting)
-    read_source(_manifest(tmp_path / "items.csv", {"path": ["1.jpg"]}))
-    assert [one.use_threads for one in options] == [False]
-
-
 def test_empty_label_means_unlabelled(tmp_path: Path) -> None:
     blank = _manifest(tmp_path / "items.csv", {"path": ["1.jpg"], "label": [""]})
     null = _manifest(tmp_path / "i.parquet", {"path": ["1.jpg"], "label": pa.array([None], "string")})
@@ -209,7 +195,8 @@ def test_another_file_is_no_source(tmp_path: Path) -> None:
     [
         ("empty.csv", b""),
         ("latin1.csv", "path,label\n1.jpg,caf\xe9\n".encode("latin-1")),
-        ("ragged.csv", b"path,label\n1.jpg,a\n2.jpg,b,c\n"),
+        ("ragged.csv", b"path,label\n1.jpg\n2.jpg,b,c\n"),
+        ("cut.csv", "path\n1.jpg".encode("utf-16")[:-1]),
         ("text.parquet", b"path\n1.jpg\n"),
     ],
 )

@@ -1,0 +1,278 @@
+"""Values of tables: images, named classes as Hugging Face notes them, texts of ids and labels, metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, Self
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vicinal.indexer.errors import SourceError
+
+__all__ = [
+    "Features",
+    "column_texts",
+    "holds_bytes",
+    "image_parts",
+    "known_values",
+    "metadata_rows",
+    "other_spelling",
+    "value_as_text",
+]
+
+
+class Features:
+    """The columns of a data set; numbers of named classes are read as these names.
+
+    Args:
+        schema: Its columns as they are stored.
+        noted: What Hugging Face notes of them, by name; may be empty.
+
+    Attributes:
+        schema: Its columns as they are read.
+        image_columns: Those that hold images: as is noted; else structs with `bytes`; else plain bytes that
+            are named `image` or are the only ones, where no column `path` says that images lie elsewhere.
+        class_columns: Those that hold named classes.
+    """
+
+    def __init__(self, schema: pa.Schema, noted: Mapping[str, Any]) -> None:
+        kinds = {
+            name: noted[name].get("_type") if isinstance(noted[name], dict) else ""
+            for name in schema.names
+            if name in noted
+        }
+        self._classes = {
+            name: pa.array(noted[name]["names"], pa.string())
+            for name, kind in kinds.items()
+            if kind == "ClassLabel" and noted[name].get("names")
+        }
+        self.class_columns = list(self._classes)
+        self.image_columns = [name for name, kind in kinds.items() if kind == "Image"]
+        if not self.image_columns:
+            # Sounds and videos are stored in the same way, and noted.
+            bare = [one for one in schema if kinds.get(one.name, "Value") == "Value"]
+            self.image_columns = _unnoted(bare, has_paths="path" in schema.names)
+        self.schema = self.named(schema.empty_table()).schema
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Self:
+        """Those that are noted in the schema of a Parquet file.
+
+        Raises:
+            ValueError: The note is damaged.
+        """
+        note = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        for key in ("info", "features"):
+            note = note.get(key) if isinstance(note, dict) else None
+        return cls(schema, note if isinstance(note, dict) else {})
+
+    def named(self, table: pa.Table) -> pa.Table:
+        """Rows with the names of their classes.
+
+        Raises:
+            ValueError: A number stands for no class.
+        """
+        for name in set(self._classes) & set(table.column_names):
+            names = self._classes[name]
+            # -1 stands for no class.
+            numbers = pc.if_else(pc.less(table[name], 0), None, table[name]).combine_chunks()
+            if (row := pc.index(pc.greater_equal(numbers, len(names)), True).as_py()) >= 0:
+                raise ValueError(
+                    f"row {row + 1:,} of column '{name}' has class {numbers[row]}, and there are names of "
+                    f"{len(names):,} classes"
+                )
+            texts = names.take(numbers)
+            table = table.set_column(table.column_names.index(name), name, texts)
+        return table.replace_schema_metadata(None)
+
+
+def _unnoted(columns: list[pa.Field], *, has_paths: bool) -> list[str]:
+    structs = [one.name for one in columns if _bytes_field(one.type) is not None]
+    plain = [one.name for one in columns if _is_bytes(one.type)]
+    if structs or has_paths:
+        return structs
+    return ["image"] if "image" in plain else plain if len(plain) == 1 else []
+
+
+def image_parts(images: Any) -> tuple[Any, Any]:
+    """What a column of images has of each: its bytes, and its path, or None where there are no paths.
+
+    Args:
+        images: Array or chunked array of n structs with `bytes` and maybe `path`, or of n values of bytes.
+
+    Raises:
+        ValueError: They are neither.
+    """
+    if _is_bytes(images.type):
+        return images, None
+    if _bytes_field(images.type) is None:
+        raise ValueError(f"a column of images holds {images.type}, expected bytes")
+    has_paths = images.type.get_field_index("path") >= 0
+    return pc.struct_field(images, "bytes"), pc.struct_field(images, "path") if has_paths else None
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a column are bytes, or hold some, such as those of a picture."""
+    if pa.types.is_struct(kind):
+        return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return holds_bytes(kind.value_type)
+    return _is_bytes(kind)
+
+
+def _bytes_field(kind: pa.DataType) -> pa.Field | None:
+    """The field `bytes` of a struct that has one."""
+    place = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
+    return kind.field(place) if place >= 0 and _is_bytes(kind.field(place).type) else None
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def value_as_text(value: Any) -> str | None:
+    """Text of an id or a label, one for equal values; None for a missing one, such as NaN.
+
+    Args:
+        value: A value of a table, of an array or of JSON: text, a number, a boolean, a date or time.
+
+    Raises:
+        ValueError: It has no one clear text, such as bytes, a list, or a float whose last digits are lost.
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, str):
+        return str(value) or None
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else str(value)
+    if isinstance(value, float | np.floating | Decimal):
+        return _number_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def _number_text(number: float | np.floating[Any] | Decimal) -> str | None:
+    if isinstance(number, Decimal):
+        if number.is_nan():
+            return None
+        if number.is_infinite():
+            raise ValueError("infinity")
+        whole = number.to_integral_value()
+        return str(int(whole)) if number == whole else f"{number.normalize():f}"
+    if np.isnan(number):
+        return None
+    if np.isinf(number):
+        raise ValueError("infinity")
+    # From here on floats do not hold all whole numbers: two ids may have become one.
+    if abs(number) >= 2 ** (np.finfo(type(number)).nmant + 1):
+        raise ValueError(f"the float {number}, whose last digits may be lost")
+    return np.format_float_positional(number + 0.0, trim="-")
+
+
+def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
+    """Ids or labels of a column, by `value_as_text`; null for missing ones.
+
+    Args:
+        column: n values; those of a dictionary, such as categories of pandas, are what it says.
+        name: Name of the column, for messages.
+        place: Where it is, for messages.
+
+    Raises:
+        SourceError: A value has no one clear text.
+    """
+    column = _plain(column)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind):
+        texts = column.cast(pa.string()).combine_chunks()
+        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    # Numpy's float32 0.1 is 0.1, and Python's is not.
+    values = column.to_numpy() if pa.types.is_floating(kind) else column.to_pylist()
+    found: list[str | None] = []
+    for row, value in enumerate(values, start=1):
+        try:
+            found.append(value_as_text(value))
+        except ValueError as error:
+            raise SourceError(
+                f"'{name}' of '{place}' holds {kind}, in row {row:,} {error}: expected text, a whole number, "
+                "or true or false"
+            ) from error
+    return pa.array(found, pa.string())
+
+
+def metadata_rows(table: pa.Table, taken: Collection[str | None]) -> list[dict[str, Any]]:
+    """Metadata of the rows of a table, as JSON can hold them: all columns but some, and but those of bytes.
+
+    Args:
+        table: n rows.
+        taken: Columns that are no metadata.
+    """
+    names = [one.name for one in table.schema if one.name not in taken and not holds_bytes(one.type)]
+    # Without columns a table of Arrow gives no rows at all.
+    if not names:
+        return [{} for _ in range(len(table))]
+    columns = [_values(_plain(table[name])) for name in names]
+    return [known_values(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def other_spelling(name: str, names: Sequence[str]) -> str | None:
+    """A name that is the same but for case and blanks; None where there is none."""
+    return next((one for one in names if one.strip().casefold() == name.casefold()), None)
+
+
+def known_values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON can hold them, without missing and empty ones; NaN is null."""
+    return {key: _as_json(value) for key, value in row.items() if value is not None and value != ""}
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_float16(column.type) or pa.types.is_float32(column.type):
+        # With the digits that were written: float32 0.1 is 0.1 and not 0.10000000149011612.
+        return [float(str(one)) for one in column.to_numpy()]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _as_json(value: Any) -> Any:
+    if value is None or isinstance(value, str | int):
+        return value
+    # JSON has no form for times and decimals, and knows no NaN.
+    return json.loads(json.dumps(value, default=_written), parse_constant=lambda _: None)
+
+
+def _written(value: Any) -> str | None:
+    if type(value).__name__ == "NaTType":
+        return None
+    # In the form of ISO 8601, with its zone, by whose beginning filters find days and hours.
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without a dictionary, and with times in a unit that Python has."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    return column
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -1,0 +1,231 @@
+"""Tables of text are read as whatever wrote them meant them, and one bad row takes no other with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vicinal.indexer.csv_tables import CsvTable, read_csv
+from vicinal.indexer.errors import SourceError
+from vicinal.indexer.sources import Source, SourceOptions, read_source
+
+WANTED = ("path", "label", "id")
+
+
+def read(folder: Path, text: str | bytes) -> CsvTable:
+    (folder / "a.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_csv(folder / "a.csv", WANTED, texts=["path"])
+
+
+def column(folder: Path, *values: str) -> list[Any]:
+    return read(folder, "path,x\n" + "".join(f"p,{one}\n" for one in values)).table["x"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("00123", "+4930123", "1" * 23, "1e5", "1.10", "-0", " 7", "0x10", "1_000", "٣", "inf", "1,5", ".5"),
+        *("5.", "2026-01-31T00:30+02:00", "2026-01-31", "10:30", "yes", "tRUE", "9007199254740993", "NULL"),
+    ],
+)
+def test_what_would_not_come_back_stays_text(tmp_path: Path, text: str) -> None:
+    assert column(tmp_path, f'"{text}"', '"b 1"') == [text, "b 1"]
+    assert column(tmp_path, f'"{text}"') == [text]
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["0", "-7", "12"], [0, -7, 12]),
+        (["1.5", "", "7.25"], [1.5, None, 7.25]),
+        (["1.5", "2"], [1.5, 2.0]),
+        (["1.5", "nan"], [1.5, float("nan")]),
+        (["true", "", "false"], [True, None, False]),
+        (["True", "False"], [True, False]),
+        (["TRUE", "TRUE"], [True, True]),
+    ],
+)
+def test_numbers_and_booleans_are_those_that_come_back(
+    tmp_path: Path, texts: list[str], values: list[Any]
+) -> None:
+    assert [str(one) for one in column(tmp_path, *texts)] == [str(one) for one in values]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [("0123", "123", "00123"), ("1.10", "1.1"), ("1", "1.0", "1.00"), ("true", "True"), ("1e3", "1000")],
+)
+def test_values_that_are_written_differently_stay_apart(tmp_path: Path, texts: tuple[str, ...]) -> None:
+    """An article number 0123 is not the article 123, nor is version 1.10 version 1.1."""
+    assert column(tmp_path, *texts) == list(texts)
+
+
+def test_a_column_of_decimals_that_stays_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,price,sku\n1.jpg,12.50,007\n2.jpg,7,7\n")
+    source = Source.open(tmp_path / "a.csv")
+    assert [one.metadata for one in source.items] == [
+        {"price": "12.50", "sku": "007"},
+        {"price": "7", "sku": "7"},
+    ]
+    assert "column 'price' stays text" in str(source.remark)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
+    """Whatever it is read as, its text is the one that was written."""
+    quoted = [f'"{one}"'.replace('"', '""')[1:-1] for one in values]
+    text = "path,x\n" + "".join(f"p,{one}\n" for one in quoted)
+    found = read(tmp_path_factory.mktemp("csv"), text).table["x"].to_pylist()
+    assert ["" if one is None else str(one).lower() for one in found] == [one.lower() for one in values]
+
+
+TEXT = 'path;label;price, EUR\n1.jpg;Café;"1,99"\n2.jpg;tea;\n'
+BOTH = [{"path": "1.jpg", "label": "Café", "price, EUR": "1,99"}]
+BOTH += [{"path": "2.jpg", "label": "tea", "price, EUR": None}]
+
+
+@pytest.mark.parametrize("mark", ["", "sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_what_spreadsheets_write(tmp_path: Path, mark: str, encoding: str, end: str) -> None:
+    text = (mark + TEXT).replace("\r\n", "\n").replace("\n", end)
+    assert read(tmp_path, text.encode(encoding)).table.to_pylist() == BOTH
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
+def test_the_sign_between_columns_is_the_one_that_the_wanted_columns_have(tmp_path: Path, sign: str) -> None:
+    others = [one for one in ",;\t|" if one != sign]
+    text = sign.join(["path", f'"{"".join(others)}"', "label"]) + "\n" + sign.join(["1.jpg", "x", "a"]) + "\n"
+    assert read(tmp_path, text).table["label"].to_pylist() == ["a"]
+
+
+def test_columns_are_known_by_their_names_without_blanks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('path, label , price\n1.jpg, "a, b", 5\n')
+    (item,) = read_source(tmp_path / "a.csv")
+    assert (item.path.name, item.label, item.metadata) == ("1.jpg", "a, b", {"price": 5})
+
+
+def test_blanks_inside_of_values_stay(tmp_path: Path) -> None:
+    """Negative control: the names say that nobody writes blanks between columns."""
+    assert column(tmp_path, " a", "b ") == [" a", "b "]
+
+
+@pytest.mark.parametrize("name", ["Label", "LABEL", "label"])
+def test_a_label_column_in_other_letters_is_hinted_at(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.csv").write_text(f"path,{name}\n1.jpg,shoe\n")
+    remark = Source.open(tmp_path / "a.csv").remark
+    hint = f"column '{name}' gives no labels: name it by --label-column, if it holds them"
+    assert remark == (None if name == "label" else hint)
+    labels = read_source(tmp_path / "a.csv", SourceOptions(label_column=name))
+    assert [one.label for one in labels] == ["shoe"]
+
+
+@pytest.mark.parametrize("name", ["Path", "PATH"])
+def test_a_path_column_in_other_letters_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{name},label\n1.jpg,shoe\n")
+    with pytest.raises(SourceError, match=f"no column 'path', .* as in --path-column '{name}'"):
+        read_source(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("names", ["path,label,label", "path,x,x", "path, label,label", "id,id,path"])
+def test_twin_columns_are_refused(tmp_path: Path, names: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{names}\n1,2,3\n")
+    with pytest.raises(SourceError, match=r"has the column '(label|x|id)' twice"):
+        read_source(tmp_path / "a.csv")
+
+
+def test_empty_columns_at_the_end_are_none(tmp_path: Path) -> None:
+    """Spreadsheets write them where something once stood there."""
+    assert read(tmp_path, "path,label,,\n1.jpg,a,,\n,,,\n\n2.jpg,b,,\n").table.to_pylist() == [
+        {"path": "1.jpg", "label": "a"},
+        {"path": "2.jpg", "label": "b"},
+    ]
+
+
+def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
+    """As pandas writes its index."""
+    assert read(tmp_path, ",path\n0,1.jpg\n").table.to_pylist() == [{"column 1": 0, "path": "1.jpg"}]
+
+
+@pytest.mark.parametrize("size", [20, 2**20 + 7, 3 * 2**20])
+@pytest.mark.parametrize("filling", ["x", "line\r\n", 'say ""no"", '])
+def test_rows_may_be_long_and_have_line_breaks(tmp_path: Path, size: int, filling: str) -> None:
+    long = filling * (size // len(filling))
+    found = read(tmp_path, f'path,words,label\n1.jpg,"{long}",a\n2.jpg,,b\n')
+    assert found.table["label"].to_pylist() == ["a", "b"]
+    assert found.table["words"].to_pylist() == [long.replace('""', '"'), None]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("2.jpg", "line 3 has 1 values for 3 columns"),
+        ("2.jpg,b,c,d", "line 3 has 4 values for 3 columns"),
+        ('2.jpg,"b,c', "line 3 has quotes that are not closed"),
+        ('2.jpg,"b"b,c', "line 3 has quotes that are not closed, or not written twice"),
+        ('2.jpg,"b\n2b,c', "line 3 has quotes"),
+        (b"2.jpg,caf\xe9,c", "line 3 is not UTF-8"),
+    ],
+    ids=["short", "long", "open", "inner", "open over two lines", "Latin-1"],
+)
+@pytest.mark.parametrize("last", ["\n", ""])
+def test_a_bad_row_fails_alone(tmp_path: Path, line: str | bytes, reason: str, last: str) -> None:
+    encoded = line if isinstance(line, bytes) else line.encode()
+    rows = [b"path,label,x", "1.jpg,é,y".encode(), encoded, b'3.jpg,"a, b","q"', b"4.jpg,b,z"]
+    found = read(tmp_path, b"\n".join(rows) + last.encode())
+    assert found.table["path"].to_pylist() == ["1.jpg", "3.jpg", "4.jpg"]
+    assert found.bad_rows[2].startswith(reason)
+
+
+def test_a_manifest_goes_on_after_bad_rows_and_names_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,id\n1.jpg,a\n2.jpg\nfile:///etc/passwd,b\n4.jpg,d\n,e\n")
+    items = read_source(tmp_path / "a.csv")
+    assert [(one.id, one.problem is None) for one in items] == [
+        ("a", True),
+        ("row 2", False),
+        ("b", False),
+        ("d", True),
+        ("e", False),
+    ]
+
+
+def test_many_open_quotes_do_not_take_for_ever(tmp_path: Path) -> None:
+    text = "path,label\n1.jpg,a\n" + '2.jpg,"b\n' * 20_001
+    assert read(tmp_path, text).table["path"].to_pylist() == ["1.jpg"]
+
+
+@pytest.mark.parametrize("n_bad", [1, 50_000])
+def test_many_bad_rows_are_named_one_by_one(tmp_path: Path, n_bad: int) -> None:
+    found = read(tmp_path, "path,label\n1.jpg,a\n" + "2.jpg\n" * n_bad)
+    assert len(found.bad_rows) == n_bad
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        ("path,label\n1.jpg,caf\xe9\n".encode("latin-1"), "line 2 is not UTF-8; save it as UTF-8"),
+        ("path,l\xe4bel\n1.jpg,café\n".encode("cp1252"), "line 1 is not UTF-8"),
+        (b"path,l\xe4bel\n1.jpg,caf\xc3\xa9\n", "the names of its columns are not UTF-8"),
+        (b"", "it is empty"),
+        (b"\n\n", "it is empty"),
+        (b"path,label\n1.jpg\n", "none of its rows can, the first because line 2 has 1 values for 2 columns"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_with_a_reason(
+    tmp_path: Path, encoded: bytes, reason: str
+) -> None:
+    with pytest.raises(SourceError, match=reason):
+        read(tmp_path, encoded)
+
+
+def test_times_are_found_by_the_day_that_was_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,taken\n1.jpg,2026-01-31T00:30+02:00\n2.jpg,2026-01-30 23:00\n")
+    assert [one.metadata["taken"] for one in read_source(tmp_path / "a.csv")] == [
+        "2026-01-31T00:30+02:00",
+        "2026-01-30 23:00",
+    ]
