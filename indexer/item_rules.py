@@ -20,6 +20,7 @@ __all__ = [
     "checked_label",
     "checked_metadata",
     "checked_uri",
+    "id_of_path",
     "readable",
     "served_metadata",
 ]
@@ -32,6 +33,10 @@ _MOST_BYTES = 64 * 1024
 _NOTE = "_truncated"
 # Control characters, line and paragraph separators, and halves of surrogate pairs.
 _UNREADABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Segments that clients and proxies take out of a path, with the one before them; browsers also where a dot is
+# spelled %2e, or a slash as a backslash.
+_ENDS = r"[/\\]|%(?:25)*(?:2f|5c)"
+_SHORTENING = re.compile(rf"(?:^|{_ENDS})((?:\.|%(?:25)*2e){{1,2}})(?={_ENDS}|$)", re.IGNORECASE)
 
 
 def readable(text: str) -> str:
@@ -52,7 +57,8 @@ def checked_id(item_id: str) -> str:
     """An id that can be written on one line and in an address.
 
     Raises:
-        ItemRefusedError: It is empty, too long, or holds line breaks or other control characters.
+        ItemRefusedError: It is empty, too long, holds line breaks or other control characters, or a segment
+            `.` or `..`, by which an address would become that of something else.
     """
     if not item_id or len(item_id) > LONGEST_ID:
         raise ItemRefusedError(f"an id has {len(item_id):,} characters, expected 1 to {LONGEST_ID:,}")
@@ -60,6 +66,11 @@ def checked_id(item_id: str) -> str:
         what = f"the character U+{ord(found[0]):04X}"
         raise ItemRefusedError(
             f"id {_shown(item_id)} holds {what}: ids have no line breaks and no other control characters"
+        )
+    if (found := _SHORTENING.search(item_id)) is not None:
+        raise ItemRefusedError(
+            f"id {_shown(item_id)} holds the segment '{found[1]}', which clients take out of an address: "
+            "give it an id without"
         )
     return item_id
 
@@ -90,6 +101,21 @@ def checked_label(label: str | None, item_id: str) -> str | None:
 def checked_uri(uri: str, item_id: str) -> str:
     """Path or address of an item that is not too long; see `checked_label`."""
     return _not_longer(uri, _LONGEST_URI, "uri", item_id)
+
+
+def id_of_path(path: str) -> str:
+    """The id of what has none of its own: its path, without segments `.` and `..`.
+
+    Args:
+        path: A path or an address.
+    """
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == ".." and kept:
+            kept.pop()
+        elif segment not in (".", ".."):
+            kept.append(segment)
+    return "/".join(kept) or path
 
 
 def checked_metadata(metadata: Any, item_id: str) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from vicinal.indexer.csv_tables import CsvTable, read_csv, require_single
 from vicinal.indexer.errors import SourceError
+from vicinal.indexer.item_rules import id_of_path
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.parquet_datasets import PARQUET, open_parquet
 from vicinal.indexer.sources.remote import file_of_row
@@ -94,7 +95,7 @@ class _Manifest:
         """Ids, each there once; the path where there is none, or the number of the row."""
         numbers = self._read_as.numbers
         ids = [
-            said or path or _row(number)
+            said or id_of_path(path) or _row(number)
             for number, said, path in zip(numbers, self._texts("id"), paths, strict=True)
         ]
         earlier: dict[str, int] = {}

@@ -51,7 +51,6 @@ _ROUTERS: dict[Scope, tuple[APIRouter, ...]] = {
         galleries.router,
         galleries.alias_router,
         items.router,
-        items.thumbnails_router,
     ),
     "write": (items.writing_router,),
     "admin": (

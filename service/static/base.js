@@ -1,7 +1,6 @@
 "use strict";
 // What the pages share. The server puts it into each of them, as it does with their style.
 const $ = (id) => document.getElementById(id);
-const itemPath = (id) => id.split("/").map(encodeURIComponent).join("/");
 // Ids and labels are anybody's: what cannot be seen, or turns the text around it, stands as its code.
 const visible = (text) => text.replace(/[\p{Zl}\p{Zp}]|(?![\u200c\u200d])\p{C}/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 // The key stays in this tab alone: it is in no address, and is gone with the tab.

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.embedding_sources import ReadyRows, holds_embeddings
-from vicinal.indexer.errors import SourceError
+from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions
 from vicinal.models.similarity import FloatArray, normalize
@@ -28,6 +28,7 @@ DIM = 4
 TEXTS = st.text(
     st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="\u2028\u2029"), max_size=12
 )
+IDS = TEXTS.filter(lambda text: text and set(text) - set("./\\"))
 # In one form, as labels are kept.
 _LABEL = TEXTS.map(lambda text: checked_label(text, "x")).filter(bool)
 LABELS = st.lists(st.none() | _LABEL, min_size=40, max_size=40)
@@ -65,7 +66,7 @@ def refusal(path: Path, **options: Any) -> str:
 
 @settings(max_examples=40)
 @given(
-    names=st.lists(TEXTS.filter(bool), unique=True, min_size=1, max_size=40),
+    names=st.lists(IDS, unique=True, min_size=1, max_size=40),
     labels=LABELS,
     n_rows=st.integers(1, 50),
     seed=st.integers(0, 5),
@@ -87,7 +88,7 @@ def test_what_is_read_from_parquet_is_what_was_written(
 
 
 @settings(max_examples=20)
-@given(names=st.lists(TEXTS.filter(bool), unique=True, min_size=1, max_size=20), labels=LABELS)
+@given(names=st.lists(IDS, unique=True, min_size=1, max_size=20), labels=LABELS)
 def test_what_is_read_from_arrays_is_what_was_written(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], labels: list[str | None]
 ) -> None:
@@ -98,6 +99,14 @@ def test_what_is_read_from_arrays_is_what_was_written(
     found = read(EmbeddingSource.open(path))
     assert (found.ids.to_pylist(), found.labels.to_pylist()) == (names, labels)
     np.testing.assert_array_equal(found.embeddings, normalize(vectors))
+
+
+@pytest.mark.parametrize("prefix", ["", "..", "a/../b"])
+def test_ids_that_shorten_an_address_are_refused(tmp_path: Path, prefix: str) -> None:
+    named = ids(3) if prefix else ["sku 0", "../sku 1", "sku 2"]
+    np.savez(tmp_path / "a.npz", ids=named, embeddings=embeddings(3))
+    with pytest.raises(ItemRefusedError, match="holds the segment"):
+        EmbeddingSource.open(tmp_path / "a.npz", SourceOptions(prefix))
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

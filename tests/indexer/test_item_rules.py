@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.errors import ItemRefusedError
-from vicinal.indexer.item_rules import checked_id, checked_metadata, served_metadata
+from vicinal.indexer.item_rules import checked_id, checked_metadata, id_of_path, served_metadata
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -30,10 +32,66 @@ def test_ids_that_cannot_be_read_again_are_refused_on_one_line(item_id: str) -> 
 
 
 @pytest.mark.parametrize(
-    "item_id", ["a", "a/image", "photos/shoe 1.jpg", "鞋", "e\u0301", "x" * 1024, "..", "😀"]
+    "item_id",
+    [
+        "a",
+        "a/image",
+        "photos/shoe 1.jpg",
+        "鞋",
+        "e\u0301",
+        "x" * 1024,
+        "...",
+        "a..b",
+        ".a/..b",
+        "%2e.a",
+        "😀",
+    ],
 )
 def test_other_ids_stay_as_they_are(item_id: str) -> None:
     assert checked_id(item_id) == item_id
+
+
+@pytest.mark.parametrize(
+    "item_id",
+    [
+        *("..", ".", "../../other", "a/../b", "a/..", "./a", "a/./b", "/..", "a//../b"),
+        *("%2e%2e", "a/%2E./b", ".%2e/a", "%252e%252e/a", "..%2fa", "a%5C..%5cb", "..\\a", "a\\..\\..\\b"),
+    ],
+)
+def test_ids_that_shorten_an_address_are_refused(item_id: str) -> None:
+    with pytest.raises(ItemRefusedError, match="holds the segment"):
+        checked_id(item_id)
+
+
+@given(st.lists(st.sampled_from([".", "..", "/", "\\", "a", "%2e", "%2F", "%5c", "%25", ""])).map("".join))
+def test_an_id_that_is_taken_stays_below_its_gallery_in_every_client(item_id: str) -> None:
+    try:
+        checked_id(item_id)
+    except ItemRefusedError:
+        return
+    base, spellings = "/v1/galleries/g/items/", [item_id]
+    # Whoever decodes it once or twice, as proxies do, or takes a backslash for a slash, as browsers do.
+    for _ in range(3):
+        spellings += [unquote(spellings[-1])]
+    for one in spellings:
+        assert posixpath.normpath(base + one.replace("\\", "/") + "/x").startswith(base.rstrip("/"))
+
+
+@pytest.mark.parametrize(
+    ("path", "item_id"),
+    [
+        ("../photos/1.jpg", "photos/1.jpg"),
+        ("./1.jpg", "1.jpg"),
+        ("a/../b/./1.jpg", "b/1.jpg"),
+        ("../../1.jpg", "1.jpg"),
+        ("/data/../1.jpg", "/1.jpg"),
+        ("https://host/a//1.jpg", "https://host/a//1.jpg"),
+        ("a..b/1.jpg", "a..b/1.jpg"),
+        ("", ""),
+    ],
+)
+def test_the_id_of_a_path_has_no_segments_that_shorten_an_address(path: str, item_id: str) -> None:
+    assert id_of_path(path) == item_id
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,13 @@ class NewEmbedding:
 
 
 def path_of(*parts: str | int) -> str:
-    """A path below `/v1`; the parts are encoded, and an id keeps its slashes."""
+    """A path below `/v1`; each part is one segment, whatever it holds."""
     return "/v1/" + "/".join(_encoded(str(part)) for part in parts)
 
 
 def _encoded(part: str) -> str:
     # A path is shortened by its segments `.` and `..` before it is sent, unless they are spelled otherwise.
-    segments = (
-        one.replace(".", "%2E") if one in (".", "..") else quote(one, safe="") for one in part.split("/")
-    )
-    return "/".join(segments)
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
 def given(**options: Any) -> dict[str, Any]:

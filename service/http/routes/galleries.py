@@ -121,9 +121,21 @@ def put_gallery(
 
 
 @admin_router.delete("/{gallery}", status_code=204)
-def delete_gallery(gallery: str, state: StateDependency) -> None:
+def delete_gallery(
+    gallery: str,
+    state: StateDependency,
+    confirm: Annotated[
+        str,
+        Query(description="Name of the gallery once more: a path alone may have been shortened on its way."),
+    ],
+) -> None:
     """Remove a gallery with all its versions and calibrations; one with an alias is refused: 409."""
-    state.galleries.gallery(gallery).delete()
+    found = state.galleries.gallery(gallery)
+    if confirm != gallery:
+        raise RequestError(
+            f"confirm is '{confirm}', and this address is that of gallery '{gallery}': nothing was deleted"
+        )
+    found.delete()
     state.galleries.close(gallery)
 
 

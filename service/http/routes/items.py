@@ -62,11 +62,10 @@ from vicinal.service.http.request_bodies import (
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
 
-__all__ = ["router", "thumbnails_router", "writing_router"]
+__all__ = ["router", "writing_router"]
 
-router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"])
-thumbnails_router = APIRouter(prefix="/v1/galleries/{gallery}/thumbnails", tags=["items"])
-writing_router = APIRouter(prefix="/v1/galleries/{gallery}/items", tags=["items"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"])
+writing_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=JsonRoute)
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _BODY = body_schema(
@@ -94,9 +93,11 @@ _BODY = body_schema(
 )
 _IMAGE_FIELDS = ("image", "id", "label", "metadata", "on_conflict")
 _EMBEDDING_FIELDS = ("embedding", "id", "label", "metadata", "uri", "space", "on_conflict")
+# Not every id comes through a path as it is: clients and proxies shorten one by its dots and slashes.
+ItemId = Annotated[str, Query(alias="id", description="Id of the item, whatever it holds.")]
 
 
-@router.get("")
+@router.get("/items")
 def list_items(
     gallery: str,
     state: StateDependency,
@@ -113,10 +114,9 @@ def list_items(
     )
 
 
-# Not below an item's own address, where it would hide an item whose id ends as it does.
-@thumbnails_router.get("/{item_id:path}", response_class=Response)
-def get_thumbnail(gallery: str, item_id: str, state: StateDependency) -> Response:
-    """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
+@router.get("/thumbnail", response_class=Response)
+def get_thumbnail(gallery: str, item_id: ItemId, state: StateDependency) -> Response:
+    """Thumbnail of one item, a JPEG of at most 256 pixels a side; also at `…/thumbnails/{id}`."""
     matcher = state.galleries.matcher(gallery)
     view = matcher.view
     sequence = int(view.sequences(view.positions([_known(view, gallery, item_id)]))[0])
@@ -124,13 +124,26 @@ def get_thumbnail(gallery: str, item_id: str, state: StateDependency) -> Respons
     return Response(thumbnail, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=60"})
 
 
-@router.get("/{item_id:path}")
-def get_item(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
-    """One item."""
+# Not below an item's own address, where it would hide an item whose id ends as it does.
+@router.get("/thumbnails/{item_id:path}", response_class=Response, include_in_schema=False)
+def get_thumbnail_at(gallery: str, item_id: str, state: StateDependency) -> Response:
+    """The same for an id that can stand in a path."""
+    return get_thumbnail(gallery, item_id, state)
+
+
+@router.get("/item")
+def get_item(gallery: str, item_id: ItemId, state: StateDependency) -> ItemBody:
+    """One item; an id that a path can carry may also stand in one, `…/items/{id}`, here and below."""
     return _item(state.galleries.matcher(gallery).view, gallery, item_id)
 
 
-@writing_router.post("", openapi_extra=_BODY)
+@router.get("/items/{item_id:path}", include_in_schema=False)
+def get_item_at(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
+    """The same for an id that can stand in a path."""
+    return get_item(gallery, item_id, state)
+
+
+@writing_router.post("/items", openapi_extra=_BODY)
 async def add_items(gallery: str, request: Request, state: StateDependency) -> AdditionBody:
     """Add images, or embeddings to a gallery of ready embeddings; the next search finds them.
 
@@ -157,7 +170,7 @@ async def add_items(gallery: str, request: Request, state: StateDependency) -> A
     )
 
 
-@writing_router.post("/delete")
+@writing_router.post("/items/delete")
 def delete_items(gallery: str, body: ItemDeletion, request: Request, state: StateDependency) -> DeletionBody:
     """Remove several items in one change: all of them, or none when one is not there."""
     note_items(request, body.ids)
@@ -168,9 +181,12 @@ def delete_items(gallery: str, body: ItemDeletion, request: Request, state: Stat
     return DeletionBody(removed=change.n_removed, n_items=len(view), revision=view.revision)
 
 
-@writing_router.patch("/{item_id:path}")
-def patch_item(gallery: str, item_id: str, patch: ItemPatch, state: StateDependency) -> ItemBody:
+@writing_router.patch("/item")
+def patch_item(
+    gallery: str, item_id: ItemId, patch: ItemPatch, request: Request, state: StateDependency
+) -> ItemBody:
     """Change label and metadata of one item; its image and its place stay."""
+    note_items(request, [item_id])
     reader = state.galleries.reader(gallery)
     keeps_label = "label" not in patch.model_fields_set
     patch_items(reader, {item_id: Patch(patch.label, patch.metadata, keeps_label=keeps_label)})
@@ -178,11 +194,26 @@ def patch_item(gallery: str, item_id: str, patch: ItemPatch, state: StateDepende
     return _item(reader.view(), gallery, item_id)
 
 
-@writing_router.delete("/{item_id:path}", status_code=204)
-def delete_item(gallery: str, item_id: str, state: StateDependency) -> None:
+@writing_router.patch("/items/{item_id:path}", include_in_schema=False)
+def patch_item_at(
+    gallery: str, item_id: str, patch: ItemPatch, request: Request, state: StateDependency
+) -> ItemBody:
+    """The same for an id that can stand in a path."""
+    return patch_item(gallery, item_id, patch, request, state)
+
+
+@writing_router.delete("/item", status_code=204)
+def delete_item(gallery: str, item_id: ItemId, request: Request, state: StateDependency) -> None:
     """Remove one item; the next search does not find it."""
+    note_items(request, [item_id])
     remove_items(state.galleries.reader(gallery), [item_id])
     state.galleries.changed(gallery)
+
+
+@writing_router.delete("/items/{item_id:path}", status_code=204, include_in_schema=False)
+def delete_item_at(gallery: str, item_id: str, request: Request, state: StateDependency) -> None:
+    """The same for an id that can stand in a path."""
+    delete_item(gallery, item_id, request, state)
 
 
 async def _add_form(request: Request, state: State, gallery: str) -> Addition:

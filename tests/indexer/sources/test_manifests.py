@@ -288,3 +288,22 @@ def test_tables_of_spreadsheets_are_read(tmp_path: Path, delimiter: str, mark: s
     items = read_source(tmp_path / "shop.csv", SourceOptions(path_column="file", id_column="sku"))
     assert [(item.id, item.path.name) for item in items] == [("007", "1.jpg"), ("7", "2.jpg")]
     assert items[0].metadata == {"words": "a, b; c"}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_paths_outside_of_the_manifest_s_folder_make_ids_without_dots(tmp_path: Path, suffix: str) -> None:
+    for name in ("photos/1.jpg", "2.jpg", "lists/below/3.jpg"):
+        _image(tmp_path / name)
+    (tmp_path / "lists").mkdir(exist_ok=True)
+    paths = ["../photos/1.jpg", "./../2.jpg", "a/../below/./3.jpg"]
+    items = read_source(_manifest(tmp_path / "lists" / f"items{suffix}", {"path": paths}))
+    assert [item.id for item in items] == ["photos/1.jpg", "2.jpg", "below/3.jpg"]
+    assert [item.path for item in items] == [tmp_path / "lists" / path for path in paths]
+
+
+@pytest.mark.parametrize("item_id", ["..", "../../other", "a/./b", "%2E%2e/x", "..\\x"])
+def test_an_id_that_shortens_an_address_is_the_failure_of_its_row(tmp_path: Path, item_id: str) -> None:
+    _image(tmp_path / "1.jpg")
+    manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg", "1.jpg"], "id": [item_id, "good"]})
+    bad, good = read_source(manifest)
+    assert ("holds the segment" in str(bad.problem), good.problem) == (True, None)

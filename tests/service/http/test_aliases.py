@@ -82,12 +82,12 @@ def test_what_is_no_alias_is_refused(
 def test_a_gallery_goes_only_when_no_client_knows_it_by_another_name(client: TestClient) -> None:
     client.put("/v1/aliases/shop", json={"gallery": "shoes"})
     for name in ("shoes", "shop"):
-        refused = client.delete(f"/v1/galleries/{name}")
+        refused = client.delete(f"/v1/galleries/{name}", params={"confirm": "shoes"})
         assert (refused.status_code, refused.json()["type"].rsplit(":", 1)[-1]) == (409, "gallery-aliased")
     assert client.delete("/v1/aliases/shop").status_code == 204
     assert client.delete("/v1/aliases/shop").status_code == 404
     assert client.get("/v1/galleries/shop").status_code == 404
-    assert client.delete("/v1/galleries/shoes").status_code == 204
+    assert client.delete("/v1/galleries/shoes", params={"confirm": "shoes"}).status_code == 204
 
 
 def test_making_a_gallery_under_an_alias_finds_the_one_that_is_there(client: TestClient) -> None:

@@ -65,7 +65,7 @@ def test_galleries_aliases_and_settings_are_noted_too(client: TestClient, settin
     client.delete("/v1/aliases/live")
     client.put("/v1/admin/galleries/shoes/threshold", json={"threshold": 0.5})
     client.post("/v1/admin/galleries/shoes/reindex", json={"index": "SQ8"})
-    client.delete("/v1/galleries/clips")
+    client.delete("/v1/galleries/clips", params={"confirm": "clips"})
     noted = [(one["method"], one["path"].removeprefix("/v1/")) for one in lines(settings)]
     assert noted == [
         ("PUT", "galleries/clips"),

@@ -15,7 +15,9 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
+from vicinal.service.galleries import uploads
 from vicinal.service.http.app import create_app
+from vicinal_client import Client
 
 SHOES = "/v1/galleries/shoes"
 ITEM = f"{SHOES}/items/plain/view 0.png"
@@ -131,3 +133,74 @@ def test_an_index_that_is_too_large_is_refused_with_the_request(client: TestClie
     assert answer.status_code == 422
     assert "expected auto, Flat, " in answer.json()["detail"]
     assert len(answer.text) < 1000
+
+
+ODD = [
+    "../../other",
+    "..",
+    "a/../view",
+    "./a",
+    "/plain",
+    "plain//view",
+    "a/",
+    "%2e%2e/x",
+    "a?b",
+    "a#b",
+    "..\\x",
+]
+
+
+@pytest.fixture
+def odd(client: TestClient, encode: Encode, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Items with ids that no path can carry, stored before there were rules."""
+    with monkeypatch.context() as without:
+        without.setattr(uploads, "checked_id", lambda item_id: item_id)
+        for number, item_id in enumerate(ODD):
+            image = encode(view(300 + number, 0))
+            answer = client.post(f"{SHOES}/items", files={"image": image}, data={"id": item_id})
+            assert answer.status_code == 200
+    return ODD
+
+
+def test_items_with_any_id_have_an_address(client: TestClient, odd: list[str]) -> None:
+    n_before = client.get(SHOES).json()["n_items"]
+    for number, item_id in enumerate(odd, start=1):
+        params = {"id": item_id}
+        assert client.get(f"{SHOES}/item", params=params).json()["id"] == item_id
+        assert client.get(f"{SHOES}/thumbnail", params=params).headers["content-type"] == "image/jpeg"
+        patched = client.patch(f"{SHOES}/item", params=params, json={"label": "odd"})
+        assert (patched.json()["id"], patched.json()["label"]) == (item_id, "odd")
+        assert client.delete(f"{SHOES}/item", params=params).status_code == 204
+        assert client.get(f"{SHOES}/item", params=params).status_code == 404
+        assert client.get(SHOES).json()["n_items"] == n_before - number
+
+
+def test_the_client_reaches_items_with_any_id(client: TestClient, odd: list[str]) -> None:
+    vicinal = Client(app=client.app)
+    for item_id in odd:
+        assert vicinal.get_item("shoes", item_id).id == item_id
+        assert vicinal.get_thumbnail("shoes", item_id).startswith(b"\xff\xd8")
+        assert vicinal.patch_item("shoes", item_id, label="odd").label == "odd"
+        vicinal.delete_item("shoes", item_id)
+    assert client.get(SHOES).json()["n_items"] == 60
+
+
+def test_a_path_that_was_shortened_deletes_no_gallery(client: TestClient, data_dir: Path) -> None:
+    """As curl, httpx and browsers send `items/../../other` and `items/..`."""
+    client.put("/v1/galleries/other")
+    for shortened in ("/v1/galleries/other", "/v1/galleries/shoes", "/v1/galleries/shoes/", "/v1/galleries/"):
+        assert client.delete(shortened).status_code in (404, 405, 422)
+    assert sorted(path.name for path in (data_dir / "galleries").iterdir() if path.is_dir())[-2:] == [
+        "other",
+        "shoes",
+    ]
+
+
+@pytest.mark.parametrize("item_id", ["../../other", "..", "a/./b", "%2e%2e/x", "..\\x"])
+def test_ids_that_shorten_a_path_are_refused_beside_others(
+    client: TestClient, encode: Encode, view: View, item_id: str
+) -> None:
+    files = [("image", encode(view(300, 0))), ("image", encode(view(301, 0)))]
+    answer = client.post(f"{SHOES}/items", files=files, data={"id": [item_id, "good"]}).json()
+    assert [one["id"] for one in answer["added"]] == ["good"]
+    assert [(one["id"], one["type"]) for one in answer["refused"]] == [(item_id, REFUSED)]

@@ -111,7 +111,7 @@ def test_the_bundle_of_a_gallery_is_found_anew_after_it_was_deleted(
 ) -> None:
     query = {"embedding": VECTORS[7].tolist()}
     assert client.post(f"{SHOP}/search", json=query).status_code == 200
-    assert client.delete(SHOP).status_code == 204
+    assert client.delete(SHOP, params={"confirm": "shop"}).status_code == 204
     gallery = Gallery(settings.gallery_path("shop"))
     source = EmbeddingSource.open(tmp_path / "a.parquet")
     index_items(gallery, source, ServedBundles(settings).space(gallery, "siglip", DIM).embedder)

@@ -52,15 +52,24 @@ def test_a_gallery_of_another_bundle_is_not_made_again(
 
 
 def test_a_deleted_gallery_is_gone(client: TestClient, data_dir: Path) -> None:
-    assert client.delete(SHOES).status_code == 204
+    assert client.delete(SHOES, params={"confirm": "shoes"}).status_code == 204
     assert client.get(SHOES).status_code == 404
-    assert client.delete(SHOES).status_code == 404
+    assert client.delete(SHOES, params={"confirm": "shoes"}).status_code == 404
     assert not (data_dir / "galleries" / "shoes").exists()
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"confirm": ""}, {"confirm": "true"}, {"confirm": "other"}, {"yes": "shoes"}]
+)
+def test_a_gallery_is_deleted_only_by_who_names_it_twice(client: TestClient, params: dict[str, str]) -> None:
+    answer = client.delete(SHOES, params=params)
+    assert (answer.status_code, "confirm" in answer.text) == (422, True)
+    assert client.get(SHOES).status_code == 200
 
 
 def test_a_gallery_that_is_being_written_is_busy(client: TestClient, gallery: Gallery) -> None:
     with gallery.writing():
-        response = client.delete(SHOES)
+        response = client.delete(SHOES, params={"confirm": "shoes"})
     assert (response.status_code, response.json()["type"].rpartition(":")[2]) == (503, "gallery-busy")
     assert response.headers["retry-after"] == "2"
     assert client.get(SHOES).status_code == 200

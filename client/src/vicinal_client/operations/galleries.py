@@ -50,7 +50,7 @@ class GalleryCalls(Calls):
     @operation
     def delete_gallery(self, gallery: str) -> Steps[None]:
         """Remove a gallery with all its versions and calibrations."""
-        yield from self._send("DELETE", path_of("galleries", gallery))
+        yield from self._send("DELETE", path_of("galleries", gallery), params={"confirm": gallery})
 
     @operation
     def list_aliases(self) -> Steps[AliasList]:

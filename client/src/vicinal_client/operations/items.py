@@ -40,13 +40,14 @@ class ItemCalls(Calls):
     @operation
     def get_item(self, gallery: str, item_id: str) -> Steps[Item]:
         """One item."""
-        return (yield from self._ask("GET", path_of("galleries", gallery, "items", item_id), Item))
+        path = path_of("galleries", gallery, "item")
+        return (yield from self._ask("GET", path, Item, params={"id": item_id}))
 
     @operation
     def get_thumbnail(self, gallery: str, item_id: str) -> Steps[bytes]:
         """Thumbnail of one item, a JPEG of at most 256 pixels a side."""
-        path = path_of("galleries", gallery, "thumbnails", item_id)
-        return (yield from self._send("GET", path)).content
+        path = path_of("galleries", gallery, "thumbnail")
+        return (yield from self._send("GET", path, params={"id": item_id})).content
 
     @operation
     def add_item(
@@ -192,13 +193,13 @@ class ItemCalls(Calls):
         A label that is left out stays; None removes it.
         """
         body = given(metadata=metadata) | ({} if label is _KEEP else {"label": label})
-        path = path_of("galleries", gallery, "items", item_id)
-        return (yield from self._ask("PATCH", path, Item, json=body, repeatable=True))
+        path, params = path_of("galleries", gallery, "item"), {"id": item_id}
+        return (yield from self._ask("PATCH", path, Item, params=params, json=body, repeatable=True))
 
     @operation
     def delete_item(self, gallery: str, item_id: str) -> Steps[None]:
         """Remove one item; the next search does not find it."""
-        yield from self._send("DELETE", path_of("galleries", gallery, "items", item_id))
+        yield from self._send("DELETE", path_of("galleries", gallery, "item"), params={"id": item_id})
 
     @operation
     def delete_items(self, gallery: str, ids: Sequence[str]) -> Steps[Deletion]:
