@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 from PIL import Image, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
@@ -25,6 +24,7 @@ from vicinal.models.errors import (
     UnsupportedFormatError,
 )
 from vicinal.models.images.color_profiles import profile_of, to_srgb
+from vicinal.models.images.cut_jpegs import load_cut_jpeg
 from vicinal.models.images.pixels import is_blank, to_rgb
 
 __all__ = [
@@ -95,11 +95,6 @@ _RESULT_BYTES = 8
 _LARGEST_DRAFT = 8
 # A JPEG with another picture behind the first, as cameras with two lenses and with gain maps write it.
 _JPEG = ("JPEG", "MPO")
-_JPEG_END = b"\xff\xd9"
-# Share that a JPEG may lack at its end; its decoder makes this gray of it, and rubbish of the block before.
-_MOST_LACKING = 0.05
-_LACKING_GRAYS = (127, 128)
-_JPEG_BLOCK = 16 * 16
 # Formats whose first frame may be blank, or no part of the animation; and how many are looked at.
 _WITH_FRAMES = ("GIF", "PNG", "WEBP", "AVIF", "TIFF")
 _MOST_FRAMES = 32
@@ -251,12 +246,13 @@ def decoded_image(
             try:
                 upright = _first_content(image, encoded, limits, target_side)
             except (OSError, SyntaxError, ValueError, EOFError, RuntimeError, struct.error) as error:
-                mended = _without_end(image, encoded, target_side) if "truncated" in str(error) else None
+                is_cut = image.format in _JPEG and "truncated" in str(error)
+                mended = load_cut_jpeg(encoded, target_side) if is_cut else None
                 if mended is None:
                     raise NotAnImageError(
                         f"the {image.format} image is damaged or breaks off: {error}"
                     ) from error
-                upright = mended
+                upright = _to_upright_rgb(mended, reduction_to(mended.size, target_side))
             image.close()
             yield upright
 
@@ -420,37 +416,6 @@ def _first_content(
         if not is_blank(frame):
             return frame
     return first
-
-
-def _without_end(image: Image.Image, encoded: bytes, target_side: int | None) -> Image.Image | None:
-    """A JPEG that lacks no more than a few bytes at its end; None where more is not to be seen."""
-    # Of a progressive one nobody can tell how much of every pixel is there.
-    if image.format not in _JPEG or "progressive" in image.info:
-        return None
-    with Image.open(io.BytesIO(encoded + _JPEG_END), formats=["JPEG"]) as ended:
-        n_pixels = ended.width * ended.height
-        if target_side is not None:
-            ended.draft(None, (target_side, target_side))
-        try:
-            ended.load()
-        except (OSError, SyntaxError, ValueError, RuntimeError, struct.error):
-            return None
-        lacking = _gray_end(ended) / (ended.width * ended.height) + _JPEG_BLOCK / n_pixels
-        if lacking > _MOST_LACKING:
-            return None
-        return _to_upright_rgb(ended, reduction_to(ended.size, target_side))
-
-
-def _gray_end(image: Image.Image) -> int:
-    """Pixels of the gray that follows where a JPEG breaks off, from the last one on."""
-    n_gray = 0
-    for top in range(image.height - 1, -1, -1):
-        row = np.asarray(image.crop((0, top, image.width, top + 1))).reshape(image.width, -1)
-        (others,) = np.nonzero(~np.isin(row, _LACKING_GRAYS).all(axis=1))
-        n_gray += image.width - 1 - (int(others[-1]) if len(others) else -1)
-        if len(others) and others[-1] == image.width - 1:
-            break
-    return n_gray
 
 
 def _correct_transparency(image: Image.Image, encoded: bytes) -> None:

@@ -137,12 +137,43 @@ def test_adobe_rgb_is_known_by_its_exif(space: int, option: str | None, is_adobe
     assert (difference(decoded, muted()) < 2) is is_adobe
 
 
+def one_tag_profile(space: bytes, kind: bytes, connection: bytes, tag: bytes, content: bytes) -> bytes:
+    """A profile with one tag."""
+    start = 128 + 4 + 12
+    head = struct.pack(">I4xI4s4s4s12x4s", start + len(content), 0x02100000, kind, space, connection, b"acsp")
+    head = head.ljust(68, b"\0") + struct.pack(">3i", 63190, 65536, 54061)
+    return head.ljust(128, b"\0") + struct.pack(">I4sII", 1, tag, start, len(content)) + content
+
+
+def print_profile(table: list[tuple[int, int, int]]) -> bytes:
+    """A profile that says the Lab color, in bytes, of each corner of what four inks can mix."""
+    matrix = struct.pack(">9i", *(65536 * (row == column) for row in range(3) for column in range(3)))
+    straight = bytes(range(256))
+    body = b"mft1" + bytes(4) + bytes([4, 3, 2, 0]) + matrix + straight * 4
+    body += b"".join(bytes(color) for color in table) + straight * 3
+    return one_tag_profile(b"CMYK", b"prtr", b"Lab ", b"A2B0", body)
+
+
 def test_print_with_a_profile_is_seen_as_it_is_printed() -> None:
-    """The figures of a profile for print need a file: what is told apart is its color space."""
+    """Here each ink is one of gray, so that what is printed has no color whatever the inks are called."""
+    table = [(255 - 60 * bin(corner).count("1"), 128, 128) for corner in range(16)]
+    profile = print_profile(table)
     photo = draw_photo(2).convert("CMYK")
-    assert difference(decode_image(encoded(photo, "JPEG", quality=95)), photo.convert("RGB")) < 3
-    assert to_srgb(DISPLAY_P3, "CMYK") is None
-    assert to_srgb(DISPLAY_P3, "RGB") is not None
+    plain = np.asarray(decode_image(encoded(photo, "TIFF"))).astype(int)
+    assert np.array_equal(plain, np.asarray(photo.convert("RGB")))
+    printed = np.asarray(decode_image(encoded(photo, "TIFF", icc_profile=profile))).astype(int)
+    assert np.ptp(printed, axis=2).max() <= 2
+    assert np.ptp(plain, axis=2).max() > 50
+    assert printed.max() - printed.min() > 50
+
+
+def test_gray_with_a_profile_has_the_brightness_that_it_says() -> None:
+    ramp = Image.linear_gradient("L")
+    straight = b"curv" + bytes(4) + struct.pack(">IHH", 1, 256, 0)
+    linear = one_tag_profile(b"GRAY", b"mntr", b"XYZ ", b"kTRC", straight)
+    for image in (ramp, Image.merge("LA", (ramp, Image.new("L", ramp.size, 255)))):
+        decoded = np.asarray(decode_image(encoded(image, icc_profile=linear)))
+        assert decoded[[0, 128, 255], 0].tolist() == [[0] * 3, [188] * 3, [255] * 3]
 
 
 def test_no_profile_is_looked_for_in_vain() -> None:
