@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.storage.gallery_names import folder_of
@@ -206,6 +207,14 @@ class Settings(BaseSettings):
     check_hours: float = Field(default=6.0, gt=0.0)
     log_level: LogLevel = "info"
     log_format: LogFormat = "auto"
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_utf8(cls, folder: Path) -> Path:
+        whole = str(folder.absolute())
+        if readable(whole) != whole:
+            raise ValueError(f"'{readable(whole)}' is not UTF-8 or holds a line break: take another folder")
+        return folder
 
     @field_validator("rate_limit")
     @classmethod

@@ -94,6 +94,7 @@ def _reason(error: Exception) -> str:
     """What an error that was raised on purpose says; any other goes on."""
     from pydantic import ValidationError
 
+    from vicinal.indexer.sources.items import is_utf8
     from vicinal.service.problem_types import ERRORS
 
     if isinstance(error, ValidationError):
@@ -104,11 +105,15 @@ def _reason(error: Exception) -> str:
         return f"{kind} {'.'.join(str(part) for part in place)}: {first['msg']}"
     if isinstance(error, (*ERRORS, OSError)):
         return str(error)
+    if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
+        return f"'{error.object}' is not UTF-8"
     raise error
 
 
 def _fail(reason: str) -> None:
     # ONNX Runtime and Faiss explain themselves in several lines.
-    line = " ".join(reason.split())
+    from vicinal.indexer.item_rules import readable
+
+    line = readable(" ".join(reason.split()))
     say(f"vicinal: {line}", to=errors)
     sys.exit(2)

@@ -85,7 +85,8 @@ class RateLimit:
 
 
 class BodyLimit:
-    """ASGI middleware that answers 413 when a body grows beyond a limit, and 408 when it comes too slowly.
+    """ASGI middleware that answers 413 when a body grows beyond a limit, 408 when it comes too slowly, and
+    415 when it is compressed.
 
     A call that takes neither images nor embeddings takes 4 MiB. Values of JSON are counted as they come: a
     body of brackets costs forty times its size once it is parsed.
@@ -114,6 +115,10 @@ class BodyLimit:
                 return self.app(scope, receive, send)
             if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > most):
                 return self._refuse(_Refusal(413, "body-too-large", _too_large(most)), scope, receive, send)
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("", "identity"):
+            said = f"the body is compressed, Content-Encoding '{coding[:40]}': send it as it is"
+            return self._refuse(_Refusal(415, "unsupported-format", said), scope, receive, send)
         return self._counted(most, scope, receive, send)
 
     def _most(self, scope: Scope) -> int:

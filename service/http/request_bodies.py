@@ -6,15 +6,20 @@ They are parsed in a thread: the event loop answers others meanwhile.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from email.message import Message
+from email.utils import collapse_rfc2231_value
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from vicinal.models.errors import UnsupportedFormatError
 from vicinal.service.errors import RequestError
@@ -33,14 +38,17 @@ __all__ = [
     "images_of",
     "json_body",
     "media_type",
+    "read_form",
     "validated",
 ]
 
 Model = TypeVar("Model", bound=BaseModel)
 FORM = "multipart/form-data"
 JSON = "application/json"
+_FILES = (b"image", b"embedding")
 _IMAGE = {"type": "string", "format": "binary"}
 _NO_JSON = "json_invalid"
+_GZIP = b"\x1f\x8b"
 # 1,000 embeddings of 2,048 numbers and some; parsing so many takes a sixth of a second. Lists and objects
 # cost as much as some numbers, though they be empty.
 MOST_VALUES = 2_500_000
@@ -155,6 +163,8 @@ async def json_body(request: Request, model: type[Model], *, may_be_empty: bool 
 
 
 def _parsed(model: type[Model], body: bytes) -> Model:
+    if body.startswith(_GZIP):
+        raise RequestError("the body is not JSON but compressed by gzip: send it as it is")
     try:
         # In one go: lists and objects of what was sent would take many times its size.
         return model.model_validate_json(body)
@@ -186,6 +196,47 @@ def validated(model: type[Model], fields: Any, *, are_texts: bool = False) -> Mo
 def _errors(error: ValidationError) -> Sequence[Any]:
     """What is wrong, without what was sent: it may be large, secret, or NaN, which JSON cannot hold."""
     return error.errors(include_url=False, include_context=False, include_input=False)
+
+
+@asynccontextmanager
+async def read_form(request: Request, *, max_files: int, max_fields: int) -> AsyncIterator[FormData]:
+    """A form; leaving the block removes the files that large uploads are kept in.
+
+    Raises:
+        HTTPException: It cannot be read, or holds too much.
+    """
+    parser = _FormParser(request.headers, request.stream(), max_files=max_files, max_fields=max_fields)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise HTTPException(400, error.message) from error
+    try:
+        yield form
+    finally:
+        await form.close()
+
+
+class _FormParser(MultiPartParser):
+    """Takes images and embeddings for files also where their sender gives them no file name."""
+
+    def on_headers_finished(self) -> None:
+        """Take in the headers of a part."""
+        said = self._current_part.content_disposition
+        _, options = parse_options_header(said)
+        if said and options.get(b"name") in _FILES and b"filename" not in options:
+            self._current_part.content_disposition = said + b'; filename=""'
+        super().on_headers_finished()
+        if self._current_part.file is not None and said and b"filename*" in said:
+            self._current_part.file.filename = _coded_name(said) or self._current_part.file.filename
+
+
+def _coded_name(disposition: bytes) -> str | None:
+    """The file name of `filename*`, which says in what encoding it is (RFC 8187)."""
+    message = Message()
+    message["content-disposition"] = disposition.decode("latin-1")
+    given: Any = message.get_params([], "content-disposition")
+    coded = (value for name, value in given if name == "filename" and isinstance(value, tuple))
+    return next(map(collapse_rfc2231_value, coded), None)
 
 
 def images_of(form: FormData) -> list[UploadFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from urllib.parse import unquote
 
 from pydantic import (
     BaseModel,
@@ -26,6 +27,9 @@ __all__ = [
     "SearchOptions",
     "SearchRequest",
 ]
+
+
+_FROM_ADDRESSES = str.maketrans("-_", "+/")
 
 
 class _Request(BaseModel):
@@ -76,7 +80,7 @@ class SearchOptions(_Request):
 class Query(_Request):
     """One query: exactly one of the three fields."""
 
-    image_base64: str | None = Field(None, description="An encoded image, base64.")
+    image_base64: str | None = Field(None, description="An encoded image, base64, also as a `data:` address.")
     embedding: Vector | None = Field(None, description="An embedding of the service's bundle.")
     item_id: str | None = Field(None, description="An item of the gallery; it is left out of its own search.")
 
@@ -137,8 +141,16 @@ class BatchAnswerBody(BaseModel):
 
 
 def _decode_base64(text: str) -> bytes:
-    # Browsers give data URLs: everything before the comma says what the rest is.
-    body = text.partition(",")[2] if text.startswith("data:") else text
+    body = text
+    if text[:5].lower() == "data:":
+        # Browsers give data URLs: everything before the comma says what the rest is.
+        head, _, body = text.partition(",")
+        if not head.lower().endswith(";base64"):
+            raise ValueError("it is a data: address that is not base64")
+        body = unquote(body)
+    # Mails break lines; addresses have - and _ for + and /, and leave the end out.
+    body = "".join(body.split()).translate(_FROM_ADDRESSES).rstrip("=")
+    body += "=" * (-len(body) % 4)
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -27,6 +27,7 @@ from vicinal.service.http.request_bodies import (
     content_type,
     images_of,
     json_body,
+    read_form,
     validated,
 )
 from vicinal.service.http.state import State, StateDependency
@@ -236,8 +237,7 @@ async def _read_start(
 ) -> tuple[_Sent, _Start]:
     if content_type(request, JSON, FORM) == JSON:
         return _Sent([], []), await json_body(request, model, may_be_empty=True)
-    # Leaving the block removes the files that large uploads are kept in.
-    async with request.form(max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
+    async with read_form(request, max_files=_MOST_IMAGES, max_fields=2 * _MOST_IMAGES) as form:
         check_form(form, ("image", "label", *fields))
         images = images_of(form)
         labels = [str(one) for one in form.getlist("label")]

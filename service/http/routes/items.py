@@ -57,6 +57,7 @@ from vicinal.service.http.request_bodies import (
     files_of,
     images_of,
     json_body,
+    read_form,
     validated,
 )
 from vicinal.service.http.state import State, StateDependency
@@ -219,8 +220,7 @@ def delete_item_at(gallery: str, item_id: str, request: Request, state: StateDep
 async def _add_form(request: Request, state: State, gallery: str) -> Addition:
     settings = state.settings
     most = max(settings.max_batch, settings.max_embeddings)
-    # Leaving the block removes the files that large uploads are kept in.
-    async with request.form(max_files=settings.max_batch, max_fields=5 * most) as form:
+    async with read_form(request, max_files=settings.max_batch, max_fields=5 * most) as form:
         is_ready = "embedding" in form
         files = files_of(form, "embedding") if is_ready else images_of(form)
         sent = [_SentFile(await file.read(), file.filename or None) for file in files]

@@ -25,6 +25,7 @@ from vicinal.service.http.request_bodies import (
     content_type,
     images_of,
     json_body,
+    read_form,
     validated,
 )
 from vicinal.service.http.search_calls import Search
@@ -110,8 +111,7 @@ def _as_query(queries: list[Any]) -> tuple[str, list[Any]]:
 
 
 async def _from_form(request: Request) -> tuple[bytes, SearchOptions]:
-    # Leaving the block removes the file that a large upload is kept in.
-    async with request.form(max_files=1, max_fields=16) as form:
+    async with read_form(request, max_files=1, max_fields=16) as form:
         (image,) = images_of(form)
         options = {name: value for name, value in form.items() if name != "image"}
         return await image.read(), validated(SearchOptions, options, are_texts=True)

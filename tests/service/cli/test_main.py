@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +137,28 @@ def test_a_gallery_is_named_in_one_way() -> None:
 
 def test_completion_can_be_installed(run: Run) -> None:
     assert "--install-completion" in run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (b"gallery", b"list", b"--data-dir", b"caf\xe9"),
+        (b"index", b"photos", b"-g", b"new", b"--data-dir", b"caf\xe9/data"),
+        (b"index", b"caf\xe9", b"-g", b"new"),
+        (b"index", b"caf\xe9.csv", b"-g", b"new"),
+        (b"index", b"caf\xe9.npz", b"-g", b"new", b"--space", b"a"),
+        (b"gallery", b"add", b"shoes", b"photos", b"--prefix", b"a", b"--label", b"caf\xe9"),
+        (b"gallery", b"remove", b"shoes", b"caf\xe9"),
+        (b"gallery", b"show", b"caf\xe9"),
+        (b"calibrate", b"-g", b"shoes", b"--queries", b"caf\xe9"),
+    ],
+)
+def test_a_word_that_is_not_utf8_is_one_line(
+    words: tuple[bytes, ...], data_dir: Path, catalog: Path, tmp_path: Path, fail: Callable[..., str]
+) -> None:
+    (tmp_path / "photos").symlink_to(catalog / "plain")
+    for name in (b"caf\xe9/", b"caf\xe9/data/"):
+        Path(os.fsdecode(name)).mkdir(exist_ok=True)
+    for name in (b"caf\xe9.csv", b"caf\xe9.npz"):
+        Path(os.fsdecode(name)).write_text("path\n1.png\n")
+    assert "caf\\xe9" in fail(*map(os.fsdecode, words))

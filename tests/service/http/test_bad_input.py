@@ -277,7 +277,7 @@ def test_a_form_without_an_image_is_refused(remote: httpx.Client) -> None:
 
 def test_a_form_whose_image_is_a_text_field_is_refused(remote: httpx.Client) -> None:
     response = remote.post(SEARCH, files={"image": (None, "words")})
-    assert_refused(remote, response, 422, "invalid-request")
+    assert_refused(remote, response, 400, "not-an-image")
 
 
 @pytest.mark.parametrize("option", [{"limit": "0"}, {"threshold": "2"}, {"treshold": "1"}, {"limit": "many"}])
