@@ -156,8 +156,6 @@ def npz(folder: Path, columns: Columns) -> Items:
         for name, values in columns.items()
     }
     renamed = {{"id": "ids", "label": "labels"}.get(name, name): one for name, one in arrays.items()}
-    if any(one.dtype == object for one in renamed.values()):
-        pytest.skip("an array without objects has no form for it")
     np.savez(folder / "a.npz", embeddings=np.array(vectors(columns)), **renamed)
     return of_embeddings(folder / "a.npz")
 
@@ -240,8 +238,17 @@ VALUES: dict[str, tuple[list[Any], list[str | None]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.__name__)
+# Arrays without objects have no form for them.
+NOT_IN_ARRAYS = ("missing booleans", "decimals", "days")
+PAIRS = [
+    pytest.param(source, kind, id=f"{source.__name__}-{kind}")
+    for source in SOURCES
+    for kind in VALUES
+    if source is not npz or kind not in NOT_IN_ARRAYS
+]
+
+
+@pytest.mark.parametrize(("source", "kind"), PAIRS)
 def test_labels_have_one_text(tmp_path: Path, source: Callable[[Path, Columns], Items], kind: str) -> None:
     values, expected = VALUES[kind]
     assert source(tmp_path, {"id": ["a", "b", "c"], "label": values}).labels == expected

@@ -118,9 +118,9 @@ class SourceLook:
 
 def mended_labels(n: int) -> str | None:
     """Of how many items the label was brought into one form; None where none was."""
-    one = "item was" if n == 1 else "items were"
+    items = "1 item" if n == 1 else f"{n:,} items"
     return (
-        f"the labels of {n:,} {one} read without blanks at their ends, and in one Unicode form" if n else None
+        f"labels of {items} are read without blanks at their ends, and in one form of Unicode" if n else None
     )
 
 

@@ -6,7 +6,6 @@ An item without a label, or without a value of the key, is a group of its own.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal.indexer.sources import value_as_text
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
@@ -249,8 +249,8 @@ def value_text(value: Any) -> str | None:
     Args:
         value: A JSON value; empty text and NaN count as missing.
     """
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    try:
+        return value_as_text(value)
+    except ValueError:
+        # Lists, objects and vast floats may name a group, though no item.
+        return json.dumps(value, sort_keys=True)

@@ -37,6 +37,7 @@ def test_counts_are_those_of_a_slow_count(labels: list[str | None]) -> None:
     [
         (["2019", "2020", "a", "a"], "2 labels are named like dates or a camera's folders: '2019', '2020'"),
         (["DCIM", "a", "a", "b"], "1 label is named like dates"),
+        (["nan", "None", "a", "a"], "2 labels are written as programs write a missing value: 'nan', 'None'"),
         (["a"] * 19 + ["b"], "label 'a' holds 19 of the 20 items with a label"),
         (["a", "a", None], "there is one label only, 'a'"),
         (["a", "b", "c", None], "every item has a label of its own"),
@@ -92,3 +93,20 @@ def test_files_of_a_folder_that_are_not_read_stand_by_suffix_the_most_first(tmp_
     for name in ("a.jpg", "b.cr2", "c.cr2", "d.cr2", "e.mov"):
         (tmp_path / name).touch()
     assert list(Source.open(tmp_path).look().other_files.items()) == [(".cr2", 3), (".mov", 1)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (["a ", "b", "c"], "labels of 1 item are read without blanks"),
+        (["Cafe\u0301", "Caf\u00e9", " \ufeffb"], "labels of 2 items are read without blanks"),
+        (["a", "b b", "c"], None),
+    ],
+)
+def test_labels_that_were_brought_into_one_form_are_counted(
+    tmp_path: Path, labels: list[str], sentence: str | None
+) -> None:
+    rows = "".join(f'{i}.jpg,"{label}"\n' for i, label in enumerate(labels))
+    (tmp_path / "a.csv").write_text(f"path,label\n{rows}", encoding="utf-8")
+    said = "; ".join(Source.open(tmp_path / "a.csv").look().remarks)
+    assert sentence in said if sentence else "one form" not in said

@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources import SourceOptions
+from vicinal.indexer.sources import Source, SourceOptions
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
 
@@ -164,6 +164,17 @@ def test_a_row_with_an_empty_path_fails_alone(tmp_path: Path) -> None:
     items = [(item.id, item.problem) for item in read_source(manifest)]
     empty = "its row has an empty path"
     assert items == [("1.jpg", None), ("row 2", empty), ("c", empty)]
+
+
+@pytest.mark.parametrize("rows", ["1.jpg,a\n2.jpg", "1.jpg,a\n,b", '1.jpg,a\n2.jpg,"b'])
+def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "items.csv").write_text(f"path,id\n{rows}\n", encoding="utf-8")
+    with pytest.raises(
+        SourceError, match=r"'(row 2|b)' of 'items.csv' .*, and nothing was deleted|nobody knows"
+    ):
+        Source.open(tmp_path / "items.csv").require_whole()
+    (tmp_path / "items.csv").write_text("path,id\n1.jpg,a\n", encoding="utf-8")
+    assert len(Source.open(tmp_path / "items.csv").require_whole().items) == 1
 
 
 def test_manifest_without_rows_is_refused(tmp_path: Path) -> None:

@@ -51,6 +51,36 @@ def test_a_patch_that_is_refused_changed_nothing(client: TestClient, metadata: s
     assert (client.get(ITEM).json(), client.get(SHOES).json()["revision"]) == before
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("Cafe\u0301 ", "Caf\u00e9"),
+        ("\ufeffCaf\u00e9", "Caf\u00e9"),
+        (" ", None),
+        ("", None),
+        (7, "7"),
+        (1.0, "1"),
+        (True, "true"),
+    ],
+)
+def test_a_label_is_kept_in_one_form(
+    client: TestClient, view: View, encode: Encode, sent: Any, kept: str | None
+) -> None:
+    assert client.patch(ITEM, json={"label": sent}).status_code == 200
+    assert client.get(ITEM).json()["label"] == kept
+    if isinstance(sent, str):
+        fields = {"id": "new", "label": sent}
+        assert client.post(f"{SHOES}/items", files={"image": encode(view(50, 0))}, data=fields).is_success
+        assert client.get(f"{SHOES}/items/new").json()["label"] == kept
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\u0000b", "a\u2028b", "a\tb", ["a"], {"a": 1}, 1e17])
+def test_a_label_that_cannot_be_kept_is_refused(client: TestClient, label: Any) -> None:
+    before = client.get(ITEM).json()
+    assert client.patch(ITEM, json={"label": label}).status_code == 422
+    assert client.get(ITEM).json() == before
+
+
 def test_a_patch_counts_what_is_there_already(client: TestClient) -> None:
     half = {"metadata": {"a": "x" * 40_000}}
     assert client.patch(ITEM, json=half).status_code == 200
