@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from vicinal.models.runtime import (
     run_network,
     session_device,
     session_provider,
+    usable_processors,
 )
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -90,11 +90,11 @@ class Embedder:
         self.bundle = bundle
         self.batch_size = batch_size
         self.limits = limits or DecodeLimits()
-        self._threads = threads
+        self._threads, self._network_threads = threads or usable_processors(), threads
         self.problem: str | None = None
         self._given_size = batch_size
         self._changing = threading.Lock()
-        self._session = self._open(device, threads)
+        self._session = self._open(device, self._network_threads)
         if self.provider != CPU:
             self.batch_size *= _JOB_TIMES
         self._check_width()
@@ -157,7 +157,7 @@ class Embedder:
         """
         if not tensors:
             return np.empty((0, self.bundle.dim), np.float32)
-        n_threads = self._threads or os.cpu_count() or 1
+        n_threads = self._threads
         if self.provider == CPU and not alone:
             return self._in_batches(self._one_threaded, tensors, _PER_THREAD)
         if self.provider != CPU:
@@ -205,7 +205,7 @@ class Embedder:
         """
         if len(images) == 1:
             return self.finish(self.infer([self.prepare_source(images[0], refuse_blank=refuse_blank)]))
-        with ThreadPoolExecutor(self._threads or None) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             prepare = partial(self.prepare_source, refuse_blank=refuse_blank)
             tensors = list(pool.map(prepare, images))
         return self.finish(self.infer(tensors))
@@ -282,7 +282,7 @@ class Embedder:
     def _left_gpu(self, reason: str) -> NetworkDeviceError:
         with self._changing:
             if self.problem is None:
-                self._session = self._open("cpu", self._threads)
+                self._session = self._open("cpu", self._network_threads)
                 self.batch_size = min(self.batch_size, self._given_size)
                 self.problem = f"the GPU of the network failed: {reason}"
                 logger.error("%s; images are embedded on the processor from now on", self.problem)

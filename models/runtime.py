@@ -1,11 +1,14 @@
-"""ONNX Runtime sessions, and which device they really run on."""
+"""ONNX Runtime sessions, which device they really run on, and how many processors there are to use."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import os
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,6 +32,7 @@ __all__ = [
     "session_device",
     "session_provider",
     "sums_whole",
+    "usable_processors",
 ]
 
 # One of `DEVICES`.
@@ -40,7 +44,50 @@ CPU = "CPUExecutionProvider"
 _OUT_OF_MEMORY = ("failed to allocate memory", "out of memory")
 # VNNI of 512 and of 256 bits, and AMX. Without one of them x86 has no such instruction.
 _WHOLE_SUMS = ("avx512_vnni", "avx_vnni", "amx_int8")
+_ROOT = Path("/")
 logger = logging.getLogger(__name__)
+
+
+def usable_processors(root: Path = _ROOT) -> int:
+    """How many threads can run at once: by the processors that the process is bound to, and by its quota.
+
+    Args:
+        root: Where the system's files are.
+    """
+    # Python's own count is that of the machine.
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([bound, *map(math.ceil, _quotas(root))]))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Numbers of processors whose time the control groups of this process allow; none without a limit."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        is_unified = not controllers
+        if not (is_unified or "cpu" in controllers.split(",")):
+            continue
+        parts = path.strip("/").split("/")
+        # Whatever a group above allows holds too. In a container the path may be one of the machine.
+        for depth in range(len(parts) + 1):
+            with suppress(OSError, ValueError, ZeroDivisionError):
+                group = root.joinpath("sys/fs/cgroup", controllers, *parts[:depth])
+                quota, period = _limit(group, is_unified=is_unified)
+                if quota > 0:
+                    yield quota / period
+
+
+def _limit(group: Path, *, is_unified: bool) -> tuple[int, int]:
+    """Microseconds of processor time in a period of so many; ValueError where there is no limit."""
+    if is_unified:
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota), int(period)
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    quota, period = ((group / name).read_text() for name in names)
+    return int(quota), int(period)
 
 
 @cache
@@ -77,7 +124,9 @@ def open_session(
     """
     ort = _import_onnxruntime()
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    # Its own count is that of the machine, whatever a quota leaves of it.
+    usable = usable_processors()
+    options.intra_op_num_threads = threads or (usable if usable < (os.cpu_count() or 1) else 0)
     options.log_severity_level = 3
     if not sums_whole():
         # Sums of products of 8 bits would be cut off at 16 bits, and an image get another embedding than

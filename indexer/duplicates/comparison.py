@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from vicinal.indexer.duplicates.signatures import (
     unit_boxes,
 )
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.runtime import usable_processors
 from vicinal.models.similarity import FloatArray
 
 __all__ = ["ComparedPairs", "Pictures", "compare"]
@@ -120,7 +120,7 @@ def compare(
         pairs: (m, 2) positions.
         on_progress: Called with `compare`, finished pairs and m.
     """
-    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    n_threads = min(_MOST_THREADS, usable_processors())
     blocks = [pairs[start : start + _BLOCK] for start in range(0, len(pairs), _BLOCK)]
     parts, done = [_nothing()], 0
     with ThreadPoolExecutor(n_threads) as pool:

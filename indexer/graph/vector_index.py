@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.storage.files import storing
 from vicinal.indexer.storage.seals import FileSeal
 from vicinal.models.errors import MissingPackageError
+from vicinal.models.runtime import usable_processors
 from vicinal.models.similarity import FloatArray
 
 __all__ = [
@@ -290,6 +293,9 @@ def import_faiss() -> Any:
     Raises:
         MissingPackageError: Neither faiss-cpu nor faiss-gpu is installed.
     """
+    if "faiss" not in sys.modules and (usable := usable_processors()) < (os.cpu_count() or 1):
+        # OpenMP knows nothing of a quota. It looks once.
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable))
     try:
         import faiss
     except ImportError as error:

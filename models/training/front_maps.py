@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections import deque
@@ -29,7 +28,7 @@ from torch.utils.data import Dataset
 from vicinal.models.datasets import LabelledImages, opened_images
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.models.export.network import write_onnx
-from vicinal.models.runtime import open_session
+from vicinal.models.runtime import open_session, usable_processors
 from vicinal.models.training.augmentation import Draw, augmentation, changed, seed_of, stored_size
 from vicinal.models.training.config import TrainingConfig
 from vicinal.models.training.frozen_front import CutNetwork
@@ -139,7 +138,7 @@ def make_maps(
     observer.on_views(progress.done, len(positions))
     side = max(config.preprocessing.decode_side, _DECODED_SIDE)
     datasets = (*config.datasets, *config.validation_datasets)
-    with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor() as pool:
+    with opened_images(datasets, target_side=side) as read, ThreadPoolExecutor(usable_processors()) as pool:
 
         def tensors(place: int) -> npt.NDArray[np.float32]:
             return draw(read(positions[place]), positions[place], counts[place])
@@ -287,7 +286,7 @@ def _ahead(
     try:
         for place in places:
             waiting.append(pool.submit(task, place))
-            if len(waiting) > 2 * (os.cpu_count() or 1):
+            if len(waiting) > 2 * usable_processors():
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

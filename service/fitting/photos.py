@@ -19,6 +19,7 @@ from vicinal.indexer.sources import ImageFile, SourceItem
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded, require_content
 from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 
 __all__ = ["FEWEST_LABELS", "LabelledPhotos", "Split", "UnusablePhoto"]
@@ -107,7 +108,7 @@ class LabelledPhotos:
         seen: set[tuple[str, str]] = set()
         kept: list[SourceItem] = []
         unusable, told = [], hashlib.sha256()
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(usable_processors()) as pool:
             for done, (item, (digest, reason)) in enumerate(
                 zip(labelled, pool.map(look, labelled), strict=True), start=1
             ):

@@ -96,6 +96,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_running,
         docs_url=None,
         redoc_url=None,
+        # It would name a host and a scheme, which may be those behind a proxy.
+        redirect_slashes=False,
         # In place of FastAPI's own, which no call answers.
         responses={"4XX": {}},
         generate_unique_id_function=name_of_operation,

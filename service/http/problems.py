@@ -6,7 +6,7 @@ import logging
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -19,7 +19,7 @@ __all__ = ["Problem", "install_problem_handlers", "problem"]
 
 logger = logging.getLogger(__name__)
 
-_METHOD_NOT_ALLOWED = 405
+_NOT_FOUND, _METHOD_NOT_ALLOWED, _SAME_METHOD_ELSEWHERE = 404, 405, 307
 _SERVER_ERROR = 500
 # Of an answer to what is wrong; what was sent may be in it, and long.
 _MOST_ERRORS = 10
@@ -117,7 +117,9 @@ class _Handlers:
         detail = f"{first['field']}: {first['reason']}{further}"
         return self._counted(422, "invalid-request", detail, errors=fields)
 
-    def http_error(self, request: Request, error: HTTPException) -> JSONResponse:
+    def http_error(self, request: Request, error: HTTPException) -> Response:
+        if error.status_code == _NOT_FOUND and (place := _without_slash(request)) is not None:
+            return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
         kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
         answer = self._counted(error.status_code, kind, str(error.detail))
         answer.headers.update(error.headers or {})
@@ -137,10 +139,23 @@ class _Handlers:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Methods that are answered at the address of a request."""
-    return [
-        method
-        for method in _METHODS
-        for asked in [{**request.scope, "method": method}]
-        if any(route.matches(asked)[0] == Match.FULL for route in request.app.routes)
-    ]
+    """Methods that are answered at the address of a request; where GET is, HEAD is too."""
+    return [one for one in _METHODS if _is_answered(request, method="GET" if one == "HEAD" else one)]
+
+
+def _without_slash(request: Request) -> str | None:
+    """The address of a request without the slash at its end, seen from there; None where nothing is there.
+
+    It names no host: who is in front of the server, and how it is called from outside, is not known here.
+    """
+    raw = request.scope.get("raw_path", b"").decode("latin-1")
+    if not raw.endswith("/") or not _is_answered(request, path=request.scope["path"].removesuffix("/")):
+        return None
+    query = request.url.query
+    return f"../{raw.rstrip('/').rpartition('/')[2]}{'?' if query else ''}{query}"
+
+
+def _is_answered(request: Request, **changed: str) -> bool:
+    """Whether there is a route for a request, with another method or path."""
+    asked = {**request.scope, **changed}
+    return any(route.matches(asked)[0] == Match.FULL for route in request.app.routes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
 
+from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.change_notices import ChangeNotices, announce_change
@@ -104,7 +104,7 @@ class State:
             rate_limit=RateLimit(settings.rate_limit, link) if settings.rate_limit else None,
             searches=SearchQueue(
                 galleries,
-                n_threads=settings.threads or os.cpu_count() or 1,
+                n_threads=settings.threads or usable_processors(),
                 most_seconds=settings.max_wait_seconds,
                 record=record,
                 note=metrics.record_batch,

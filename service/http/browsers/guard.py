@@ -130,7 +130,9 @@ class Origins:
 
 
 class AnswerHeaders:
-    """ASGI application that adds to each answer what a browser may do with it.
+    """ASGI application that adds to each answer what a browser may do with it, and answers HEAD as GET.
+
+    Of an answer to HEAD the head alone is sent, and what streams a body is told that its client has gone.
 
     Args:
         app: The application behind, with what answers its errors.
@@ -141,15 +143,20 @@ class AnswerHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-            await send(message)
+                await send(message)
+                if is_head:
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif not is_head:
+                await send(message)
 
-        await self.app(scope, receive, send_with_headers)
+        await self.app({**scope, "method": "GET"} if is_head else scope, receive, send_with_headers)
 
 
 def _host_of(origin: str) -> str | None:

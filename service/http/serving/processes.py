@@ -19,6 +19,7 @@ from multiprocessing.context import SpawnProcess
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from vicinal.models.runtime import usable_processors
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serve_until_stopped
@@ -60,7 +61,7 @@ def serve_in_processes(settings: Settings, listener: socket.socket) -> None:
         raise RequestError(
             f"rate_limit would be counted in each of {settings.workers} processes alone: set redis_url"
         )
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    threads = settings.threads or max(1, usable_processors() // settings.workers)
     shared = settings.model_copy(update={"threads": threads, "run_jobs": False})
     children = [_Child("server", _serve, (shared, listener)) for _ in range(settings.workers)]
     if settings.run_jobs:
@@ -155,7 +156,7 @@ def _keep_alive(children: list[_Child]) -> None:
 
 def _jobs(settings: Settings) -> _Child:
     """The process of the jobs; half of the cores do a re-index in about the time that all do."""
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // 2)
+    threads = settings.threads or max(1, usable_processors() // 2)
     return _Child("jobs", _work, (settings.model_copy(update={"threads": threads}),))
 
 

@@ -105,12 +105,12 @@ def test_arrays_of_different_values_keep_theirs() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/galleries/shoes/items/a/b", "DELETE, GET, PATCH"),
-        ("DELETE", "/v1/galleries/shoes/items", "GET, POST"),
-        ("POST", "/v1/galleries/shoes", "DELETE, GET, PUT"),
+        ("PUT", "/v1/galleries/shoes/items/a/b", "DELETE, GET, HEAD, PATCH"),
+        ("DELETE", "/v1/galleries/shoes/items", "GET, HEAD, POST"),
+        ("POST", "/v1/galleries/shoes", "DELETE, GET, HEAD, PUT"),
         ("DELETE", "/v1/galleries/shoes/search", "POST"),
-        ("POST", "/livez", "GET"),
-        ("POST", "/", "GET"),
+        ("POST", "/livez", "GET, HEAD"),
+        ("POST", "/", "GET, HEAD"),
     ],
 )
 def test_a_method_that_is_not_there_names_all_that_are(
