@@ -145,9 +145,11 @@ def add_uploads(
     prepared: list[tuple[SentItem, PreparedItem]] = []
     for place, upload in enumerate(uploads):
         sent = SentItem(place, upload.item_id, upload.filename)
+        # Of a path the name alone: whoever indexes the items anew would read a file of the server there.
+        name = Path(Path(upload.filename or sent.id).name)
         try:
             label = _checked_label(sent.id, upload.label, upload.metadata)
-            item = SourceItem(sent.id, Path(upload.filename or sent.id), label, upload.metadata)
+            item = SourceItem(sent.id, name, label, upload.metadata)
             prepared.append((sent, prepare_encoded(item, upload.encoded, embedder)))
         except (ImageError, ItemRefusedError) as error:
             addition.refused.append(RefusedUpload(sent, error))

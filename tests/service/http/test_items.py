@@ -425,3 +425,25 @@ def test_an_item_may_be_called_delete(client: TestClient, picture: Picture) -> N
     add(client, picture(), id="delete")
     assert client.delete(f"{ITEMS}/delete").status_code == 204
     assert client.get(f"{ITEMS}/delete").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("filename", "item_id", "noted"),
+    [
+        ("/srv/photos/private.png", "mine", "private.png"),
+        ("../../private.png", "mine", "private.png"),
+        ("https://example.com/private.png", "mine", "private.png"),
+        ("new.png", "/srv/photos/private.png", "new.png"),
+        ("new.png", "mine", "new.png"),
+    ],
+)
+def test_no_name_of_an_upload_leads_to_a_file_of_the_server(
+    client: TestClient, encode: Encode, view: View, filename: str, item_id: str, noted: str
+) -> None:
+    """Whoever indexes the gallery anew would read it."""
+    files = {"image": (filename, encode(view(50, 0)))}
+    answer = client.post(f"{SHOES}/items", files=files, data={"id": item_id})
+    if answer.status_code == 200:
+        gallery = state_of(client.app).galleries.gallery("shoes")
+        rows = gallery.columns(gallery.activation.revision, ["id", "uri"]).to_pylist()
+        assert {one["id"]: one["uri"] for one in rows}[item_id] == noted
