@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _RATES = ("fpir", "fnir", "precision")
+_TURN = "scores are higher for what is more alike: give distances with their sign turned"
+# From this share of the queries on, of at least so many, scores are taken for distances.
+_INVERTED, _LEAST_QUERIES = 0.75, 20
 # A score below all others: a mate that no result holds, or a place without a result.
 _NONE = -1.0
 
@@ -109,6 +112,7 @@ def calibrate_threshold(
             f"{wanted} needs all pairs, which results do not hold: ask for fpir, fnir or precision"
         )
     results = _Results.of(scores, labels, query_labels, gallery_labels)
+    results.require_upright()
     trials = results.trials() if absent is None else results.trials().at_mix(_share(absent))
     threshold = choose_threshold(trials, wanted)
     rates = {name: _interval(trials, name, threshold) for name in ("fpir", "fnir", "precision")}
@@ -188,7 +192,11 @@ class _Results:
                 "expected (n, k), (n, k) and (n,)"
             )
         if np.isposinf(found).any():
-            raise CalibrationError("a score is infinite")
+            row, place = np.argwhere(np.isposinf(found))[0]
+            raise CalibrationError(
+                f"the score of result {place} of query {row} is infinite: NaN or -inf stand where there is "
+                f"no result, and {_TURN}"
+            )
         is_there = np.isfinite(found)
         if not is_there.any():
             raise CalibrationError("there are no results")
@@ -257,6 +265,32 @@ class _Results:
             ),
         )
 
+    @property
+    def share_inverted(self) -> tuple[float, int]:
+        """Share of the queries whose own results rank below their other ones, and how many have both."""
+        is_other = ~self.is_own & (self.scores > _NONE)
+        n_own, n_other = self.is_own.sum(axis=1), is_other.sum(axis=1)
+        has_both = (n_own > 0) & (n_other > 0)
+        own, other = (
+            np.where(flags, self.scores, 0.0).sum(axis=1)[has_both] / n[has_both]
+            for flags, n in ((self.is_own, n_own), (is_other, n_other))
+        )
+        n = int(has_both.sum())
+        return float((own < other).sum() / max(n, 1)), n
+
+    def require_upright(self) -> None:
+        """Refuse what must be distances.
+
+        Raises:
+            CalibrationError: Of nearly all queries the results of their own label score lower than others.
+        """
+        share, n = self.share_inverted
+        if share >= _INVERTED and n >= _LEAST_QUERIES:
+            raise CalibrationError(
+                f"of {n:,} queries, {share:.0%} have results of their own label that score lower than the "
+                f"others: {_TURN}"
+            )
+
     def impostor_effect(self, threshold: float) -> float:
         """How much more labels vary as queries and impostors than as queries alone."""
         order = np.argsort(-self.impostors, axis=1, kind="stable")
@@ -266,13 +300,24 @@ class _Results:
 
     def warnings(self) -> tuple[str, ...]:
         """What could make the rates wrong."""
-        n_full = int(self.is_full_of_own.sum())
-        if not n_full:
-            return ()
-        return (
-            f"{n_full:,} of {len(self.own):,} queries have results of their own label only: FPIR is at most "
-            "what is stated; ask the search for more results",
-        )
+        return tuple(self._warnings())
+
+    def _warnings(self) -> Iterator[str]:
+        n_full, (share, n) = int(self.is_full_of_own.sum()), self.share_inverted
+        if n_full:
+            yield (
+                f"{n_full:,} of {len(self.own):,} queries have results of their own label only: FPIR is at "
+                "most what is stated; ask the search for more results"
+            )
+        if share > 0.5:
+            yield f"of {n:,} queries, {share:.0%} have results of their own label below the others: {_TURN}"
+        if not self.is_own.any():
+            kinds = [
+                sorted({type(self.names[one]).__name__ for one in set(codes)})
+                for codes in (self.own.tolist(), self.codes[self.codes < len(self.names)].tolist())
+            ]
+            differ = "" if kinds[0] == kinds[1] else f" ({', '.join(kinds[0])} beside {', '.join(kinds[1])})"
+            yield f"no query's label is among the labels of its results{differ}: nothing is found"
 
 
 def _is_missing(label: Any) -> bool:

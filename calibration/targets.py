@@ -69,7 +69,7 @@ class Target(BaseModel):
         Raises:
             CalibrationError: The text is no target, or its value is out of range.
         """
-        found = _TARGET.match(text.strip())
+        found = _TARGET.match(text.strip()) if isinstance(text, str) else None
         try:
             if found is None:
                 raise ValueError
@@ -79,8 +79,8 @@ class Target(BaseModel):
             return cls.model_validate({"rate": found["rate"], "value": value})
         except ValueError as error:
             raise CalibrationError(
-                f"'{text}' is no target: write far=0.001, frr=10%, fpir=5% or fnir=20% with a value up to "
-                "0.5, or precision=95%, utility=mean or utility=worst"
+                f"{text!r} is no target, which is a text: write far=0.001, frr=10%, fpir=5% or fnir=20% with "
+                "a value up to 0.5, or precision=95%, utility=mean or utility=worst"
             ) from error
 
     def __str__(self) -> str:

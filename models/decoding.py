@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import threading
 from collections import deque
@@ -15,6 +16,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError, features
 
 from vicinal.models.errors import (
+    PICTURE_HINT,
     BlankImageError,
     DecodingBusyError,
     ImageError,
@@ -309,7 +311,7 @@ def require_size(n_bytes: int, limits: DecodeLimits) -> None:
         raise ImageTooLargeError(f"{n_bytes:,} bytes, at most {limits.max_bytes:,} are accepted")
 
 
-def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
+def read_encoded(source: object, limits: DecodeLimits) -> bytes:
     """Bytes of an image that are not more than the limits allow.
 
     Raises:
@@ -317,6 +319,9 @@ def read_encoded(source: Path | str | bytes, limits: DecodeLimits) -> bytes:
         ImageTooLargeError: There are more than `limits.max_bytes`.
         OSError: A path cannot be read.
     """
+    if not isinstance(source, bytes | str | os.PathLike):
+        shape = f" of the shape {source.shape}" if hasattr(source, "shape") else ""
+        raise NotAnImageError(f"{type(source).__name__}{shape} is no image; {PICTURE_HINT}")
     # A path is asked for its size first: a huge file is never read.
     require_size(len(source) if isinstance(source, bytes) else Path(source).stat().st_size, limits)
     return source if isinstance(source, bytes) else Path(source).read_bytes()

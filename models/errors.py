@@ -42,10 +42,15 @@ __all__ = [
     "NetworkDeviceError",
     "NoDirectionError",
     "NotAnImageError",
+    "PICTURE_HINT",
     "ReadyEmbeddingsError",
     "TrainingStoppedError",
     "UnsupportedFormatError",
 ]
+
+PICTURE_HINT = (
+    "a picture is a path, the bytes of an image file, or a PIL image such as PIL.Image.fromarray(array)"
+)
 
 
 class ModelsError(Exception):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.models.errors import EmbeddingError, NoDirectionError
+from vicinal.models.errors import PICTURE_HINT, EmbeddingError, NoDirectionError
 
 __all__ = ["FloatArray", "as_embeddings", "exact_similarities", "most_similar", "normalize"]
 
@@ -35,12 +35,19 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
         NoDirectionError: A row is zero or holds NaN or infinity.
     """
     wide = np.asarray(vectors, dtype=np.float64)
-    norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
-    bad = ~np.isfinite(norms) | (norms < _SMALLEST_NORM)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        what = "is zero" if norms[row] < _SMALLEST_NORM else "holds NaN or infinity"
-        raise NoDirectionError(row, what)
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
+    for row in np.flatnonzero(~np.isfinite(norms) | (norms < _SMALLEST_NORM)):
+        largest = float(np.abs(wide[row]).max(initial=0.0))
+        if not np.isfinite(largest):
+            raise NoDirectionError(int(row), "holds NaN or infinity")
+        if norms[row] < _SMALLEST_NORM:
+            what = f"is nearly zero (no number above {largest:.2g})" if largest else "is zero"
+            raise NoDirectionError(int(row), what)
+        # The squares of numbers such as 1e200 are beyond what a float holds; the direction is not.
+        wide = wide.copy()
+        wide[row] /= largest
+        norms[row] = np.sqrt(np.einsum("d,d->", wide[row], wide[row]))
     return (wide / norms[:, None]).astype(np.float32)
 
 
@@ -58,7 +65,12 @@ def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
         array = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
     except (OverflowError, TypeError, ValueError) as error:
         raise EmbeddingError(f"an embedding is a list of {dim} numbers: {error}") from error
-    if array.ndim != 2 or array.shape[1] != dim:
+    if array.ndim != 2:
+        raise EmbeddingError(
+            f"expected embeddings of the shape ({dim},) or (n, {dim}), got an array of the shape "
+            f"{array.shape}; {PICTURE_HINT}"
+        )
+    if array.shape[1] != dim:
         raise EmbeddingError(f"expected {dim} numbers an embedding, got {array.shape[-1]}")
     return normalize(array)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration import Target
 from vicinal.indexer.embedding_sources import EmbeddingSource, open_source
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import remove_items
@@ -34,6 +34,7 @@ from vicinal.service.calibrator.visits import visit_column
 from vicinal.service.comparisons.comparison import ComparisonPlan, compare
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest
 from vicinal.service.comparisons.store import put_in_force
+from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import FitReport
 from vicinal.service.galleries.bundles import ServedBundles
@@ -308,6 +309,7 @@ class LocalGallery:
                 reach.
             SourceError: The queries cannot be used.
         """
+        Target.parse(target)
         matcher, wanted = self.matcher, CalibrationOptions(target=target, **options)
         reading = None
         if queries is not None:
@@ -426,6 +428,12 @@ class LocalGallery:
 
 def _kind_of(queries: Sequence[Query] | Vectors) -> dict[str, Any]:
     """Queries by what they are; a text is a path."""
-    if all(isinstance(one, ImageSource) for one in queries):
+    n_images = sum(isinstance(one, ImageSource) for one in queries)
+    if n_images == len(queries):
         return {"images": list(queries)}
-    return {"embeddings": np.asarray(queries)}
+    if n_images:
+        raise RequestError(
+            f"{n_images:,} of {len(queries):,} queries are images, the others are not: search for images and "
+            "embeddings apart from each other"
+        )
+    return {"embeddings": queries}

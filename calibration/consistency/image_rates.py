@@ -172,9 +172,13 @@ def _unit_rows(embeddings: npt.ArrayLike) -> Floats:
     rows = np.asarray(embeddings, dtype=np.float64)
     if rows.ndim != 2:
         raise CalibrationError(f"embeddings have shape {rows.shape}, expected (n, d)")
-    norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-    if not (np.isfinite(norms) & (norms > 0.0)).all():
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    if not (np.isfinite(largest) & (largest > 0.0)).all():
         raise CalibrationError("an embedding is zero or holds values that are not finite")
+    # A float does not hold the squares of all numbers that it holds.
+    is_usual = (largest > 1e-100) & (largest < 1e100)
+    rows = rows if is_usual.all() else rows / np.where(is_usual, 1.0, largest)[:, None]
+    norms = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     return np.asarray(rows / norms[:, None])
 
 

@@ -171,7 +171,7 @@ def test_scores_that_reach_the_threshold_are_accepted_and_nan_is_not() -> None:
         (lambda s, i, q: (s, i[:, :3], q), r"labels \(240, 3\)"),
         (lambda s, i, q: (s, i, q[:5]), r"query_labels \(5,\)"),
         (lambda s, i, q: (np.full_like(s, np.nan), i, q), "there are no results"),
-        (lambda s, i, q: (np.full_like(s, np.inf), i, q), "a score is infinite"),
+        (lambda s, i, q: (np.full_like(s, np.inf), i, q), "the score of result 0 of query 0 is infinite"),
         (lambda s, i, q: (s, i, [None, *q[1:]]), "a query has no label"),
     ],
 )

@@ -62,6 +62,7 @@ class NewItem:
     @property
     def name(self) -> str:
         """How the image is named in a request."""
+        _check_image(self.image)
         own = "image" if isinstance(self.image, bytes) else Path(self.image).name
         return self.filename or self.id or own
 
@@ -100,6 +101,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 def image_file(image: Image, name: str | None = None) -> _File:
     """An image as a file of a form."""
+    _check_image(image)
     # Without a name it would be a field of text.
     own = "image" if isinstance(image, bytes) else Path(image).name
     return "image", (name or own, _bytes_of(image), "application/octet-stream")
@@ -111,12 +113,36 @@ def image_base64(image: Image) -> str:
 
 
 def _bytes_of(image: Image) -> bytes:
+    _check_image(image)
     return image if isinstance(image, bytes) else Path(image).read_bytes()
 
 
+def _check_image(image: object) -> None:
+    if not isinstance(image, bytes | str | PathLike):
+        raise TypeError(
+            f"an image is the bytes of an image file, or its path, and no {type(image).__name__}: give an "
+            "embedding by the keyword embedding (embeddings for several), and encode a picture as PNG or JPEG"
+        )
+
+
 def vector_of(vector: Vector) -> list[float]:
-    """An embedding as JSON carries it."""
-    return [float(value) for value in vector]
+    """An embedding as JSON carries it.
+
+    Raises:
+        TypeError: It is no list of numbers.
+        ValueError: A number is not finite, for which JSON has no form.
+    """
+    try:
+        if isinstance(vector, str | bytes):
+            raise TypeError
+        numbers = [float(value) for value in vector]
+    except (TypeError, ValueError) as error:
+        shape = f" of the shape {vector.shape}" if hasattr(vector, "shape") else ""
+        raise TypeError(
+            f"an embedding is a list or array of numbers of the shape (d,), and no {type(vector).__name__}"
+            f"{shape}"
+        ) from error
+    return numbers
 
 
 def items_body(items: Sequence[NewItem] | Sequence[NewEmbedding], **options: Any) -> dict[str, Any]:
