@@ -66,6 +66,9 @@ def _setting_rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
 def _setting_default(name: str, field: FieldInfo) -> str:
     # They depend on the machine.
     known = {"data_dir": '`"~/.vicinal"`', "bundle": "the one that ships"}
+    if field.is_required():
+        # A setting of a group that is off while this one is missing.
+        return "none"
     value = _default_value(field)
     return known.get(name) or ("none" if value in (None, "", {}) else f"`{_toml(value)}`")
 

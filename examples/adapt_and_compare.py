@@ -1,6 +1,6 @@
 """Adapt the model to your photos, and use it only if it is better on labels that it did not see.
 
-    pip install 'vicinal[cpu,train]'
+    pip install -c constraints.txt '.[cpu,train]'    # from a checkout
     python examples/adapt_and_compare.py PHOTOS
 
 The gallery is searched as before until the last line: the new version waits, is compared on the same photos,

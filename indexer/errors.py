@@ -262,7 +262,7 @@ class BundleMismatchError(GalleryError):
     def __init__(self, gallery: str, expected: str, actual: str, reason: str | None = None) -> None:
         super().__init__(
             f"gallery '{gallery}' was embedded with bundle {actual}, this service runs {expected}: "
-            + (reason or "put its bundle into bundles_dir, start the service with it, or index again")
+            + (reason or "name its bundle (--bundle), put it into bundles_dir, or index again")
         )
         self.gallery = gallery
         self.expected = expected

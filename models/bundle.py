@@ -35,6 +35,7 @@ __all__ = [
     "BundleManifest",
     "ModelBundle",
     "NOTICE_FILE",
+    "Noun",
     "Precision",
     "default_bundle_path",
     "read_fingerprint",
@@ -47,6 +48,7 @@ MANIFEST_FILE = "bundle.json"
 BACKBONE_FILE = "backbone.onnx"
 NOTICE_FILE = "NOTICE"
 Precision = Literal["float32", "float16", "int8"]
+Noun = Literal["photo", "item"]
 _SPACE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._/-]{0,63})(?:@([A-Za-z0-9][A-Za-z0-9._-]{0,63}))?")
 
 
@@ -121,6 +123,11 @@ class BundleManifest(BaseModel):
             parts = {"dim": self.dim, "files": self.files, "preprocessing": self.preprocessing.model_dump()}
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def noun(self) -> Noun:
+        """What a query is: of ready embeddings nobody knows whether they are of photos."""
+        return "item" if self.space else "photo"
 
     @property
     def in_words(self) -> str:

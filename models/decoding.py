@@ -24,6 +24,7 @@ from vicinal.models.errors import (
     ImageTooSmallError,
     NotAnImageError,
     UnsupportedFormatError,
+    install_command,
 )
 from vicinal.models.images.color_profiles import profile_of, to_srgb
 from vicinal.models.images.cut_jpegs import load_cut_jpeg
@@ -56,7 +57,6 @@ _SUFFIXES = frozenset(
     }
 )
 # What is decoded where the extra `heif` is installed.
-_EXTRA = "the extra heif, pip install 'vicinal[heif]'"
 _EXTRA_SUFFIXES = {"HEIF": frozenset({".heic", ".heif", ".hif"}), "AVIF": frozenset({".avif"})}
 
 # Containers that people do upload and that Pillow alone does not name.
@@ -193,10 +193,14 @@ def image_suffixes() -> frozenset[str]:
     return _SUFFIXES.union(*(_EXTRA_SUFFIXES.get(one, ()) for one in accepted_formats()))
 
 
+def _extra() -> str:
+    return f"the extra heif, {install_command('heif')}"
+
+
 def with_extra(suffix: str) -> str | None:
     """What to install so that files with an end of name are read, which are not now; None for any other."""
     known = frozenset[str]().union(*_EXTRA_SUFFIXES.values())
-    return _EXTRA if suffix in known - image_suffixes() else None
+    return _extra() if suffix in known - image_suffixes() else None
 
 
 def decode_image(
@@ -347,7 +351,7 @@ def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
     if foreign := _BRANDS.get(brand):
         if ("AVIF" if foreign == "AVIF" else "HEIF") in accepted_formats():
             return NotAnImageError(f"the {foreign} image is damaged or breaks off")
-        return UnsupportedFormatError(f"{foreign} is read with {_EXTRA}; without it send one of {accepted}")
+        return UnsupportedFormatError(f"{foreign} is read with {_extra()}; without it send one of {accepted}")
     if encoded.startswith(_TIFF_HEADS) and _has_directory(encoded):
         return UnsupportedFormatError(
             "the TIFF image has pixels of a kind that is not read, such as floats of 64 bits or several "

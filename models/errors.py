@@ -23,6 +23,8 @@ ModelsError
 
 from __future__ import annotations
 
+import shlex
+from importlib.metadata import PackageNotFoundError, requires
 from typing import ClassVar
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "ReadyEmbeddingsError",
     "TrainingStoppedError",
     "UnsupportedFormatError",
+    "install_command",
 ]
 
 PICTURE_HINT = (
@@ -190,6 +193,20 @@ class LostProcessError(ModelsError, RuntimeError):
         self.count = count
 
 
+def install_command(extra: str) -> str:
+    """The command that brings what an extra needs, whether an index has this project or not.
+
+    Args:
+        extra: One of the extras of this project.
+    """
+    try:
+        listed = requires("vicinal") or ()
+    except PackageNotFoundError:
+        return f"install the extra '{extra}' of Vicinal"
+    packages = [one.partition(";")[0].strip() for one in listed if one.endswith((f"'{extra}'", f'"{extra}"'))]
+    return shlex.join(["pip", "install", *packages])
+
+
 class MissingPackageError(ModelsError, ImportError):
     """An optional package is needed.
 
@@ -200,6 +217,6 @@ class MissingPackageError(ModelsError, ImportError):
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install 'vicinal[{extra}]'")
+        super().__init__(f"{purpose} needs {package}: {install_command(extra)}")
         self.package = package
         self.extra = extra

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from vicinal.models.errors import BundleError, MissingPackageError
+from vicinal.models.errors import BundleError, MissingPackageError, install_command
 from vicinal.models.similarity import FloatArray
 
 if TYPE_CHECKING:
@@ -225,6 +225,6 @@ def _report_fallback(provider: str, device: Device, wants_cuda: bool) -> None:
     if device.startswith("cuda"):
         raise BundleError(
             f"device '{device}' was asked for, but ONNX Runtime runs on {provider}: "
-            "install 'vicinal[gpu]' and a driver for CUDA 12, or set device to 'auto'"
+            f"{install_command('gpu')}, with a driver for CUDA 12, or set device to 'auto'"
         )
     logger.warning("ONNX Runtime offers CUDA but fell back to %s", provider)

@@ -23,6 +23,7 @@ from vicinal.indexer.graph.vector_index import FaissIndex, import_faiss
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
+from vicinal.models.errors import install_command
 from vicinal.models.evaluation.probe import drawn_pictures, read_probe
 from vicinal.models.runtime import offers_cuda
 from vicinal.models.similarity import FloatArray, normalize
@@ -86,10 +87,10 @@ def _packages() -> Iterator[Finding]:
             both = " and ".join(there)
             yield Finding("packages", "failed", f"{both} exclude each other: uninstall both, install one")
         else:
-            yield Finding("packages", "failed", f"{' or '.join(pair)} is needed: pip install 'vicinal[cpu]'")
+            yield Finding("packages", "failed", f"{' or '.join(pair)} is needed: {install_command('cpu')}")
     torch = _version("torch")
     if torch is None:
-        yield Finding("packages", "absent", "torch, which only training needs: pip install 'vicinal[train]'")
+        yield Finding("packages", "absent", f"torch, which only training needs: {install_command('train')}")
     else:
         yield Finding("packages", "ok", f"torch {torch}")
 

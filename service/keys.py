@@ -118,8 +118,8 @@ class KeyStore:
                 return {}
             raise KeyStoreError(
                 f"keys were on, and there is no '{self.path}', so that none is accepted: bring it back from "
-                "a backup, or api_keys into the settings, make keys by `vicinal keys create`, or ask for "
-                "none any more by `vicinal keys off`"
+                "a backup, or api_keys into the settings, make keys by `vicinal keys create NAME --scope "
+                "admin`, or ask for none any more by `vicinal keys off`"
             ) from error
 
     def _read(self) -> dict[str, KeyRecord]:

@@ -38,7 +38,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.fitting.photos import LabelledPhotos
 from vicinal.service.fitting.report import FitReport
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.uploads import require_images, require_space
+from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.matcher.answers import Answer
 from vicinal.service.matcher.matcher import Matcher
@@ -201,9 +201,11 @@ class LocalGallery:
             BuildError: Too many failures, or no image could be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process indexes the same source.
-            RequestError: Nothing names the space of the embeddings.
+            RequestError: Nothing names the space of the embeddings; or a space or a bundle plays no part.
         """
         given = None if source is None else self._opened(source, space, options)
+        is_ready = None if given is None else isinstance(given, EmbeddingSource)
+        require_parts(str(source), is_ready=is_ready, space=space, bundle=bundle)
         if isinstance(given, EmbeddingSource):
             served = self.bundles.space(self.gallery, space, given.dim)
         elif given is None:
@@ -255,6 +257,7 @@ class LocalGallery:
         """
         held = self.embedder.bundle.manifest
         given = self._opened(source, space, options)
+        require_parts(str(source), is_ready=isinstance(given, EmbeddingSource), space=space)
         name = None if isinstance(source, EmbeddingSource) else source_name(source)
         if isinstance(given, EmbeddingSource):
             require_space(self.name, held, space)

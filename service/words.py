@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vicinal.indexer.hygiene import Hygiene
     from vicinal.indexer.sources import SourceLook
-    from vicinal.models.bundle import BundleManifest, ModelBundle
+    from vicinal.models.bundle import ModelBundle, Noun
     from vicinal.service.calibrator.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.calibrator.promise import PromiseCheck
     from vicinal.service.scoring.pipeline import Pipeline
@@ -30,7 +29,6 @@ __all__ = [
     "measured_rates",
     "mebibytes",
     "number_of",
-    "of_items",
     "percent",
     "promise_lines",
     "rate_name",
@@ -139,16 +137,16 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
             yield f"FPIR of {kind} labels", words._replace(trials=f"{kind} {words.trials}"), found
 
 
-def visit_words(found: VisitEvidence) -> str:
-    """Which photos were kept apart, what a calibration would have promised without, and what that shows."""
+def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
+    """What was kept apart, what a calibration would have promised without, and what that shows."""
     visits = number_of(found.n_visits, "visit")
     if found.by == "auto":
         joined = [f"{n:,} by {_EVIDENCE[kind]}" for kind, n in found.joined.items() if n]
         if not joined:
-            return "Nothing was found that tells which photos were taken together"
-        kept = f"Photos taken together were kept apart: {visits}, joined {', '.join(joined)}"
+            return f"Nothing was found that tells which {noun}s were taken together"
+        kept = f"{noun.capitalize()}s taken together were kept apart: {visits}, joined {', '.join(joined)}"
     else:
-        kept = f"Photos of one {found.by} were kept apart: {visits}"
+        kept = f"{noun.capitalize()}s of one {found.by} were kept apart: {visits}"
     names = [name for name in (*RATES, "hit_rate_1") if name in found.promised and name in found.shown]
     rates = ", ".join(
         f"{rate_name(name)} {percent(found.promised[name])} but shows {percent(found.shown[name])}"
@@ -169,24 +167,25 @@ def drift_words(found: DriftState) -> str:
     )
 
 
-def holding_words(check: PromiseCheck | None) -> str:
+def holding_words(check: PromiseCheck | None, noun: Noun = "photo") -> str:
     """What is known of a promise that nothing speaks against.
 
     Args:
         check: Its last check, if there is one.
+        noun: What is searched for.
     """
     if check is None:
-        return "nothing speaks against it, and no new photos have been tried"
+        return f"nothing speaks against it, and no new {noun}s have been tried"
     if check.verdict == "unclear":
-        return "nothing speaks against it, and too few new photos have been tried to tell"
-    return f"it held for the photos that were tried on {check.checked_at:%Y-%m-%d}"
+        return f"nothing speaks against it, and too few new {noun}s have been tried to tell"
+    return f"it held for the {noun}s that were tried on {check.checked_at:%Y-%m-%d}"
 
 
-def promise_lines(found: PromiseCheck) -> Iterator[str]:
+def promise_lines(found: PromiseCheck, noun: Noun = "photo") -> Iterator[str]:
     """What stands behind the sentence on a promise, rate by rate."""
     yield f"calibration {found.calibration} ({found.pipeline}), threshold {found.threshold:.4f}"
     for name, one in found.rates.items():
-        tried = f"{number_of(one.n_trials, 'photo')} of {number_of(one.n_labels, 'label')}"
+        tried = f"{number_of(one.n_trials, noun)} of {number_of(one.n_labels, 'label')}"
         yield (
             f"{rate_name(name)} {percent(one.rate)} on {tried}, "
             f"which leave {span(one.low, one.high)} possible ({percent(one.confidence)} interval); promised "
@@ -214,22 +213,6 @@ def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
         stages.append(_RERANKED[pipeline.rerank.method])
     on = "" if pipeline.group is None else f" on each {pipeline.group.by}"
     return ", ".join([*stages, f"one threshold{on}"])
-
-
-def of_items(sentence: str, bundle: BundleManifest) -> str:
-    """A sentence about photos as it holds for what is searched: with ready embeddings it is about items.
-
-    Args:
-        sentence: The sentence.
-        bundle: What made the embeddings.
-    """
-    if not bundle.space:
-        return sentence
-    return re.sub(
-        r"\b(a )?([Pp])hoto(s?)\b",
-        lambda one: ("an " if one[1] else "") + ("I" if one[2] == "P" else "i") + "tem" + one[3],
-        sentence,
-    )
 
 
 def mebibytes(n_bytes: int) -> str:

@@ -29,6 +29,7 @@ from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph.cagra import MOST_FROM_GRAPH, CagraGraph, becomes_graph, graph_bytes
 from vicinal.indexer.graph.gpus import gpus
 from vicinal.indexer.graph.vector_index import Bools, FaissIndex, Positions, import_faiss
+from vicinal.models.errors import install_command
 from vicinal.models.similarity import FloatArray
 
 __all__ = [
@@ -267,7 +268,7 @@ def faiss_gpus(device: str) -> Sequence[int]:
     number = int(device.partition(":")[2] or 0) if device != "all" else 0
     if number < n_gpus:
         return (number,)
-    there = "is built without GPUs: install 'vicinal[gpu]'"
+    there = f"is built without GPUs: {install_command('gpu')}"
     if hasattr(faiss, "StandardGpuResources"):
         there = f"finds {n_gpus} GPUs"
     raise IndexDeviceError(f"device '{device}' was asked for, and this Faiss {there}")

@@ -20,6 +20,7 @@ from vicinal.calibration import (
     label_counts,
 )
 from vicinal.calibration.rates.promise import PromiseVerdict
+from vicinal.models.bundle import Noun
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
@@ -92,6 +93,7 @@ def check_calibration(
     queries: LabelledQueries,
     *,
     warnings: tuple[str, ...] = (),
+    noun: Noun = "photo",
     on_progress: OnProgress | None = None,
 ) -> PromiseCheck:
     """Search for new queries with a record's threshold, and compare with what it promised.
@@ -101,6 +103,7 @@ def check_calibration(
         record: The calibration.
         queries: New labelled queries; those whose label the version lacks have no mate.
         warnings: What else is to be known.
+        noun: What the queries are.
         on_progress: Called with `score`, finished and all queries.
 
     Raises:
@@ -113,7 +116,7 @@ def check_calibration(
     if not tried:
         raise CalibrationError(
             f"calibration {record.id} promised nothing that these {len(queries.labels):,} queries could "
-            "show: add photos of things that are in the gallery"
+            f"show: add {noun}s of things that are in the gallery"
         )
     rates = {rate: _checked(record, rate, counts, ERROR_RATE / len(tried)) for rate, counts in tried.items()}
     verdict = _verdict([one.verdict for one in rates.values()])
@@ -125,7 +128,7 @@ def check_calibration(
         version=calibrator.snapshot.manifest.version,
         checked_at=datetime.now(UTC),
         verdict=verdict,
-        sentence=_sentence(verdict, rates),
+        sentence=_sentence(verdict, rates, noun),
         error_rate=ERROR_RATE,
         rates=rates,
         n_queries=len(queries.labels),
@@ -144,7 +147,7 @@ def require_promise(record: CalibrationRecord) -> None:
         how = "was set by hand" if record.source == "by_hand" else "was kept by an early release"
         raise CalibrationError(
             f"the threshold of calibration {record.id} {how}, and nothing was promised with it: make one "
-            "that promises rates by `vicinal calibrate`"
+            "that promises rates by `vicinal calibrate -g NAME`"
         )
 
 
@@ -190,20 +193,20 @@ def _verdict(found: list[PromiseVerdict]) -> Literal["held", "unclear", "broken"
     return "unclear" if "unclear" in found else "held"
 
 
-def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate]) -> str:
-    clauses = "; ".join(f"{_clause(rate, one)}{_remark(one, rates)}" for rate, one in rates.items())
-    missing = [f"No photo of {_THINGS[rate]} was tried." for rate in _RATES if rate not in rates]
+def _sentence(verdict: str, rates: dict[TriedRate, CheckedRate], noun: Noun) -> str:
+    clauses = "; ".join(f"{_clause(rate, one, noun)}{_remark(one, rates)}" for rate, one in rates.items())
+    missing = [f"No {noun} of {_THINGS[rate]} was tried." for rate in _RATES if rate not in rates]
     return " ".join([f"{_BEGINNINGS[verdict]}: {clauses}.", *missing])
 
 
-def _clause(rate: TriedRate, found: CheckedRate) -> str:
+def _clause(rate: TriedRate, found: CheckedRate, noun: Noun) -> str:
     low, high, n = found.promised_low, found.promised_high, found.n_events
     if rate == "fnir":
         low, high, n = 1.0 - high, 1.0 - low, found.n_trials - found.n_events
         happened = f"{n:,} {'was' if n == 1 else 'were'} found"
     else:
         happened = f"{n:,} got an answer"
-    photos = f"{found.n_trials:,} photo" + ("s" if found.n_trials != 1 else "")
+    photos = f"{found.n_trials:,} {noun}" + ("s" if found.n_trials != 1 else "")
     labels = f"{found.n_labels:,} label" + ("s" if found.n_labels != 1 else "")
     promised = f"{_of_hundred(low)} to {_of_hundred(high)} of 100"
     return f"of {photos} of {_THINGS[rate]} ({labels}), {happened}; promised were {promised}"

@@ -113,8 +113,8 @@ def require_labels(
     known = set(gallery) - {None}
     if not known:
         raise UnlabelledGalleryError(
-            f"{name} has no labels: find a threshold without any by `vicinal label`, or index it from class "
-            "subfolders or a manifest with a label column"
+            f"{name} has no labels: index it from class subfolders or a source with a label column, or "
+            "answer questions about its photos by `vicinal label -g NAME`"
         )
     if queries is not None and len(known | set(queries)) < 2:
         raise OneLabelError(

@@ -26,7 +26,6 @@ from vicinal.service.cli.options import (
     place_words,
 )
 from vicinal.service.cli.promise import print_promise
-from vicinal.service.words import of_items
 
 if TYPE_CHECKING:
     from vicinal.service.calibrator.queries import QueryReading
@@ -179,10 +178,10 @@ def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> st
     from vicinal.service.reports.promise import objection
 
     is_broken = matcher.threshold(record.pipeline).state == "broken"
-    found = objection(record, matcher.calibrations.active(record.pipeline), is_broken=is_broken)
+    present, noun = matcher.calibrations.active(record.pipeline), matcher.embedder.bundle.manifest.noun
+    found = objection(record, present, is_broken=is_broken, noun=noun)
     if found is None:
         return None
-    found = of_items(found, matcher.embedder.bundle.manifest)
     return None if asks and sys.stdin.isatty() and _is_wanted(found) else found
 
 

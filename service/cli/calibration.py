@@ -30,7 +30,6 @@ from vicinal.service.errors import RequestError
 from vicinal.service.words import (
     drift_words,
     holding_words,
-    of_items,
     percent,
     promise_lines,
     rate_name,
@@ -38,6 +37,7 @@ from vicinal.service.words import (
 )
 
 if TYPE_CHECKING:
+    from vicinal.models.bundle import Noun
     from vicinal.service.calibrator.options import PipelineChoice
     from vicinal.service.calibrator.promise import PromiseCheck
     from vicinal.service.calibrator.record import CalibrationRecord
@@ -68,13 +68,15 @@ def list_all(
 ) -> None:
     """Calibrations of a gallery, newest first; * marks those in force."""
     from vicinal.service.reports.report import describe_history
+    from vicinal.service.thresholds.decision import measuring_command
 
-    history = describe_history(open_matcher(gallery, data_dir=data_dir, bundle=bundle))
+    found = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
+    history = describe_history(found)
     if json_output:
         print_json(history.model_dump(mode="json"))
         return
     if not history.calibrations:
-        say(f"Gallery {gallery} has no calibration: make one with `vicinal calibrate -g {gallery}`")
+        say(f"Gallery {gallery} has no calibration: make one with `{measuring_command(found.gallery)}`")
         return
     table = Table("", box=None)
     # An id is there to be copied.
@@ -286,10 +288,24 @@ def check(
     if json_output:
         print_json(found.model_dump(mode="json"))
     else:
-        words = ("calibrate", "--queries", queries, "-g", gallery)
+        asked = record.target
+        target = None if asked is None or str(asked) == "FPIR 5 %" else f"{asked.rate}={asked.value:g}"
+        given = (
+            ("--target", target),
+            ("--label-from", label_from),
+            ("--path-column", path_column),
+            ("--label-column", label_column),
+            ("--id-column", id_column),
+            ("--embedding-column", embedding_column),
+            ("--refine", None if refine == "auto" else refine),
+            ("--rerank", None if rerank == "auto" else rerank),
+            ("--group-by", None if record.pipeline.group is None else record.pipeline.group.by),
+        )
+        words = [word for option, value in given if value is not None for word in (option, value)]
+        words = ["calibrate", "--queries", queries, "-g", gallery, *words]
         again = command_line(*words, data_dir=data_dir, bundle=bundle)
-        for line in _check_lines(found, again, details=details):
-            say(of_items(line, matcher.embedder.bundle.manifest))
+        for line in _check_lines(found, again, matcher.embedder.bundle.manifest.noun, details=details):
+            say(line)
     if found.verdict == "broken":
         raise typer.Exit(1)
 
@@ -358,14 +374,14 @@ def _print_record(
     name, check = matcher.gallery.name, found.last_check
     print_promise(record, name, bundle, check=check, details=details, places=places)
     state = "It is in force" if found.is_active else "It is not in force"
-    say(of_items(f"{state}; {found.reason or holding_words(check)}.", bundle))
+    say(f"{state}; {found.reason or holding_words(check, bundle.noun)}.")
 
 
-def _check_lines(found: PromiseCheck, again: str, *, details: bool) -> Iterator[str]:
-    advice = f" What to do: calibrate with these photos: {again}" if found.verdict == "broken" else ""
+def _check_lines(found: PromiseCheck, again: str, noun: Noun, *, details: bool) -> Iterator[str]:
+    advice = f" What to do: calibrate with these {noun}s: {again}" if found.verdict == "broken" else ""
     yield found.sentence + advice
     yield from (f"  note: {warning}" for warning in found.warnings)
-    yield from (f"  {line}" for line in promise_lines(found)) if details else ()
+    yield from (f"  {line}" for line in promise_lines(found, noun)) if details else ()
 
 
 def _print_dry_run(found: DryRunResult) -> None:

@@ -12,8 +12,13 @@ from vicinal.service.cli.console import print_json, print_table, progress_bar, s
 from vicinal.service.cli.options import (
     BundleOption,
     DataDirOption,
+    EmbeddingColumnOption,
     GalleryOption,
+    IdColumnOption,
     JsonOption,
+    LabelColumnOption,
+    PathColumnOption,
+    QueryLabelOption,
     command_line,
     load_settings,
     open_gallery,
@@ -74,6 +79,11 @@ def compare(
     queries: QueriesOption = None,
     pictures: PicturesOption = None,
     visits_by: VisitsByOption = None,
+    label_from: QueryLabelOption = None,
+    path_column: PathColumnOption = None,
+    label_column: LabelColumnOption = None,
+    id_column: IdColumnOption = None,
+    embedding_column: EmbeddingColumnOption = None,
     max_queries: Annotated[int, typer.Option(min=1, help="Sample at most this many queries.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and of the draws.")] = 0,
     activate: Annotated[bool, typer.Option(help="Use the recommended variant and its threshold.")] = False,
@@ -82,12 +92,14 @@ def compare(
     json_output: JsonOption = False,
 ) -> None:
     """Try versions and pipelines on the same queries, each with its own threshold, and recommend one."""
+    from vicinal.indexer.sources import ANYWHERE, SourceOptions
     from vicinal.service.calibrator.record import new_calibration_id
     from vicinal.service.comparisons.comparison import ComparisonPlan
     from vicinal.service.comparisons.comparison import compare as compare_variants
     from vicinal.service.comparisons.record import ComparisonRequest
     from vicinal.service.comparisons.store import put_in_force
 
+    columns = path_column, label_column, id_column, embedding_column
     opened, bundles = _open(gallery, load_settings(data_dir=data_dir, bundle=bundle))
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
     request = ComparisonRequest.model_validate(
@@ -103,7 +115,13 @@ def compare(
         }
     )
     with progress_bar() as update:
-        plan = ComparisonPlan(opened, bundles, request, queries=queries, pictures=pictures, on_stage=update)
+        plan = ComparisonPlan(
+            *(opened, bundles, request),
+            queries=queries,
+            pictures=pictures,
+            on_stage=update,
+            options=SourceOptions("", label_from, *columns, ANYWHERE),
+        )
         made = compare_variants(plan, new_calibration_id())
     if activate:
         put_in_force(opened, bundles, made)

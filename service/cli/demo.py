@@ -28,7 +28,9 @@ def demo(
     folder: Annotated[
         Path | None, typer.Option(help="Where to keep it; a temporary folder by default.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 8321,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port to listen on; VICINAL_PORT, or 8321.")
+    ] = None,
     bundle: BundleOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -37,8 +39,8 @@ def demo(
     from vicinal.service.http.app import create_app
     from vicinal.service.http.serving.server import listen, serve_until_stopped
 
-    settings = load_settings(bundle=bundle)
-    with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else port) as listener:
+    settings = load_settings(bundle=bundle, port=port)
+    with _kept_or_temporary(folder) as place, listen("127.0.0.1", 0 if check else settings.port) as listener:
         with progress_bar() as update:
             prepared = prepare_demo(place, settings, update)
         if check:

@@ -121,18 +121,23 @@ def index(
     from vicinal.indexer.jobs.index_job import index_items
     from vicinal.indexer.sources import ANYWHERE, Source, SourceOptions, place_of, source_name
     from vicinal.service.galleries.bundles import ServedBundles
+    from vicinal.service.galleries.uploads import require_parts
 
     on_conflict = conflict_rule(replaces=replaces, skips=skips)
     options = SourceOptions(
         prefix, label_from, path_column, label_column, id_column, embedding_column, ANYWHERE, include_hidden
     )
-    _require_source(source, options, {"--delete": delete, "--restore": restore}, dry_run=dry_run)
+    about = {"--delete": delete, "--restore": restore, "--space": space is not None}
+    _require_source(source, options, about, dry_run=dry_run)
     settings = load_settings(data_dir=data_dir, bundle=bundle, device=device, index_device=device)
     target, bundles = Gallery(settings.gallery_path(gallery)), ServedBundles(settings)
     is_ready = bool(space or target.space)
     if not dry_run:
         _require_devices(bundles, has_network=not is_ready)
     opened = _opened(source, options, is_ready=is_ready, whole=delete)
+    other = None if bundles.own_space else bundle
+    if opened is not None:
+        require_parts(str(source), is_ready=not isinstance(opened, Source), space=space, bundle=other)
     if opened is not None:
         _print_look(opened.look(), as_json=json_output, is_all=dry_run)
     if dry_run:
@@ -311,12 +316,15 @@ def _counts(result: IndexResult) -> str:
     """What became of the items: the usual outcomes in any case, the others where there are some."""
     from vicinal.indexer.jobs.sync.plan import SyncOutcome
 
-    always = ("added", "changed", "unchanged", "missing")
-    return ", ".join(
+    always = ("added", "changed", "unchanged", "missing") if result.counts else ()
+    words = [
         f"{outcome.replace('_', ' ')} {result.counts.get(outcome, 0):,}"
         for outcome in get_args(SyncOutcome)
         if outcome in always or outcome in result.counts
-    )
+    ]
+    again = result.n_embedded - sum(result.counts.get(one, 0) for one in ("added", "changed", "replaced"))
+    words += [f"embedded anew {again:,}"] if again > 0 else []
+    return ", ".join(words) or f"kept {result.n_items:,}"
 
 
 def _source_of(result: IndexResult) -> str:

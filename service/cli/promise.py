@@ -40,21 +40,20 @@ def print_promise(
     """
     from vicinal.service.reports.promise import advice, tried_promise
     from vicinal.service.reports.text import calibration_lines
-    from vicinal.service.words import of_items
 
     found_by = "".join(f" {shlex.quote(word)}" for word in places)
-    for sentence in tried_promise(record, check):
-        say(of_items(sentence, bundle))
-    steps = advice(record, gallery, has_images=not bundle.space)[:_MOST_ADVICE]
+    for sentence in tried_promise(record, check, bundle.noun):
+        say(sentence)
+    steps = advice(record, gallery, noun=bundle.noun)[:_MOST_ADVICE]
     if steps:
         say("To improve it, what promises most first:")
     for number, step in enumerate(steps, start=1):
-        say(f"  {number}. {of_items(step.text, bundle)}")
+        say(f"  {number}. {step.text}")
         if step.command:
             say(f"     {step.command.replace(' && ', f'{found_by} && ')}{found_by}")
     if details:
-        for line in calibration_lines(record):
-            say(of_items(line, bundle))
+        for line in calibration_lines(record, bundle.noun):
+            say(line)
     else:
         say(
             f"Threshold {record.threshold:.4f}, calibration {record.id}. All figures: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -57,6 +58,8 @@ def search(
     json_output: JsonOption = False,
 ) -> None:
     """Find the matches of an image, an embedding or an item, or learn that there is none."""
+    from vicinal.service.thresholds.decision import measuring_command
+
     matcher = open_matcher(gallery, data_dir=data_dir, bundle=bundle)
     is_array = query is not None and query.suffix.lower() == ".npy"
     answers = matcher.search(
@@ -77,10 +80,12 @@ def search(
         print_json(found[0] if len(found) == 1 else found)
         return
     group = matcher.pipeline.group if group_by == "auto" else None
+    by = group.by if group else None if group_by in ("auto", "off") else group_by
+    advised = measuring_command(matcher.gallery, "" if by is None else f" --group-by {shlex.quote(by)}")
     for number, answer in enumerate(answers, start=1):
         if len(answers) > 1:
             say(f"Embedding {number} of {len(answers)}")
-        _print_answer(answer, group.by if group else None if group_by in ("auto", "off") else group_by)
+        _print_answer(answer, advised)
 
 
 def _read_embeddings(path: Path) -> npt.NDArray[np.generic]:
@@ -94,12 +99,11 @@ def _read_embeddings(path: Path) -> npt.NDArray[np.generic]:
         raise RequestError(f"'{path}' is no .npy file of embeddings: {error}") from error
 
 
-def _print_answer(answer: Answer, group_by: str | None) -> None:
+def _print_answer(answer: Answer, calibrated_by: str) -> None:
     threshold = answer.threshold
     if answer.no_match is None:
         say(f"No threshold to decide by: {threshold.reason}")
-        option = "" if group_by is None else f" --group-by {group_by}"
-        say(f"Calibrate with `vicinal calibrate --gallery {answer.gallery}{option}`. Most similar:")
+        say(f"Calibrate with `{calibrated_by}`. Most similar:")
     else:
         found = number_of(len(answer.matches), "match", "matches")
         if answer.groups is not None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from vicinal.calibration import CalibrationError, Target, UnlabelledGalleryError, choose_threshold
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.sources import SourceOptions
 from vicinal.service.calibrator.calibrator import Calibration, Calibrator, same_pictures_of
 from vicinal.service.calibrator.curves import CalibrationCurves
 from vicinal.service.calibrator.evidence import measure_opis
@@ -75,6 +76,7 @@ class ComparisonPlan:
         pictures: Pictures to search for with every variant; None without any.
         refuse: Says why a file must not be read, or None.
         on_stage: Called with the name of a stage, finished units and all.
+        options: How the queries are read.
     """
 
     gallery: Gallery
@@ -85,6 +87,7 @@ class ComparisonPlan:
     pictures: Path | None = None
     refuse: Refuse | None = None
     on_stage: OnProgress = _silent
+    options: SourceOptions | None = None
 
 
 def compare(plan: ComparisonPlan, name: str) -> Comparison:
@@ -247,6 +250,7 @@ class _Trial:
             needs_labels=needs_labels,
             refuse=self.plan.refuse,
             on_stage=self.plan.on_stage,
+            options=self.plan.options if needs_labels else None,
         )
         self.warnings += [refused] if refused else []
         return found

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from vicinal.indexer.embedding_sources import holds_embeddings
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.sources import SourceOptions
 from vicinal.service.calibrator.queries import LabelledQueries, OnProgress, QueryReading, Refuse, read_queries
 from vicinal.service.calibrator.visits import Visits
 from vicinal.service.comparisons.record import ItemCounts
@@ -51,6 +52,7 @@ def read_common(
     needs_labels: bool,
     refuse: Refuse | None,
     on_stage: OnProgress,
+    options: SourceOptions | None = None,
 ) -> tuple[list[LabelledQueries], str | None]:
     """Queries from outside that every bundle can embed, for each version, and how many cannot be used.
 
@@ -61,6 +63,7 @@ def read_common(
         needs_labels: Refuse queries without a label.
         refuse: Says why a file must not be read, or None.
         on_stage: Called with a stage, finished and all queries.
+        options: How the source is read.
 
     Raises:
         SourceError: The source is missing or of another kind, or a bundle is not here.
@@ -74,7 +77,7 @@ def read_common(
             raise SourceError(one.problem or "its bundle is not here")
         if served.bundle.fingerprint in readings:
             continue
-        if readings and holds_embeddings(source):
+        if readings and holds_embeddings(source, options):
             raise SourceError(f"'{source.name}' holds embeddings of one bundle: give pictures for several")
 
         readings[served.bundle.fingerprint] = read_queries(
@@ -84,6 +87,7 @@ def read_common(
             refuse=refuse,
             on_progress=on_stage,
             needs_labels=needs_labels,
+            options=options,
         )
     usable = set.intersection(*({item.id for item in one.items} for one in readings.values()))
     found = []

@@ -77,6 +77,7 @@ class FitReport(HeldOutFigures):
         n_unlabelled: Photos without a label, left out.
         n_repeated: Files that are there twice, left out.
         n_unusable: Files that are no picture, left out.
+        n_spare: Photos of labels that have more than there is time for, left out.
         share: How far from the first weights to the trained ones the kept weights lie.
         views: Views of each photo.
         steps: Steps of training.
@@ -93,6 +94,7 @@ class FitReport(HeldOutFigures):
     n_unlabelled: int
     n_repeated: int
     n_unusable: int
+    n_spare: int
     share: float
     views: int
     steps: int
@@ -126,11 +128,19 @@ def report_lines(report: FitReport) -> list[str]:
             f"The gain may be chance (95 %: {100 * report.gain.low:+.0f} to {100 * report.gain.high:+.0f}): "
             "compare below before you use it."
         )
+    lines.append(
+        f"Learned from {number_of(report.n_photos, 'photo')} of {number_of(report.n_labels, 'label')}."
+    )
     for n, what, which in (
         (
             report.n_single,
             "label",
             "with one photo: nothing to learn from, taken for what you do not have",
+        ),
+        (
+            report.n_spare,
+            "photo",
+            "left out for want of time, of labels that have most: more --minutes take more",
         ),
         (report.n_unlabelled, "photo", "without a label, left out"),
         (report.n_repeated, "repeated file", "left out"),

@@ -423,6 +423,7 @@ class Fitting:
             n_unlabelled=self.photos.n_unlabelled,
             n_repeated=self.photos.n_repeated,
             n_unusable=len(self.photos.unusable),
+            n_spare=len(labels) - len(np.flatnonzero(self._used | self.split.held_out)),
             share=trial.share,
             views=plan.views,
             steps=trial.steps,

@@ -26,6 +26,7 @@ from vicinal.models.bundle import BundleManifest, space_manifest
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError, NoDirectionError
 from vicinal.models.similarity import FloatArray, as_embeddings
+from vicinal.service.errors import RequestError
 
 __all__ = [
     "AddedItem",
@@ -218,6 +219,29 @@ def require_space(gallery: str, held: BundleManifest, name: str | None) -> None:
     if not held.space or (given is not None and given.fingerprint != held.fingerprint):
         what = "ready embeddings" if given is None else given.in_words
         raise SpaceMismatchError(gallery, held.in_words, what)
+
+
+def require_parts(name: str, *, is_ready: bool | None, space: str | None, bundle: object = None) -> None:
+    """Refuse a space for images and a bundle for ready embeddings: they would play no part.
+
+    Args:
+        name: What the source is called.
+        is_ready: Whether it holds ready embeddings; None for what the gallery holds.
+        space: What is said to have made ready embeddings.
+        bundle: What is to embed images.
+
+    Raises:
+        RequestError: One is named that plays none.
+    """
+    if space is not None and is_ready is None:
+        raise RequestError("space says what made the ready embeddings of a source: name the source")
+    if space is not None and is_ready is False:
+        raise RequestError(
+            f"space '{space}' is for ready embeddings, and '{name}' is read for its images: leave it out, or "
+            "name the column of the embeddings"
+        )
+    if bundle is not None and is_ready:
+        raise RequestError(f"'{name}' holds ready embeddings, which no bundle embeds: leave the bundle out")
 
 
 def require_images(gallery: str, held: BundleManifest) -> None:

@@ -42,7 +42,8 @@ def check_exposure(settings: Settings) -> Keyring:
     if settings.is_exposed:
         raise RequestError(
             f"without API keys the server listens on loopback only, not on {settings.host}: "
-            'make one by `vicinal keys create`, or set VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
+            "make one by `vicinal keys create NAME --scope search`, or set "
+            'VICINAL_API_KEYS=\'{"KEY": ["search"]}\''
         )
     return keyring
 

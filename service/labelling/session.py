@@ -482,4 +482,7 @@ def _read(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
 
 
 def _damaged(path: Path) -> CalibrationRecordError:
-    return CalibrationRecordError(f"'{path}' is missing or damaged: begin anew by `vicinal label --restart`")
+    gallery = next(one.parent.name for one in path.parents if one.name == "labelling")
+    return CalibrationRecordError(
+        f"'{path}' is missing or damaged: begin anew by `vicinal label -g {gallery} --restart`"
+    )

@@ -23,7 +23,7 @@ _RANDOM = random.Random()
 # Nothing that could begin a line of its own, or be taken for another field.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 # What other packages say in the course of things.
-_CHATTY = ("httpcore", "httpx", "huey", "PIL", "lance", "filelock")
+_CHATTY = ("faiss.loader", "httpcore", "httpx", "huey", "PIL", "lance", "filelock")
 
 
 def configure_logs(level: LogLevel = "info", form: LogFormat = "auto", *, to: IO[str] | None = None) -> None:

@@ -13,7 +13,14 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.reports.report import describe_record
-from vicinal.service.words import hygiene_lines, mebibytes, number_of, of_items, percent, search_words
+from vicinal.service.thresholds.decision import measuring_command
+from vicinal.service.words import (
+    hygiene_lines,
+    mebibytes,
+    number_of,
+    percent,
+    search_words,
+)
 
 __all__ = ["gallery_lines"]
 
@@ -61,10 +68,10 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
         yield f"Threshold {found.value:.4f}: {', '.join(one for one in known if one)}"
     record = matcher.calibrations.active(matcher.pipeline)
     if record is None and found.value is None:
-        yield f"To measure one: vicinal calibrate -g {matcher.gallery.name}"
+        yield f"To measure one: {measuring_command(matcher.gallery)}"
     elif record is not None:
         manifest, check = matcher.embedder.bundle.manifest, describe_record(matcher, record).last_check
-        yield from (f"  {of_items(sentence, manifest)}" for sentence in tried_promise(record, check))
+        yield from (f"  {sentence}" for sentence in tried_promise(record, check, manifest.noun))
     if found.note:
         yield f"note: {found.note}"
 

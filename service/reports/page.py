@@ -37,7 +37,7 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
         gallery=gallery.name,
         report=report,
         record=report.record,
-        advice=advice(report.record, gallery.name),
+        advice=advice(report.record, gallery.name, noun="item" if gallery.space else "photo"),
         rate_figures=rate_figures(report),
         score_figures=score_figures(report),
         utility_figures=utility_figures(report),

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from vicinal.models.bundle import Noun
 from vicinal.service.calibrator.evidence import AnswerEvidence, Evidence, RateEvidence
 from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
@@ -36,54 +37,64 @@ class Step(NamedTuple):
     command: str
 
 
-def tried_promise(record: CalibrationRecord, check: PromiseCheck | None) -> tuple[str, ...]:
+def tried_promise(
+    record: CalibrationRecord, check: PromiseCheck | None, noun: Noun = "photo"
+) -> tuple[str, ...]:
     """What to expect of a threshold that was tried, sentence by sentence; first where it does not hold.
 
     Args:
         record: The calibration.
         check: Its last check, if there is one.
+        noun: What is searched for.
     """
     if check is None:
-        return promise(record)
+        return promise(record, noun)
     tried = f"Tried {check.checked_at:%Y-%m-%d}: {check.sentence}"
     if check.verdict == "broken":
-        return (tried, "What was promised:", *promise(record))
-    return (*promise(record), tried)
+        return (tried, "What was promised:", *promise(record, noun))
+    return (*promise(record, noun), tried)
 
 
-def promise(record: CalibrationRecord) -> tuple[str, ...]:
+def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
     """What a calibration promises, sentence by sentence, the rates first.
 
     Args:
         record: The calibration.
+        noun: What is searched for.
     """
     evidence = record.evidence
     if record.source == "by_hand" or evidence is None:
         by = "was set by hand" if record.source == "by_hand" else "comes from a record without intervals"
         return (f"The threshold {record.threshold:.4f} {by}: nobody knows how often it is wrong.",)
     if evidence.answers is not None:
-        return tuple(_answered(evidence.answers))
-    return tuple(_sentences(record, evidence))
+        return tuple(_answered(evidence.answers, noun))
+    return tuple(_sentences(record, evidence, noun))
 
 
 def objection(
-    record: CalibrationRecord, present: CalibrationRecord | None, *, is_broken: bool = False
+    record: CalibrationRecord,
+    present: CalibrationRecord | None,
+    *,
+    is_broken: bool = False,
+    noun: Noun = "photo",
 ) -> str | None:
     """Why a calibration should not replace the one in force without a question; None where it may.
 
     Args:
         record: The new one.
         present: The one in force for the same pipeline, if there is one.
-        is_broken: Whether photos have shown that what the present one promised does not hold.
+        is_broken: Whether queries have shown that what the present one promised does not hold.
+        noun: What is searched for.
     """
     if present is None or present.evidence is None or record.evidence is None:
         return None
     if is_broken and record.source != "queries":
-        return "Photos have shown that the promise in force does not hold; this one was made without."
+        shown = f"{noun.capitalize()}s have shown that the promise in force does not hold"
+        return f"{shown}; this one was made without."
     if is_broken:
         return None
     if present.source == "queries" and record.source == "leave_one_out":
-        return "The threshold in force was measured with photos from outside; this one was not."
+        return f"The threshold in force was measured with {noun}s from outside; this one was not."
     ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
     (missed, answered), (misses, answers) = (
         [0.0 if one is None else one.high for one in pair] for pair in ranges
@@ -100,27 +111,28 @@ def _ends(missed: float, answered: float) -> str:
     return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"
 
 
-def _sentences(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
+def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
     found, wrong = evidence.rates.get("fnir"), evidence.rates.get("fpir")
     missed, answered = promised_range(record, "fnir"), promised_range(record, "fpir")
     is_range = any(one.apart is not None for one in evidence.another_day.values())
     yield _right(record, evidence, is_range=is_range)
     if missed is None:
-        yield "How many photos of things you have will be found is not known: none could be tried."
+        yield f"How many {noun}s of things you have will be found is not known: none could be tried."
     else:
         ends = 1 - missed.high, 1 - missed.low
-        yield f"Of 100 photos of things you have, {_expected('be found', 1 - missed.rate, ends, is_range)}."
+        yield f"Of 100 {noun}s of things you have, {_expected('be found', 1 - missed.rate, ends, is_range)}."
     if answered is None:
-        yield "How many photos of things you lack will get a wrong match is not known: none could be tried."
+        yield f"How many {noun}s of things you lack will get a wrong match is not known: none could be tried."
     else:
         ends = answered.low, answered.high
         expected = _expected("get a wrong match", answered.rate, ends, is_range)
-        yield f"Of 100 photos of things you lack, {expected}."
-    yield _basis(record, found, wrong)
+        yield f"Of 100 {noun}s of things you lack, {expected}."
+    yield _basis(record, found, wrong, noun)
     if is_range:
         yield (
-            "Nothing tells which photos were taken together. Photos of one visit find each other more easily "
-            "than photos of another day will: the truth for those lies between the two numbers."
+            f"Nothing tells which {noun}s were taken together. {noun.capitalize()}s of one visit find each "
+            f"other more easily than {noun}s of another day will: the truth for those lies between the two "
+            "numbers."
         )
 
 
@@ -133,15 +145,15 @@ def _right(record: CalibrationRecord, evidence: Evidence, *, is_range: bool) -> 
     return f"Of 100 matches that are shown, {expected}{mix}."
 
 
-def _answered(found: AnswerEvidence) -> Iterator[str]:
+def _answered(found: AnswerEvidence, noun: Noun) -> Iterator[str]:
     right, slips = found.precision, found.errors
     ends = f"{counted(right.low)} to {counted(right.high)}"
     yield f"Of 100 matches that are shown, about {counted(right.rate)} will be right ({ends})."
-    yield "How many photos of things you have will be found is not known: that takes labels."
+    yield f"How many {noun}s of things you have will be found is not known: that takes labels."
     again = f", {found.n_again} of them asked about twice" if found.n_again else ""
     yield (
-        f"This rests on answers about {found.n_asked} pairs of photos{again}; some {counted(slips.rate)} of "
-        f"100 answers seem to be slips ({counted(slips.low)} to {counted(slips.high)}). It holds for photos "
+        f"This rests on answers about {found.n_asked} pairs of {noun}s{again}; some {counted(slips.rate)} of "
+        f"100 answers seem to be slips ({counted(slips.low)} to {counted(slips.high)}). It holds for {noun}s "
         "like the gallery's own."
     )
 
@@ -155,45 +167,45 @@ def _expected(event: str, rate: float, ends: tuple[float, float], is_range: bool
     )
 
 
-def _basis(record: CalibrationRecord, found: RateEvidence | None, wrong: RateEvidence | None) -> str:
+def _basis(
+    record: CalibrationRecord, found: RateEvidence | None, wrong: RateEvidence | None, noun: Noun
+) -> str:
     if record.source == "leave_one_out":
         n = max((one.n_trials for one in (found, wrong) if one), default=0)
-        tried = f"{number_of(n, 'photo')} of {number_of(record.n_labels, 'label')}"
+        tried = f"{number_of(n, noun)} of {number_of(record.n_labels, 'label')}"
         return f"This rests on {tried}, each searched for as if it were not in the gallery."
     parts = [
         f"{one.n_trials:,} of {number_of(one.n_labels, 'label')} that {whose}"
         for one, whose in ((found, "the gallery has"), (wrong, "it lacks"))
         if one is not None
     ]
-    return f"This rests on photos from outside: {' and '.join(parts)}."
+    return f"This rests on {noun}s from outside: {' and '.join(parts)}."
 
 
-def advice(record: CalibrationRecord, gallery: str, *, has_images: bool = True) -> tuple[Step, ...]:
+def advice(record: CalibrationRecord, gallery: str, *, noun: Noun = "photo") -> tuple[Step, ...]:
     """What would improve a calibration, the largest gain that was measured first.
 
     Args:
         record: The calibration.
         gallery: Name of its gallery, for the commands.
-        has_images: Whether there are images that a model could be adapted to.
+        noun: What is searched for; of photos there are images that a model could be adapted to.
     """
     if record.evidence is None or record.source == "by_hand":
         return ()
     if record.evidence.answers is not None:
-        text = "Give the photos labels, in one folder a label or a manifest: they tell how many are found."
+        text = f"Give the {noun}s labels, in one folder a label or a manifest: they tell how many are found."
         return (Step(1.0, text, f"vicinal index FOLDER -g {gallery} && vicinal calibrate -g {gallery}"),)
-    found = _steps(record, record.evidence, gallery, has_images=has_images)
+    found = _steps(record, record.evidence, gallery, noun)
     steps = [one for one in found if one.gain >= _LEAST_GAIN]
     return tuple(sorted(steps, key=lambda one: -one.gain))
 
 
-def _steps(
-    record: CalibrationRecord, evidence: Evidence, gallery: str, *, has_images: bool
-) -> Iterator[Step]:
+def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: Noun) -> Iterator[Step]:
     missed, another = evidence.rates.get("fnir"), evidence.another_day.get("fnir")
     if missed is not None and another is not None and another.apart is not None:
         yield Step(
             another.high - missed.high,
-            "Search for photos of another day, in one folder a label: they tell where between the two "
+            f"Search for {noun}s of another day, in one folder a label: they tell where between the two "
             "numbers the truth lies.",
             f"vicinal calibrate -g {gallery}{_grouped(record)} --queries FOLDER",
         )
@@ -210,18 +222,18 @@ def _steps(
         found, right = 1 - missed.rate, counted(hits)
         yield Step(
             hits - found,
-            f"For {right} of 100 the nearest photo is the right one, and {counted(found)} pass the "
+            f"For {right} of 100 the nearest {noun} is the right one, and {counted(found)} pass the "
             "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
             f"vicinal compare -g {gallery}{_grouped(record)}",
         )
-    if missed is not None and hits is not None and has_images:
+    if missed is not None and hits is not None and noun == "photo":
         wrong = counted(1 - hits)
         yield Step(
             1 - hits,
-            f"For {wrong} of 100 the nearest photo is a wrong one: adapt the model to your photos.",
+            f"For {wrong} of 100 the nearest {noun} is a wrong one: adapt the model to your photos.",
             f"vicinal fit -g {gallery} -o bundles/{gallery}",
         )
-    yield from _growth(record, evidence, gallery)
+    yield from _growth(record, evidence, gallery, noun)
 
 
 def _grouped(record: CalibrationRecord) -> str:
@@ -229,7 +241,7 @@ def _grouped(record: CalibrationRecord) -> str:
     return "" if group is None else f" --group-by {shlex.quote(group.by)}"
 
 
-def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iterator[Step]:
+def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: Noun) -> Iterator[Step]:
     """What ten times the labels would do to the rate that the threshold was chosen by."""
     if record.target is None or record.target.rate != "fpir" or not evidence.larger_galleries:
         return
@@ -238,7 +250,7 @@ def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str) -> Iter
         return
     low, high = counted(larger.fitted), counted(larger.independent)
     many = low if low == high else f"{low} to {high}"
-    answered = f"{many} of 100 photos of things you lack"
+    answered = f"{many} of 100 {noun}s of things you lack"
     text = f"With {larger.ratio} times as many labels, {answered} would get a wrong match"
     if larger.threshold is None:
         yield Step(larger.fitted - target, f"{text}: calibrate again as the gallery grows.", "")

@@ -18,7 +18,6 @@ from vicinal.service.reports.promise import tried_promise
 from vicinal.service.thresholds.activations import ActivationEvent
 from vicinal.service.thresholds.decision import CalibrationState
 from vicinal.service.thresholds.drift import DriftState
-from vicinal.service.words import of_items
 
 __all__ = [
     "CalibrationHistoryBody",
@@ -155,7 +154,7 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
     """
     bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
     described = describe_record(matcher, record)
-    said = [of_items(sentence, bundle) for sentence in tried_promise(record, described.last_check)]
+    said = tried_promise(record, described.last_check, bundle.noun)
     bases = (place for place, sentence in enumerate(said) if sentence.startswith(_BASIS))
     n_first = 1 if described.state == "broken" else next(bases, len(said))
     return ReportBody(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vicinal.models.bundle import Noun
 from vicinal.service.calibrator.evidence import Evidence
 from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.words import (
@@ -22,8 +23,13 @@ from vicinal.service.words import (
 __all__ = ["calibration_lines"]
 
 
-def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
-    """All figures of a calibration, and what they say nothing of."""
+def calibration_lines(record: CalibrationRecord, noun: Noun = "photo") -> Iterator[str]:
+    """All figures of a calibration, and what they say nothing of.
+
+    Args:
+        record: The calibration.
+        noun: What is searched for.
+    """
     asked = f"for {record.target}" if record.target else SOURCES["by_hand"]
     yield (
         f"Threshold {record.threshold:.4f} {asked} on {number_of(record.n_items, 'item')} "
@@ -35,16 +41,16 @@ def calibration_lines(record: CalibrationRecord) -> Iterator[str]:
             yield f"  hit rate R@1 {percent(record.rates.hit_rate_1)}, whatever the threshold"
         yield from _classes(record.evidence)
         if record.evidence.visits:
-            yield f"  {visit_words(record.evidence.visits)}"
-        yield from _expectations(record, record.evidence)
-        yield f"  this says nothing of {', '.join(_limits(record))}"
+            yield f"  {visit_words(record.evidence.visits, noun)}"
+        yield from _expectations(record, record.evidence, noun)
+        yield f"  this says nothing of {', '.join(_limits(record, noun))}"
     for warning in record.warnings:
         yield f"  note: {warning}"
 
 
-def _limits(record: CalibrationRecord) -> Iterator[str]:
+def _limits(record: CalibrationRecord, noun: Noun) -> Iterator[str]:
     if record.source == "leave_one_out":
-        yield "photos unlike the gallery's own"
+        yield f"{noun}s unlike the gallery's own"
     else:
         yield "queries unlike those it was made with"
     yield f"galleries of more than {number_of(record.n_items, 'item')}"
@@ -88,10 +94,10 @@ def _forms(evidence: Evidence) -> Iterator[str]:
         yield f"{one.group.form} {error}{ends}"
 
 
-def _expectations(record: CalibrationRecord, evidence: Evidence) -> Iterator[str]:
+def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
     for name, wider in evidence.another_day.items():
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
-        yield f"  {rate_name(name)} for photos of another day {span(wider.low, wider.high)}{apart}"
+        yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"
     if record.target and evidence.predictions:
         sets = ", ".join(
             f"{number_of(one.n_labels, 'label')} {span(one.low, one.high)}" for one in evidence.predictions

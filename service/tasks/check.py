@@ -12,6 +12,7 @@ from vicinal.service.calibrator.record import CalibrationRecord
 from vicinal.service.errors import RequestError
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.tasks.calibrate import chosen_pipeline
+from vicinal.service.thresholds.decision import measuring_command
 
 __all__ = ["record_in_force", "require_checkable", "run_check"]
 
@@ -35,7 +36,7 @@ def record_in_force(matcher: Matcher, choice: PipelineChoice) -> CalibrationReco
     known = f"; there is one for {' and '.join(repr(one) for one in others)}" if others else ""
     raise RequestError(
         f"gallery '{name}' has no calibration in force for '{pipeline.key}', so that nothing is promised"
-        f"{known}: make one by `vicinal calibrate -g {name}`"
+        f"{known}: make one by `{measuring_command(matcher.gallery)}`"
     )
 
 
@@ -79,7 +80,12 @@ def run_check(
     )
     warnings = (*queries.warnings, *_warnings(matcher, record))
     return check_calibration(
-        calibrator, record, queries.labelled(), warnings=warnings, on_progress=on_progress
+        calibrator,
+        record,
+        queries.labelled(),
+        warnings=warnings,
+        noun=matcher.embedder.bundle.manifest.noun,
+        on_progress=on_progress,
     )
 
 

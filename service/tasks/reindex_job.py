@@ -29,6 +29,7 @@ from vicinal.service.comparisons.comparison import ComparisonPlan
 from vicinal.service.comparisons.record import ActivationConditions, ComparisonOptions, ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, JobStoppedError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
+from vicinal.service.galleries.uploads import require_parts
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
@@ -269,28 +270,22 @@ class ReindexJob:
             RequestError: A file of it lies elsewhere; or a space or a bundle is named that plays no part.
         """
         if request.source is None:
-            if request.space is not None:
-                raise RequestError("space says what made the ready embeddings of a source: name the source")
+            require_parts(gallery.name, is_ready=None, space=request.space)
             return None
         path, options = (
             self.sources.place(request.source),
             self.sources.options(request.source, request.source_options),
         )
         if isinstance(path, str):
-            if request.space is not None:
-                raise RequestError(f"space is for ready embeddings, and '{path}' is read for its images")
+            require_parts(path, is_ready=False, space=request.space)
             return None
         is_ready = (request.space or gallery.space) is not None and may_hold_embeddings(path)
         for file in files_of(path) if may_hold_embeddings(path) else ():
             if reason := self.sources.refusal(file):
                 raise RequestError(f"'{file.name}': {reason}")
-        if not (is_ready or holds_embeddings(path, options)):
-            if request.space is not None:
-                raise RequestError(f"space is for ready embeddings, and '{path.name}' holds none")
-            return None
-        if request.bundle is not None:
-            raise RequestError(f"'{path.name}' holds ready embeddings, which no bundle embeds: leave it out")
-        return EmbeddingSource.open(path, options)
+        is_ready = is_ready or holds_embeddings(path, options)
+        require_parts(path.name, is_ready=is_ready, space=request.space, bundle=request.bundle)
+        return EmbeddingSource.open(path, options) if is_ready else None
 
     def _bundle(
         self, gallery: Gallery, request: ReindexRequest, ready: EmbeddingSource | None

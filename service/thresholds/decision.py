@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,7 +20,7 @@ from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordEr
 from vicinal.service.scoring.pipeline import Pipeline
 from vicinal.service.thresholds.store import CalibrationStore
 
-__all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "require_score"]
+__all__ = ["CalibrationState", "GalleryThresholds", "Threshold", "measuring_command", "require_score"]
 
 CalibrationState = Literal["current", "stale", "broken", "default", "by_hand", "none"]
 
@@ -214,15 +215,12 @@ class GalleryThresholds:
             start = self._starting_threshold(pipeline)
             if start is None:
                 return Threshold(reason=f"gallery '{name}' has no calibration for '{pipeline.slot}'")
-            by_hand = f", or without labels by `vicinal label -g {name}`"
             return Threshold(
                 value=start,
                 source="bundle",
                 state="default",
                 reason=f"this threshold was not measured here, but where bundle '{self.bundle.name}' was "
-                f"validated: measure one by `vicinal calibrate -g {name}`"
-                # There is nothing to look at in ready embeddings.
-                + ("" if self.bundle.manifest.space else by_hand),
+                f"validated: measure one by `{measuring_command(self.gallery)}`",
             )
         return Threshold(
             calibration=other.id,
@@ -263,9 +261,10 @@ class GalleryThresholds:
             return "stale", str(error)
         if check is None or check.verdict != "broken":
             return None
+        noun = self.bundle.manifest.noun
         return "broken", (
-            f"photos that were tried on {check.checked_at:%Y-%m-%d} show that what calibration {record.id} "
-            "promised does not hold: calibrate with photos like them by "
+            f"{noun}s that were tried on {check.checked_at:%Y-%m-%d} show that what calibration {record.id} "
+            f"promised does not hold: calibrate with {noun}s like them by "
             f"`vicinal calibrate -g {self.gallery.name} --queries FOLDER`"
         )
 
@@ -309,6 +308,22 @@ class GalleryThresholds:
         if version not in self._n_common:
             self._n_common[version] = self.gallery.n_common(version, snapshot.manifest.version)
         return self._n_common[version]
+
+
+def measuring_command(gallery: Gallery, options: str = "") -> str:
+    """The command that makes a threshold for a gallery: of labels where it has some, else of answers.
+
+    Args:
+        gallery: The gallery.
+        options: Further ones of `vicinal calibrate`.
+    """
+    name = shlex.quote(gallery.name)
+    if gallery.snapshot().manifest.n_labels:
+        return f"vicinal calibrate -g {name}{options}"
+    # There is nothing to look at in ready embeddings.
+    return (
+        f"vicinal index SOURCE -g {name} --label-column NAME" if gallery.space else f"vicinal label -g {name}"
+    )
 
 
 def require_score(threshold: float) -> None:

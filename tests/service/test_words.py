@@ -6,7 +6,7 @@ import pytest
 
 from vicinal.indexer.hygiene import Hygiene
 from vicinal.indexer.sources import SourceLook
-from vicinal.models.bundle import ModelBundle, space_manifest
+from vicinal.models.bundle import ModelBundle
 from vicinal.service.calibrator.evidence import RateEvidence, VisitEvidence
 from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.thresholds.drift import DriftState
@@ -17,7 +17,6 @@ from vicinal.service.words import (
     labels_behind,
     look_lines,
     number_of,
-    of_items,
     percent,
     rate_name,
     search_words,
@@ -162,9 +161,3 @@ def test_what_stands_out_is_told_with_an_example(n: int, expected: list[str]) ->
 )
 def test_a_look_tells_a_range_only_where_there_is_one(labels: list[str | None], expected: str) -> None:
     assert next(look_lines(SourceLook.at(labels))) == expected
-
-
-def test_sentences_about_photos_are_about_items_where_there_are_no_photos() -> None:
-    sentence = "Photos of one visit: a photo, 2 photos, photoshop"
-    made = of_items(sentence, space_manifest("clip", 3))
-    assert made == "Items of one visit: an item, 2 items, photoshop"

@@ -21,7 +21,7 @@ from vicinal.service.cli.options import (
     open_gallery,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import of_items, percent
+from vicinal.service.words import percent
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
@@ -291,15 +291,16 @@ def _gain_lines(bundle: ModelBundle, section: RefinerManifest) -> list[str]:
     gain = section.validation.get("gain_over_present")
     if gain is None:
         return []
+    noun = bundle.manifest.noun
     before, after = (100 * (1.0 - gain[f"fnir_{when}"]) for when in ("before", "after"))
     # Fewer misses are more finds, so that the ends change places.
     low, high = (round(-100 * gain[f"fnir_{end}"]) for end in ("high", "low"))
     found = (
-        f"Of 100 photos of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
-        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 photos of other things."
+        f"Of 100 {noun}s of things you have, {before:.0f} were found before and {after:.0f} are now, at the "
+        f"same rate of wrong matches: {100 * _fpir(section):.2g} in 100 {noun}s of other things."
     )
     return [
-        of_items(found, bundle.manifest),
+        found,
         f"95 % interval of the gain: {low:+d} to {high:+d}; measured on labels that the refiner never saw.",
     ]
 
@@ -329,7 +330,7 @@ def _next_commands(
 def _print_learned(
     learned: LabelledItems, bundle: ModelBundle, section: RefinerManifest, commands: Sequence[str]
 ) -> None:
-    counts, photos = _counts(learned), of_items("photos", bundle.manifest)
+    counts, photos = _counts(learned), f"{bundle.manifest.noun}s"
     say(
         f"Learned from {counts['n_items']:,} {photos} with {counts['n_labels']:,} labels of gallery "
         f"{learned.gallery}."

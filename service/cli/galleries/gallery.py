@@ -229,16 +229,18 @@ def _open(
     """
     from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
     from vicinal.indexer.sources import Source
-    from vicinal.service.galleries.uploads import require_images, require_space
+    from vicinal.service.galleries.uploads import require_images, require_parts, require_space
 
     if isinstance(source, str):
         require_images(gallery, held)
+        require_parts(source, is_ready=False, space=space)
         return Source.open(source, options)
     is_ready = bool(space or held.space) and may_hold_embeddings(source)
     if is_ready or holds_embeddings(source, options):
         require_space(gallery, held, space)
         return EmbeddingSource.open(source, options)
     require_images(gallery, held)
+    require_parts(str(source), is_ready=False, space=space)
     return Source.open(source, options)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from vicinal.service.fitting.report import FitReport, Interval, next_commands, report_lines
 
 
@@ -21,6 +23,7 @@ def report(low: float = 0.2, value: float = 0.36, **changes: Any) -> FitReport:
         "n_unlabelled": 0,
         "n_repeated": 0,
         "n_unusable": 0,
+        "n_spare": 0,
         "fpir": 0.05,
         "found_before": Interval(value=0.47, low=0.4, high=0.6),
         "found_after": Interval(value=0.83, low=0.71, high=0.9),
@@ -79,3 +82,17 @@ def test_the_gallery_is_compared_with_the_bundle_and_the_folder_that_were_given(
 def test_photos_without_a_gallery_are_indexed() -> None:
     (command,) = next_commands(report(), "my photos", None, None)
     assert command == "vicinal index 'my photos' --gallery shop --bundle bundles/mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_photos": 573, "n_spare": 630}, "630 photos left out for want of time"),
+        ({"n_photos": 573, "n_unlabelled": 7}, "7 photos without a label, left out"),
+        ({"n_photos": 573, "n_single": 2}, "2 labels with one photo"),
+        ({"n_photos": 573, "n_repeated": 1}, "1 repeated file left out"),
+    ],
+)
+def test_all_photos_are_accounted_for(changes: dict[str, int], said: str) -> None:
+    told = "\n".join(report_lines(report(**changes)))
+    assert ("Learned from 573 photos of 30 labels." in told, said in told) == (True, True)

@@ -389,7 +389,12 @@ def test_a_version_is_made_of_a_file_by_a_job(client: TestClient, sources: Path)
         ("shop", {"space": "clip@2"}, 409, "of 'clip@1', not ready 12-d embeddings of 'clip@2'"),
         ("shop", {"source": "photos", "embedding_column": None}, 409, "of 'clip@1', not images embedded by"),
         ("shoes", {"space": "clip"}, 409, "holds images embedded by bundle 'tiny', not ready 12-d"),
-        ("shoes", {"source": "photos", "space": "clip", "embedding_column": None}, 422, "holds none"),
+        (
+            "shoes",
+            {"source": "photos", "space": "clip", "embedding_column": None},
+            422,
+            "read for its images",
+        ),
         ("shop", {"source": None, "space": "clip", "embedding_column": None}, 422, "name the source"),
     ],
 )

@@ -18,7 +18,7 @@ from structlog.contextvars import get_contextvars
 
 from tests.service.types import MakeSettings
 from tests.waiting import wait_until
-from vicinal.models.errors import MissingPackageError
+from vicinal.models.errors import MissingPackageError, install_command
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.observability import traces
@@ -277,6 +277,5 @@ def test_absent_packages_are_named_in_one_sentence(monkeypatch: pytest.MonkeyPat
     with pytest.raises(MissingPackageError) as raised:
         open_traces()
     assert str(raised.value) == (
-        "OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-exporter-otlp-proto-http: "
-        "pip install 'vicinal[otel]'"
+        "OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-exporter-otlp-proto-http: " + install_command("otel")
     )

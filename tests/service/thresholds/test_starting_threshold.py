@@ -88,7 +88,7 @@ def test_a_search_decides_by_it_and_says_that_nothing_was_measured(fresh: Matche
     assert answer.threshold.calibration is None
     assert answer.threshold.reason == (
         "this threshold was not measured here, but where bundle 'tiny' was validated: measure one by "
-        "`vicinal calibrate -g shoes`, or without labels by `vicinal label -g shoes`"
+        "`vicinal calibrate -g shoes`"
     )
 
 

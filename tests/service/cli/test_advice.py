@@ -1,0 +1,305 @@
+"""Advice in messages: the commands and options that they name exist and take what they are given."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+import shlex
+import socket
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+import typer.main
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+from tests.conftest import write_tiny_bundle
+from tests.service.types import Fail, Run
+from vicinal.indexer.gallery import Gallery
+from vicinal.models.errors import install_command
+from vicinal.service.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[3]
+_PACKAGES = ("service", "indexer", "refine", "models", "calibration")
+# A command in quotes or a text of its own; after the first words it may go on with its options.
+_COMMAND = re.compile(r"`vicinal ([^`]+)`|^vicinal ([a-z][^`]*)$")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
+# Options of other programs.
+_OTHERS = {"--query-gpu", "--format", "--nproc-per-node", "--help", "--install-completion"}
+
+
+@cache
+def commands() -> dict[tuple[str, ...], Any]:
+    found: dict[tuple[str, ...], Any] = {}
+
+    def walk(command: Any, *words: str) -> None:
+        found[words] = command
+        for name, one in getattr(command, "commands", {}).items():
+            walk(one, *words, name)
+
+    walk(typer.main.get_command(app))
+    return found
+
+
+def options_of(*found: Any) -> set[str]:
+    return {name for one in found for option in one.params for name in (*option.opts, *option.secondary_opts)}
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Strings of a module but for docstrings and help, with an X in the place of each value."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inner = {id(one) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for one in node.values}
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(one.value) if isinstance(one, ast.Constant) else "X" for one in node.values)
+        elif isinstance(node, ast.Constant) and id(node) not in inner | documents:
+            yield str(node.value)
+
+
+def advised() -> list[tuple[str, str]]:
+    """Every module and text of the product that names a command or an option."""
+    return [
+        (str(path.relative_to(ROOT)), text)
+        for package in _PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for text in texts_of(path)
+        if _COMMAND.search(text) or _OPTION.search(text)
+    ]
+
+
+def problem_of(line: str, *, is_named: bool = True) -> str | None:
+    """Why a command after `vicinal` would be refused; None where it would be run, or is only named.
+
+    Args:
+        line: The command.
+        is_named: Whether one without any word of its own is no command to type.
+    """
+    words = shlex.split(line.replace("{}", "X"))
+    n = next(n for n in range(min(2, len(words)), -1, -1) if tuple(words[:n]) in commands())
+    command, rest = commands()[tuple(words[:n])], words[n:]
+    if not n or (hasattr(command, "commands") and rest):
+        return f"there is no command '{' '.join(words[: n + 1])}'"
+    if not rest and is_named:
+        return None
+    try:
+        given, left, _ = command.make_parser(typer.Context(command)).parse_args(list(rest))
+    except Exception as error:  # of whichever click typer has
+        return str(error)
+    missing = [one.name for one in command.params if one.required and given.get(one.name) in (None, ())]
+    return f"left over: {left}" if left else f"missing: {missing}" if missing else None
+
+
+def test_commands_in_messages_would_be_run() -> None:
+    found = [
+        (module, line, not text[: match.start()].endswith("by "))
+        for module, text in advised()
+        for match in _COMMAND.finditer(text)
+        for line in (match[1] or match[2]).split(" && ")
+    ]
+    assert len(found) > 40
+    wrong = {
+        (module, line): problem_of(line.removeprefix("vicinal "), is_named=is_named)
+        for module, line, is_named in found
+    }
+    assert {key: why for key, why in wrong.items() if why} == {}
+
+
+def test_options_in_messages_are_options_of_some_command() -> None:
+    known = options_of(*commands().values()) | _OTHERS
+    named = {(module, name) for module, text in advised() for name in _OPTION.findall(text)}
+    assert {(module, name) for module, name in named if name not in known} == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("calibrate --gallery shop", None),
+        ("calibrate", None),
+        ("calibrate --gallery shop --visits-from x", "No such option"),
+        ("calibrate shop", "left over"),
+        ("gallery activate shop", "missing"),
+        ("gallery repair shop", "there is no command"),
+        ("repair", "there is no command"),
+    ],
+)
+def test_a_wrong_command_is_found(line: str, why: str | None) -> None:
+    assert str(problem_of(line)).lower().startswith(str(why).lower())
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", ["cpu", "gpu", "redis", "heif", "otel", "hub", "train"])
+def test_what_is_missing_is_installed_by_its_own_name(extra: str) -> None:
+    pip, install, *packages = shlex.split(install_command(extra))
+    names = {re.split(r"[\[<>=]", one)[0].replace("_", "-") for one in packages}
+    assert (pip, install) == ("pip", "install")
+    assert names == {re.split(r"[\[<>=]", one)[0].replace("_", "-") for one in EXTRAS[extra]}
+
+
+def test_nobody_is_told_to_install_a_package_that_no_index_has() -> None:
+    files = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    files += [path for package in (*_PACKAGES, "client", "deploy") for path in (ROOT / package).rglob("*.*")]
+    told = [
+        str(one) for one in files if one.suffix in (".md", ".py") and "vicinal[" in one.read_text("utf-8")
+    ]
+    assert told == []
+
+
+def run_line(line: str) -> str:
+    """Run a printed command; what it prints."""
+    words = shlex.split(line)
+    assert words[0] == "vicinal"
+    done = CliRunner().invoke(app, words[1:], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "label_column"),
+    [
+        ("photos", "photos.parquet", "label"),
+        ("a-photo", "a photo.parquet", "photo"),
+        ("shop", "q.parquet", "kind"),
+    ],
+)
+def test_advice_after_a_broken_promise_can_be_typed_whatever_things_are_called(
+    run: Run, tmp_path: Path, name: str, file: str, label_column: str
+) -> None:
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(40, 16))
+    rows = [
+        (f"{i}/{k}", f"label {i}", centers[i] + 0.3 * rng.normal(size=16))
+        for i in range(40)
+        for k in range(6)
+    ]
+    ids, labels, vectors = map(list, zip(*rows, strict=True))
+    parquet.write_table(
+        pa.table({"id": ids, "label": labels, "embedding": vectors}), tmp_path / "clip.parquet"
+    )
+    run("index", tmp_path / "clip.parquet", "-g", name, "--space", "clip")
+    run("calibrate", "-g", name, "--target", "fpir=10%")
+    strangers = [one + 0.1 * rng.normal(size=16) for one in vectors]
+    named = {label_column: [f"not {one}" for one in labels]}
+    others = pa.table({"id": ids, **named, "embedding": strangers})
+    parquet.write_table(others, tmp_path / file)
+    arguments = ["calibration", "check", "-g", name, "--queries", str(tmp_path / file)]
+    checked = CliRunner().invoke(app, [*arguments, "--label-column", label_column])
+    first, _, advice = checked.stdout.splitlines()[0].partition(" What to do: ")
+    assert (checked.exit_code, "items of things" in first, "photos of" in first) == (1, True, False)
+    command = advice.partition(": ")[2]
+    assert shlex.split(command)[:6] == ["vicinal", "calibrate", "--queries", str(tmp_path / file), "-g", name]
+    assert "--target fpir=0.1" in command
+    # All of them have no mate, so that FPIR alone can be measured.
+    assert "Of 100 items" in run_line(f"{command} --yes")
+    shown = run("gallery", "show", name).stdout
+    assert f"-g {name}" in shown or "vicinal" not in shown
+
+
+@pytest.fixture
+def unlabelled(run: Run, catalog: Path) -> None:
+    run("index", catalog, "-g", "shop", "--label-from", "none")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["search", "-g", "shop", "--item", "{}"],
+        ["gallery", "show", "shop"],
+        ["calibration", "list", "-g", "shop"],
+    ],
+)
+def test_a_gallery_without_labels_is_not_said_to_be_calibrated_by_them(
+    run: Run, unlabelled: None, tmp_path: Path, command: list[str]
+) -> None:
+    gallery = Gallery(tmp_path / "data" / "galleries" / "shop")
+    item = gallery.snapshot().item_table["id"][0].as_py()
+    said = run(*(one.format(item) for one in command)).stdout
+    assert ("vicinal label -g shop" in said, "vicinal calibrate" in said) == (True, False)
+
+
+def test_a_gallery_of_unlabelled_embeddings_is_said_to_need_labels(run: Run, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).normal(size=(20, 8))
+    np.savez(tmp_path / "clip.npz", ids=[str(i) for i in range(20)], embeddings=vectors)
+    run("index", tmp_path / "clip.npz", "-g", "shop", "--space", "clip")
+    said = run("gallery", "show", "shop").stdout
+    assert ("--label-column" in said, "vicinal label" in said, "vicinal calibrate" in said) == (
+        True,
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["index", "{catalog}", "-g", "new", "--space", "clip"], "read for its images"),
+        (["index", "-g", "shop", "--space", "clip"], "name a source"),
+        (["gallery", "add", "shop", "{catalog}", "--space", "clip"], "read for its images"),
+        (
+            ["index", "{ready}", "-g", "new", "--space", "clip", "--bundle", "{bundle}"],
+            "leave the bundle out",
+        ),
+    ],
+)
+def test_what_would_play_no_part_is_refused(
+    run: Run, fail: Fail, unlabelled: None, catalog: Path, tmp_path: Path, command: list[str], said: str
+) -> None:
+    np.savez(tmp_path / "clip.npz", ids=["a", "b"], embeddings=np.eye(2))
+    bundle = write_tiny_bundle(tmp_path / "other", name="other", seed=3).path
+    places = {"catalog": catalog, "ready": tmp_path / "clip.npz", "bundle": bundle}
+    assert said in fail(*(one.format(**places) for one in command))
+
+
+def test_items_that_are_embedded_anew_are_counted(run: Run, catalog: Path, tmp_path: Path) -> None:
+    run("index", catalog, "-g", "shop")
+    bundle = write_tiny_bundle(tmp_path / "other", name="other", seed=3).path
+    for source in ([], [catalog]):
+        bundle = write_tiny_bundle(tmp_path / f"other {len(source)}", name="other", seed=3 + len(source)).path
+        said = run("index", *source, "-g", "shop", "--bundle", bundle).stdout
+        assert "embedded anew 60" in said
+        assert "added 0, changed 0, unchanged 0" not in said
+    assert "embedded anew" not in run("index", catalog, "-g", "shop", "--bundle", bundle).stdout
+
+
+def test_the_demo_listens_where_it_is_told_to(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("VICINAL_PORT", str(port))
+        assert f"127.0.0.1:{port}" in fail("demo")
+
+
+def test_a_server_does_not_tell_how_a_library_was_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    from vicinal.service.observability.logs import configure_logs
+
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    configure_logs("info", "console")
+    logging.getLogger("faiss.loader").info("Loading faiss with AVX512 support.")
+    logging.getLogger("vicinal").info("said")
+    root.handlers[0].close()
+    root.handlers[:], root.level = before
+    said = capsys.readouterr().err
+    assert ("said" in said, "AVX512" in said) == (True, False)
+
+
+def test_labelled_queries_of_a_comparison_are_read_as_those_of_a_calibration(
+    run: Run, catalog: Path, tmp_path: Path
+) -> None:
+    run("index", catalog, "-g", "shop")
+    run("calibrate", "-g", "shop")
+    files = sorted(catalog.rglob("*.png"))[::3]
+    table = pa.table({"file": [str(one) for one in files], "kind": [one.parent.name for one in files]})
+    csv.write_csv(table, tmp_path / "queries.csv")
+    columns = ("--path-column", "file", "--label-column", "kind")
+    said = run("compare", "-g", "shop", "--pipelines", "--queries", tmp_path / "queries.csv", *columns).stdout
+    assert f"{len(files)} queries" in said
