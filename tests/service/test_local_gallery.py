@@ -197,6 +197,14 @@ def test_pictures_are_no_embeddings_and_embeddings_no_pictures(
         shop.add(vicinal.EmbeddingSource.of_arrays(np.eye(1, DIM), ["c"]))
     with pytest.raises(ReadyEmbeddingsError):
         clips.fit(tmp_path / "bundle")
+    for refused in (
+        lambda: clips.index(arrays(), space="made-up", bundle="tiny"),
+        lambda: shop.index(catalog, space="clip"),
+        lambda: shop.add(catalog, space="clip"),
+        lambda: shop.index(space="clip"),
+    ):
+        with pytest.raises(RequestError, match="leave (it|the bundle) out|name the source"):
+            refused()
 
 
 @pytest.mark.parametrize(

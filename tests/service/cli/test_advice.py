@@ -243,7 +243,7 @@ def test_a_gallery_of_unlabelled_embeddings_is_said_to_need_labels(run: Run, tmp
     ("command", "said"),
     [
         (["index", "{catalog}", "-g", "new", "--space", "clip"], "read for its images"),
-        (["index", "-g", "shop", "--space", "clip"], "name a source"),
+        (["index", "-g", "shop", "--space", "clip"], "--space is about a source"),
         (["gallery", "add", "shop", "{catalog}", "--space", "clip"], "read for its images"),
         (
             ["index", "{ready}", "-g", "new", "--space", "clip", "--bundle", "{bundle}"],
