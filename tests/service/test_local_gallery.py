@@ -203,7 +203,7 @@ def test_pictures_are_no_embeddings_and_embeddings_no_pictures(
         lambda: shop.add(catalog, space="clip"),
         lambda: shop.index(space="clip"),
     ):
-        with pytest.raises(RequestError, match="leave (it|the bundle) out|name the source"):
+        with pytest.raises(RequestError, match=r"leave (it|the bundle) out|name the source"):
             refused()
 
 
