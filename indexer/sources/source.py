@@ -88,12 +88,12 @@ class Source:
         """The source, where it is known what it no longer holds.
 
         Raises:
-            SourceError: Folders of it cannot be read, or rows.
+            SourceError: Folders, archives or rows of it cannot be read.
         """
         closed = self.files.unreadable
         if closed:
             raise SourceError(
-                f"{len(closed):,} {'folder' if len(closed) == 1 else 'folders'} cannot be read, "
+                f"{len(closed):,} part{'s' if len(closed) > 1 else ''} of the source cannot be read, "
                 f"the first '{closed[0]}': nobody knows what is gone from there, and nothing was deleted"
             )
         for item in self.items:

@@ -176,7 +176,10 @@ def print_table(table: Table) -> None:
 def print_failures(failures: Sequence[Failure], whole_list: str) -> None:
     """The first images that were left out, and where the others are listed."""
     for failure in failures[:_SHOWN_FAILURES]:
-        say(f"  left out {failure.path}: {failure.reason}")
+        is_told = failure.path.endswith(failure.id.rpartition("/")[2])
+        # A row without a file of its own is found by its id alone.
+        name = failure.path if is_told else f"'{failure.id}' of {failure.path}"
+        say(f"  left out {name}: {failure.reason}")
     if len(failures) > _SHOWN_FAILURES:
         say(f"  and {len(failures) - _SHOWN_FAILURES:,} more; the whole list is in {whole_list}")
 

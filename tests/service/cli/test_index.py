@@ -152,6 +152,20 @@ def test_the_look_comes_before_the_rest(run: Run, photos: Path) -> None:
     assert any(line.startswith("  left out") and "gone.png" in line for line in lines[2:])
 
 
+def test_rows_that_cannot_be_used_are_found_by_what_is_said_of_them(run: Run, photos: Path) -> None:
+    manifest = photos / "list.csv"
+    manifest.write_text(
+        'path,label\nmilk/1.png,a\n"a\nb.png",a\nfile:///etc/passwd,a\n,a\n', encoding="utf-8"
+    )
+    lines = run("index", manifest, "-g", "shop").stdout.splitlines()
+    left_out = [line for line in lines if line.startswith("  left out")]
+    assert [line.split(": ")[0] for line in left_out] == [
+        f"  left out {photos}/a\\nb.png",
+        f"  left out 'file:///etc/passwd' of {manifest}",
+        f"  left out 'row 4' of {manifest}",
+    ]
+
+
 def test_photos_of_a_telephone_are_indexed(
     run: Run, tmp_path: Path, view: View, items: Callable[[], dict[str, str | None]]
 ) -> None:

@@ -173,7 +173,9 @@ def test_nothing_is_deleted_while_a_folder_cannot_be_read(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    assert "1 folder cannot be read, the first 'inside'" in fail("index", photos, "-g", "shop", "--delete")
+    assert "1 part of the source cannot be read, the first 'inside'" in fail(
+        "index", photos, "-g", "shop", "--delete"
+    )
     run("index", photos, "-g", "shop")
     assert ids(gallery) == before
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import tarfile
 import threading
@@ -148,6 +149,21 @@ def test_a_parquet_file_of_images_is_a_source_and_no_way_out_of_the_sources(
     body = {"source": addresses(sources, f"dataset://{tmp_path}/photos.parquet#image/0")}
     job = wait_for_job(client, client.post(REINDEX, json=body))
     assert (job["state"], "sources_dir" in job["problem"]) == ("failed", True)
+
+
+def test_odd_names_in_a_folder_end_no_job(client: TestClient, worker: None, sources: Path) -> None:
+    odd = [b"caf\xe9.png", b"na\xefve/1.png", b"line\nbreak.png", b"x.\xff"]
+    image = next((sources / "photos").rglob("*.png")).read_bytes()
+    for name in odd:
+        path = sources / "photos" / os.fsdecode(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(image)
+    (sources / "photos" / "loop").symlink_to("loop")
+    job = wait_for_job(client, client.post(REINDEX, json={"source": "photos"}))
+    assert (job["state"], job["result"]["n_failed"]) == ("succeeded", 3)
+    failed = {one["path"].rpartition("photos/")[2] for one in job["progress"]["failures"]}
+    assert failed == {"caf\\xe9.png", "na\\xefve/1.png", "line\\nbreak.png"}
+    assert job["result"]["source"]["other_files"] == {".\\xff": 1, "": 1}
 
 
 def test_a_data_set_of_the_hub_is_read_where_addresses_are_allowed(
