@@ -25,10 +25,11 @@ from vicinal.service.scoring.pipeline import ActivePipelineFile, ChosenPipeline,
 
 @pytest.fixture
 def broken_queries(catalog: Path, tmp_path: Path) -> Path:
-    """The catalog as labelled queries, with one file more that is no image."""
+    """The catalog as labelled queries, with a file that is no image, and a blank page."""
     folder = tmp_path / "queries"
     shutil.copytree(catalog, folder)
     (folder / "plain" / "broken.png").write_bytes(b"words")
+    Image.new("RGB", (64, 64), "white").save(folder / "plain" / "blank.png")
     return folder
 
 
@@ -56,7 +57,8 @@ def test_a_query_image_that_cannot_be_used_is_named_and_left_out(
 ) -> None:
     result = run("calibrate", "-g", "shoes", "--queries", broken_queries)
     assert "plain/broken.png: the bytes are no image" in result.output
-    assert "1 of 61 queries were left out" in result.output
+    assert "plain/blank.png: the picture is blank" in result.output
+    assert "2 of 62 queries were left out" in result.output
     assert "photos from outside: 60 of 10 labels" in result.stdout
 
 
@@ -64,7 +66,7 @@ def test_a_record_says_how_many_queries_were_left_out(run: Run, data_dir: Path, 
     result = run("calibrate", "-g", "shoes", "--queries", broken_queries, "--json")
     record = json.loads(result.stdout)
     assert (record["source"], record["n_with_mate"]) == ("queries", 60)
-    assert any("1 of 61 queries were left out" in one for one in record["warnings"])
+    assert any("2 of 62 queries were left out" in one for one in record["warnings"])
     assert "broken.png" in result.stderr
 
 
