@@ -170,9 +170,9 @@ def served_metadata(text: str | None) -> dict[str, Any]:
 def _is_deeper(value: Any, levels: int) -> bool:
     """Whether objects and lists are nested in more than some levels; without recursion."""
     nested = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
+    while nested and levels:
         parts = (part for one in nested for part in (one.values() if isinstance(one, dict) else one))
-        nested = [part for part in parts if isinstance(part, dict | list)]
+        nested, levels = [part for part in parts if isinstance(part, dict | list)], levels - 1
     return bool(nested)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -253,6 +254,8 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _as_json(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     # JSON has no form for times and decimals, and knows no NaN.
     return json.loads(json.dumps(value, default=_written), parse_constant=lambda _: None)
 
