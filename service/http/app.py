@@ -98,6 +98,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         # It would name a host and a scheme, which may be those behind a proxy.
         redirect_slashes=False,
+        # `request_bodies` says what a body without a type is, for all routes.
+        strict_content_type=False,
         # In place of FastAPI's own, which no call answers.
         responses={"4XX": {}},
         generate_unique_id_function=name_of_operation,

@@ -11,6 +11,7 @@ from pydantic import Field
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.duplicates.store import DuplicateStore
 from vicinal.service.http.browsers.pages import html_page
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs import Job, new_job
 from vicinal.service.reports.duplicates import render_duplicates
@@ -19,7 +20,9 @@ from vicinal.service.tasks.duplicates_job import DUPLICATES
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"])
+router = APIRouter(
+    prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=JsonRoute
+)
 
 
 class DuplicatePageBody(DuplicateSummary):
