@@ -85,8 +85,10 @@ def _is_adobe_rgb(image: Image.Image) -> bool:
     exif = image.getexif()
     if not exif:
         return False
-    space = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.ColorSpace)
-    if space != _UNCALIBRATED:
+    details = exif.get_ifd(ExifTags.IFD.Exif)
+    space = details.get(ExifTags.Base.ColorSpace)
+    # Pillow 12 does not ask whether there is what it reads next.
+    if space != _UNCALIBRATED or ExifTags.IFD.Interop not in details:
         return bool(space == _ADOBE_RGB)
     return str(exif.get_ifd(ExifTags.IFD.Interop).get(_INDEX_TAG, "")).strip("\0 ") == _ADOBE_OPTION
 
