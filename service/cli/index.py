@@ -283,7 +283,8 @@ def print_build(gallery: str, result: IndexResult) -> None:
 
     counts = _counts(result)
     if not result.is_new:
-        say(f"Nothing to do: gallery {gallery} holds all of it ({counts}), version {result.version} stays")
+        all_of_it = "all of it but what was removed" if result.left_out else "all of it"
+        say(f"Nothing to do: gallery {gallery} holds {all_of_it} ({counts}), version {result.version} stays")
     else:
         rate = result.n_embedded / max(1e-9, result.seconds["embed"])
         speed = f", {rate:,.0f} {_source_of(result)}" if result.n_embedded else ""
