@@ -148,6 +148,9 @@ def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
     assert added.similarity == pytest.approx(1.0, abs=1e-5)
     assert shop.remove([added.id]) == 1
     assert len(shop) == n_before
+    assert shop.index(tmp_path / "new.png").left_out == [added.id]
+    assert shop.index(tmp_path / "new.png", restore=True).counts == {"added": 1}
+    shop.remove([added.id])
     assert shop.add(tmp_path / "new.png").n_added == 1
 
 

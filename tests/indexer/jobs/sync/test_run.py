@@ -627,6 +627,28 @@ def test_compaction_and_pruning_forget_nothing(
     assert sync(photos).left_out == ["1.png"]
 
 
+def test_a_removal_that_never_came_into_force_is_none(
+    indexed: Gallery,
+    photos: Path,
+    sync: Callable[..., IndexResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vicinal.indexer.storage.active_pointer.ActivePointer.move_revision", die)
+        with pytest.raises(KeyboardInterrupt):
+            remove(indexed, "1.png")
+    assert sync(photos).counts == {"unchanged": N}
+    # Its note is forgotten where the source drops the item itself.
+    (photos / "1.png").rename(tmp_path / "aside.png")
+    sync(photos, delete=True)
+    (tmp_path / "aside.png").rename(photos / "1.png")
+    assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
+
+
 def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
 ) -> None:
