@@ -237,7 +237,11 @@ def _compare(found: dict[str, tuple[int, str]], declared: dict[str, tuple[int, s
 
 def _check(gallery: Gallery) -> None:
     """Refuse what cannot be searched."""
-    active = gallery.activation
+    try:
+        active = gallery.activation
+    except GalleryError:
+        # Its advice is about a folder that is gone in a moment.
+        active = None
     if active is None:
         raise GalleryError("this archive holds no gallery")
     gallery.table.check(active.revision)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -74,4 +74,4 @@ def test_a_click_searches_for_what_was_found(page: Page) -> None:
     with page.expect_request(lambda one: one.url.endswith("/search")) as asked:
         first.click()
     assert found in (asked.value.post_data or "")
-    assert page.evaluate("document.getElementById('query').src").endswith(found.replace(" ", "%20"))
+    assert page.evaluate("document.getElementById('query').src").endswith(quote(found, safe=""))
