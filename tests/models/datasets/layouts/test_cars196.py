@@ -116,5 +116,5 @@ def test_a_damaged_file_is_named(configure: Configure, content: bytes) -> None:
 def test_without_scipy_the_extra_is_named(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("cars196")
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(MissingPackageError, match=r"scipy: pip install 'vicinal\[train\]'"):
+    with pytest.raises(MissingPackageError, match=r"scipy: pip install '?efficientnet"):
         list_images(config)
