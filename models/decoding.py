@@ -64,14 +64,24 @@ _FOREIGN_SIGNATURES = (
     (b"%PDF", "PDF"),
     (b"<svg", "SVG"),
     (b"<?xml", "SVG"),
+    (b"<!doctype html", "a web page"),
+    (b"<html", "a web page"),
     (b"8BPS", "PSD"),
     (b"\x00\x00\x01\x00", "ICO"),
+    (b"\x00\x00\x00\x0cjp  ", "JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (b"\x00\x00\x00\x0cjxl ", "JPEG XL"),
+    (b"\xff\x0a", "JPEG XL"),
+    *((b"p%d%c" % (kind, end), "PNM") for kind in range(1, 7) for end in b" \n"),
+    (b"fujifilmccd-raw", "camera raw"),
+    (b"iiu\x00", "camera raw"),
 )
 _BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), "HEIC"),
     **dict.fromkeys((b"mif1", b"msf1"), "HEIF"),
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
 }
+_FOREIGN_BRANDS = {b"crx ": "camera raw", **dict.fromkeys((b"isom", b"mp41", b"mp42", b"qt  "), "video")}
 
 
 # How the pixels of a file are turned under each EXIF orientation but the upright one.
@@ -346,8 +356,9 @@ def _open(encoded: bytes, limits: DecodeLimits) -> Image.Image:
 def _unidentified(encoded: bytes) -> NotAnImageError | UnsupportedFormatError:
     accepted = ", ".join(accepted_formats())
     brand = encoded[8:12] if encoded[4:8] == b"ftyp" else b""
-    head = encoded[:256].lstrip()
-    names = [name for signature, name in _FOREIGN_SIGNATURES if head.startswith(signature)]
+    head = encoded[:256].lstrip().lower()
+    names = [name for signature, name in _FOREIGN_SIGNATURES if head.startswith(signature.lower())]
+    names += [_FOREIGN_BRANDS[brand]] if brand in _FOREIGN_BRANDS else []
     if foreign := _BRANDS.get(brand):
         if ("AVIF" if foreign == "AVIF" else "HEIF") in accepted_formats():
             return NotAnImageError(f"the {foreign} image is damaged or breaks off")

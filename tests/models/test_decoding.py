@@ -386,6 +386,12 @@ def test_ignored_orientation_would_be_noticed(orientation: int) -> None:
         (b'\n  <?xml version="1.0"?><svg></svg>', "SVG"),
         (b"8BPS\x00\x01" + bytes(64), "PSD"),
         (b"\x00\x00\x01\x00\x01\x00" + bytes(64), "ICO"),
+        (b"\x00\x00\x00\x0cjP  \r\n\x87\n" + bytes(64), "JPEG 2000"),
+        (b"\xff\x0a" + bytes(64), "JPEG XL"),
+        (b"P6\n10 10\n255\n" + bytes(300), "PNM"),
+        (b"\x00\x00\x00\x18ftypcrx " + bytes(64), "camera raw"),
+        (b"\x00\x00\x00\x14ftypqt  " + bytes(64), "video"),
+        (b"<!DOCTYPE html><html>404</html>", "a web page"),
     ],
 )
 def test_known_foreign_format_is_named(encoded: bytes, name: str) -> None:
