@@ -156,7 +156,7 @@ def test_a_restored_server_answers_as_the_saved_one(
     # Both kinds of searches are among those that were compared.
     assert {one["no_match"] for one in expected} == {True, False}
     assert expected[0]["threshold"]["state"] == "current"
-    assert (other.data / "audit/audit.jsonl").read_text().count("new ") == 3
+    assert len((other.data / "audit/audit.jsonl").read_text().splitlines()) == 3
     assert (other.data / "keys/keys.json").stat().st_mode & 0o077 == 0
 
 
@@ -234,6 +234,7 @@ def test_a_backup_holds_what_its_page_says(saved: Path) -> None:
     found = sorted(path.relative_to(saved).as_posix() for path in saved.rglob("*") if path.is_file())
     assert [name for name in found if not name.endswith(".lock")] == [
         "aliases",
+        "audit/keys-are-on",
         "galleries/shop.tar",
         "keys/keys.json",
     ]
