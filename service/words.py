@@ -78,8 +78,11 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
+    from vicinal.indexer.item_rules import readable
+
     return "".join(
-        one if one.isprintable() or one in _JOINERS else one.encode("unicode_escape").decode() for one in text
+        one if one.isprintable() or one in _JOINERS else one.encode("unicode_escape").decode()
+        for one in readable(text)
     )
 
 

@@ -75,3 +75,10 @@ def test_a_click_searches_for_what_was_found(page: Page) -> None:
         first.click()
     assert found in (asked.value.post_data or "")
     assert page.evaluate("document.getElementById('query').src").endswith(quote(found, safe=""))
+
+
+def test_labels_are_shown_as_they_are(page: Page) -> None:
+    """What cannot be seen, or turns the text around it, stands as its code; emoji and scripts stay whole."""
+    texts = ["[new] <b>shoes</b>", "\u202egnp.exe", "a\u200bb\u2028c\x1b", "שלום 👩\u200d🚀"]
+    shown = [page.evaluate("(text) => visible(text)", text) for text in texts]
+    assert shown == [texts[0], "\\u{202e}gnp.exe", "a\\u{200b}b\\u{2028}c\\u{1b}", texts[3]]
