@@ -87,3 +87,9 @@ def test_the_example_recipe_can_be_loaded(tmp_path: Path) -> None:
     training = pytest.importorskip("vicinal.models.training.config", exc_type=ImportError)
     config = training.TrainingConfig.load(tmp_path / "recipe.toml")
     assert [one.name for one in config.loss.add] == ["tcm"]
+
+
+@pytest.mark.parametrize("page", ["settings.md", "training.md", "loss-costs.md"])
+def test_no_table_shows_how_a_default_is_missing(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert [word for word in ("PydanticUndefined", "Ellipsis", "<factory>") if word in text] == []
