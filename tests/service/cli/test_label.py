@@ -92,4 +92,4 @@ def test_a_gallery_that_is_not_there_is_one_line(fail: Callable[..., str]) -> No
 def test_an_unlabelled_gallery_is_told_of_it(fail: Callable[..., str], run: Run, catalog: Path) -> None:
     one = next(catalog.rglob("*.png")).parent
     run("index", one, "--gallery", "bare")
-    assert "without any by `vicinal label`" in fail("calibrate", "-g", "bare")
+    assert "by `vicinal label -g NAME`" in fail("calibrate", "-g", "bare")
