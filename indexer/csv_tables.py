@@ -179,6 +179,7 @@ def _rows(
 ) -> Iterator[tuple[list[str], str | None]]:
     """The values of each row, or why it cannot be read; after such a one the next line begins another."""
     n_open = 0
+    may_be_odd = any(_NOT_UTF8.search(one) for one in lines if not one.isascii())
     while start < len(lines):
         reader = csv.reader((lines[i] for i in range(start, len(lines))), **dialect)
         line = start
@@ -190,9 +191,8 @@ def _rows(
                     yield [], f"line {line + 1:,} has {len(row):,} values for {width:,} columns"
                     break
                 if any(row):
-                    joined = "".join(row)
-                    is_utf8 = joined.isascii() or not _NOT_UTF8.search(joined)
-                    yield row, None if is_utf8 else f"line {line + 1:,} is not UTF-8"
+                    is_odd = may_be_odd and _NOT_UTF8.search("".join(row)) is not None
+                    yield row, f"line {line + 1:,} is not UTF-8" if is_odd else None
                 line = start + reader.line_num
         except csv.Error as error:
             yield (
@@ -211,10 +211,12 @@ def _typed(values: Sequence[str]) -> list[Any]:
     for yes, no in _SPELLINGS:
         if known and known <= {yes, no}:
             return [one == yes if one else None for one in values]
-    numbers = {one: _number(one) for one in known}
-    if None in numbers.values() or known <= _NAN:
-        return [one or None for one in values]
-    return [numbers.get(one) for one in values]
+    numbers: dict[str, int | float] = {}
+    for one in () if known <= _NAN else known:
+        if (number := _number(one)) is None:
+            break
+        numbers[one] = number
+    return [numbers.get(one) for one in values] if len(numbers) == len(known) else [one or None for one in values]
 
 
 def _number(text: str) -> int | float | None:

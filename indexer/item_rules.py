@@ -31,6 +31,7 @@ _LONGEST_URI = 8192
 _DEEPEST = 32
 _MOST_BYTES = 64 * 1024
 _NOTE = "_truncated"
+_ENCODER = json.JSONEncoder(allow_nan=False)
 # Control characters, line and paragraph separators, and halves of surrogate pairs.
 _UNREADABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 # Segments that clients and proxies take out of a path, with the one before them; browsers also where a dot is
@@ -129,20 +130,26 @@ def checked_metadata(metadata: Any, item_id: str) -> str:
         ItemRefusedError: They are nested too deep, too large, or hold what JSON or text cannot: NaN, infinite
             numbers, halves of characters, NUL.
     """
-    whose = f"the metadata of {_shown(item_id)}"
-    if _is_deeper(metadata, _DEEPEST):
-        raise ItemRefusedError(f"{whose} are nested more than {_DEEPEST} deep")
     try:
-        text = json.dumps(metadata, allow_nan=False)
-        size = len(json.dumps(metadata, ensure_ascii=False).encode())
+        text = _ENCODER.encode(metadata)
+        # Escaped, it is never shorter than as UTF-8.
+        is_bounded = len(text) <= _MOST_BYTES and "\\ud" not in text
+        size = len(text) if is_bounded else len(json.dumps(metadata, ensure_ascii=False).encode())
+        is_deep = _may_be_deep(text) and _is_deeper(metadata, _DEEPEST)
     except UnicodeEncodeError as error:
-        raise ItemRefusedError(f"{whose} hold half of a character") from error
+        raise ItemRefusedError(f"{_whose(item_id)} hold half of a character") from error
+    except RecursionError:
+        size, is_deep = 0, True
     except (TypeError, ValueError) as error:
-        raise ItemRefusedError(f"{whose} are no JSON: {error}") from error
+        raise ItemRefusedError(f"{_whose(item_id)} are no JSON: {error}") from error
+    if is_deep:
+        raise ItemRefusedError(f"{_whose(item_id)} are nested more than {_DEEPEST} deep")
     if size > _MOST_BYTES:
-        raise ItemRefusedError(f"{whose} are {size:,} bytes as JSON, at most {_MOST_BYTES:,} are kept")
+        raise ItemRefusedError(
+            f"{_whose(item_id)} are {size:,} bytes as JSON, at most {_MOST_BYTES:,} are kept"
+        )
     if "\\u0000" in text and _holds_nul(metadata):
-        raise ItemRefusedError(f"{whose} hold the character NUL")
+        raise ItemRefusedError(f"{_whose(item_id)} hold the character NUL")
     return text
 
 
@@ -151,7 +158,7 @@ def served_metadata(text: str | None) -> dict[str, Any]:
     if not text:
         return {}
     # Of what is neither long nor full of brackets, nothing has to be cut.
-    if len(text) <= _MOST_BYTES // 4 and text.count("{") + text.count("[") <= _DEEPEST:
+    if len(text) <= _MOST_BYTES // 4 and not _may_be_deep(text):
         return dict(json.loads(text))
     try:
         metadata = json.loads(text)
@@ -165,6 +172,10 @@ def served_metadata(text: str | None) -> dict[str, Any]:
         metadata = _first_members(metadata, _MOST_BYTES)
         reasons.append(f"{size:,} bytes, of which at most {_MOST_BYTES:,} are shown")
     return {**metadata, _NOTE: f"these metadata are {' and '.join(reasons)}"} if reasons else metadata
+
+
+def _may_be_deep(text: str) -> bool:
+    return text.count("{") + text.count("[") > _DEEPEST
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -212,6 +223,10 @@ def _first_members(metadata: dict[str, Any], most: int) -> dict[str, Any]:
 
 def _n_bytes(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _whose(item_id: str) -> str:
+    return f"the metadata of {_shown(item_id)}"
 
 
 def _shown(item_id: str) -> str:
