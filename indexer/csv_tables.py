@@ -41,6 +41,8 @@ _MOST_OPEN_QUOTES = 100
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _WHOLE = re.compile("0|-?[1-9][0-9]{0,15}")
 _DECIMAL = re.compile("-?[0-9]+[.][0-9]+")
+# As people write numbers by the custom of a country, some of them.
+_LOCAL, _LOCAL_SIGN = re.compile("-?[0-9][0-9.,']*(?: ?%)?"), re.compile("[,%]")
 # Larger ones lose digits wherever JSON is read with floats, as in browsers.
 _LARGEST = 2**53
 # As programs write a missing number.
@@ -56,13 +58,13 @@ class CsvTable:
         table: The rows that could be read.
         numbers: Number of each of them, from 1.
         bad_rows: Why others could not be, by their numbers.
-        lossy: Columns of decimals that stay text, each with a value that would not come back.
+        local: Columns of numbers such as `12,50` or `5 %`, which stay text, each with such a value.
     """
 
     table: pa.Table
     numbers: list[int]
     bad_rows: dict[int, str]
-    lossy: dict[str, str]
+    local: dict[str, str]
 
 
 def read_csv(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -> CsvTable:
@@ -98,8 +100,8 @@ def read_csv(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -
         name: [row[place] or None for row in rows] if name in texts else _typed([row[place] for row in rows])
         for place, name in enumerate(names)
     }
-    lossy = {name: one for name, values in columns.items() if name not in wanted and (one := _lossy(values))}
-    return CsvTable(pa.table({name: _array(one) for name, one in columns.items()}), numbers, bad, lossy)
+    local = {name: one for name, values in columns.items() if name not in wanted and (one := _local(values))}
+    return CsvTable(pa.table({name: _array(one) for name, one in columns.items()}), numbers, bad, local)
 
 
 def _decoded(path: Path) -> str:
@@ -216,7 +218,11 @@ def _typed(values: Sequence[str]) -> list[Any]:
         if (number := _number(one)) is None:
             break
         numbers[one] = number
-    return [numbers.get(one) for one in values] if len(numbers) == len(known) else [one or None for one in values]
+    return (
+        [numbers.get(one) for one in values]
+        if len(numbers) == len(known)
+        else [one or None for one in values]
+    )
 
 
 def _number(text: str) -> int | float | None:
@@ -228,12 +234,12 @@ def _number(text: str) -> int | float | None:
     return float(text) if _DECIMAL.fullmatch(text) and repr(float(text)) == text else None
 
 
-def _lossy(values: Sequence[Any]) -> str | None:
-    """The value that keeps a column of decimals from being numbers."""
+def _local(values: Sequence[Any]) -> str | None:
+    """The first of a column of numbers that only people read as one."""
     known = [one for one in values if one is not None]
-    if not all(isinstance(one, str) and (_WHOLE.fullmatch(one) or _DECIMAL.fullmatch(one)) for one in known):
+    if not all(isinstance(one, str) and _LOCAL.fullmatch(one) for one in known):
         return None
-    return next((one for one in known if _number(one) is None and _DECIMAL.fullmatch(one)), None)
+    return next(filter(_LOCAL_SIGN.search, known), None)
 
 
 def _array(values: Sequence[Any]) -> pa.Array:

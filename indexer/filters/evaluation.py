@@ -43,6 +43,8 @@ _KERNELS = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater
 # From here on float64 does not hold all whole numbers.
 _LARGE = 2.0**53
 _NUMBER = "^-?[0-9]"
+# As tables of text write one, and no article number such as 00123.
+_WRITTEN_NUMBER = r"^-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?$"
 _DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"
 
 
@@ -140,8 +142,10 @@ class _Json(_Texts):
 
     @cached_property
     def _numbers(self) -> Any:
-        """(n,) numbers as JSON, null elsewhere."""
-        return self._where(pc.match_substring_regex(self.present, _NUMBER))
+        """(n,) numbers as JSON, also those that stand as texts; null elsewhere."""
+        is_written = pc.fill_null(pc.match_substring_regex(self.texts, _WRITTEN_NUMBER), False)
+        numbers = self._where(pc.match_substring_regex(self.present, _NUMBER))
+        return pc.if_else(is_written, self.texts, numbers)
 
     @cached_property
     def _floats(self) -> Any:

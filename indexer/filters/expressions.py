@@ -1,7 +1,8 @@
 """What a filter says, as a tree.
 
 A comparison with a field that an item lacks, or that is null, is unknown: neither it nor its NOT selects the
-item, as in SQL. A value that is there but of another kind (a text where a number is named) fulfils none.
+item, as in SQL. A value that is there but of another kind (a text where a number is named) fulfils none;
+a text that is a plain decimal number, such as `12.50`, is also of the kind of numbers.
 """
 
 from __future__ import annotations

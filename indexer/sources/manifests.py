@@ -76,11 +76,11 @@ class _Manifest:
                 other := other_spelling(self._names[name], self._table.column_names)
             ):
                 said.append(f"column '{other}' gives no {what}: name it by --{name}-column, if it holds them")
-        if lossy := self._read_as.lossy:
-            column, value = next(iter(lossy.items()))
+        if local := self._read_as.local:
+            column, value = next(iter(local.items()))
             said.append(
-                f"column '{column}' stays text, which filters do not compare as numbers: '{value}' would "
-                "not come back as it is written"
+                f"filters do not compare column '{column}' with numbers, as '{value}' is a text: write it as "
+                "in 12.50"
             )
         return "; ".join(said) or None
 

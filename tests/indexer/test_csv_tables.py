@@ -64,14 +64,19 @@ def test_values_that_are_written_differently_stay_apart(tmp_path: Path, texts: t
     assert column(tmp_path, *texts) == list(texts)
 
 
-def test_a_column_of_decimals_that_stays_text_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("path,price,sku\n1.jpg,12.50,007\n2.jpg,7,7\n")
+@pytest.mark.parametrize(
+    ("price", "is_named"),
+    [
+        *(("12,50", True), ("1.234,00", True), ("5%", True), ("-5,5 %", True), ("1'000,5", True)),
+        *(("12.50", False), ("007", False), ("31.01.2026", False), ("a,b", False), ("7", False)),
+    ],
+)
+def test_numbers_that_filters_take_for_texts_are_named(tmp_path: Path, price: str, is_named: bool) -> None:
+    (tmp_path / "a.csv").write_text(f"path;price\n1.jpg;{price}\n2.jpg;07\n")
     source = Source.open(tmp_path / "a.csv")
-    assert [one.metadata for one in source.items] == [
-        {"price": "12.50", "sku": "007"},
-        {"price": "7", "sku": "7"},
-    ]
-    assert "column 'price' stays text" in str(source.remark)
+    assert [one.metadata for one in source.items] == [{"price": price}, {"price": "07"}]
+    said = f"filters do not compare column 'price' with numbers, as '{price}' is a text"
+    assert (said in str(source.remark)) == is_named
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=6))

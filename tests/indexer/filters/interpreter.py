@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from datetime import date
@@ -19,6 +20,7 @@ from vicinal.indexer.filters.expressions import (
     Or,
 )
 
+_PLAIN_NUMBER = r"-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?"
 _SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
@@ -58,6 +60,8 @@ def _compare(sign: str, value: Any, literal: Literal) -> bool:
         if not isinstance(value, str) or not re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|\Z)", value):
             return False
         value, literal = value[:10], literal.isoformat()
+    if _kind(literal) is float and isinstance(value, str) and re.fullmatch(_PLAIN_NUMBER, value):
+        value = json.loads(value)
     if _kind(value) != _kind(literal):
         return False
     return bool((_SIGNS | {"==": operator.eq})[sign](value, literal))

@@ -39,6 +39,9 @@ TEXTS = st.one_of(
         ["red", "Red", "re%d", "r_d", "a\\b", 'a"b', "o'brien", "5", "null", "true", "", "[1]", "\x01\n"]
     ),
     st.sampled_from(
+        ["50.0", "49.50", "-0.00", "05", "1e2", "+5", ".5", "5.", "5\n", "٥", "9007199254740993", "1" * 400]
+    ),
+    st.sampled_from(
         ["2024-05-01", "2024-05-01T10:00:00Z", "2024-05-02 09:00", "2024-05-011", "2024-05", "May 1"]
     ),
 )
@@ -193,16 +196,18 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> ItemTable:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("metadata.price < 50", "a"),
-        ("metadata.price <= 50", "ab"),
+        ("metadata.price < 50", "ac"),
+        ("metadata.price <= 50", "abc"),
         ("metadata.price = 50", "b"),
         ("metadata.price = '49'", "c"),
-        ("metadata.price != 49", "bc"),
-        ("NOT metadata.price < 50", "bc"),
-        ("metadata.price IN (49, '49')", "ac"),
-        ("metadata.price NOT IN (49, 50)", "c"),
-        ("metadata.price BETWEEN 49 AND 50", "ab"),
-        ("metadata.price NOT BETWEEN 49 AND 49.5", "bc"),
+        ("metadata.price = 49", "ac"),
+        ("metadata.price != 49", "b"),
+        ("metadata.price != '49'", "ab"),
+        ("NOT metadata.price < 50", "b"),
+        ("metadata.price IN (49, 'x')", "ac"),
+        ("metadata.price NOT IN (49, 50)", ""),
+        ("metadata.price BETWEEN 49 AND 50", "abc"),
+        ("metadata.price NOT BETWEEN 49 AND 49.5", "b"),
         ("metadata.color IS NULL", "cd"),
         ("metadata.color IS NOT NULL", "ab"),
         ("metadata.color != 'red'", "b"),
@@ -239,6 +244,35 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> ItemTable:
 )
 def test_a_filter_selects(shop: ItemTable, text: str, expected: str) -> None:
     assert "".join(SHOP[n]["id"] for n in selected(shop, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("written_as", "filter_text", "is_found"),
+    [
+        ("12.50", "metadata.x < 50", True),
+        ("12.50", "metadata.x = 12.5", True),
+        ("12.50", "metadata.x = '12.50'", True),
+        ("12.50", "metadata.x = '12.5'", False),
+        ("-3.10", "metadata.x BETWEEN -4 AND -3", True),
+        ("100", "metadata.x > 99.99", True),
+        ("100", "metadata.x > '99.99'", False),
+        ("9007199254740993", "metadata.x > 9007199254740992", True),
+        ("12345678901234567890123", "metadata.x = 12345678901234567890123", True),
+        ("00123", "metadata.x = 123", False),
+        ("+4930123", "metadata.x > 0", False),
+        ("1e5", "metadata.x > 0", False),
+        ("12,50", "metadata.x < 50", False),
+        ("12.50 EUR", "metadata.x < 50", False),
+        (" 12.50", "metadata.x < 50", False),
+        ("", "metadata.x < 50", False),
+    ],
+)
+def test_a_number_finds_plain_decimal_numbers_that_stand_as_texts(
+    tmp_path: Path, written_as: str, filter_text: str, is_found: bool
+) -> None:
+    """Prices of a CSV file stay as they were written, and article numbers such as 00123 are no numbers."""
+    table = table_of([{"id": "a", "label": None, "metadata": {"x": written_as}}], tmp_path)
+    assert selected(table, filter_text) == [0] * is_found
 
 
 def test_only_the_names_of_fields_reach_the_database() -> None:
