@@ -263,6 +263,9 @@ def _as_json(value: Any) -> Any:
 def _written(value: Any) -> str | None:
     if type(value).__name__ == "NaTType":
         return None
+    if isinstance(value, Decimal):
+        # Never as 0E-9.
+        return f"{value:f}"
     # In the form of ISO 8601, with its zone, by whose beginning filters find days and hours.
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 

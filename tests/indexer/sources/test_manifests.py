@@ -121,11 +121,18 @@ def test_metadata_of_a_parquet_file_is_json(tmp_path: Path) -> None:
         "path": ["1.jpg"],
         "made": [date(2024, 5, 1)],
         "price": [Decimal("12.50")],
+        "fee": [Decimal("0.000000000")],
         "weight": [float("nan")],
         "tags": [["warm", "red"]],
     }
     metadata = _only(read_source(_manifest(tmp_path / "items.parquet", columns))).metadata
-    assert metadata == {"made": "2024-05-01", "price": "12.50", "weight": None, "tags": ["warm", "red"]}
+    assert metadata == {
+        "made": "2024-05-01",
+        "price": "12.50",
+        "fee": "0.000000000",
+        "weight": None,
+        "tags": ["warm", "red"],
+    }
     assert json.loads(json.dumps(metadata, allow_nan=False)) == metadata
 
 
