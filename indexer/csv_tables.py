@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +137,17 @@ def _header(
     Raises:
         SourceError: There are none, or one is there twice.
     """
-    first = next((i for i, line in enumerate(lines) if line.strip()), None)
-    if first is None:
+    filled = [*islice((i for i, line in enumerate(lines) if line.strip()), _LOOKED_AT)]
+    if not filled:
         raise SourceError(f"'{path}' cannot be read: it is empty")
-    found = [_head(lines, first, one, wanted) for one in delimiters]
-    _, names, start, dialect = max(found, key=lambda one: one[0])
+    heads = (
+        max((_head(lines, first, one, wanted) for one in delimiters), key=itemgetter(0)) for first in filled
+    )
+    head = next(heads)
+    # Titles and comments may stand above the names.
+    if not head[0][0]:
+        head = next((one for one in heads if one[0][0]), head)
+    _, names, start, dialect = head
     # Rows may end with the sign too.
     while len(names) > 1 and not names[-1]:
         names.pop()

@@ -148,7 +148,9 @@ def _header(head: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], Literal["C"
     except _NO_HEADER as error:
         raise ValueError("it does not begin as a .npy file of numpy does") from error
     if kind.hasobject:
-        raise ValueError("it holds objects of Python, which are never read")
+        raise ValueError(
+            "it holds objects of Python, which are never read: save texts by np.asarray(texts, dtype=str)"
+        )
     expected, found = math.prod(shape) * kind.itemsize, n_bytes - head.tell()
     if not expected or min(shape, default=1) < 0 or expected != found:
         raise ValueError(
@@ -312,8 +314,8 @@ def _read_npz(path: Path, embedding_array: str) -> _ArrayRows:
                 "one with the embeddings by --embedding-column"
             )
         check_growth(path, sum(one.file_size for one in members.values()))
-        embeddings = _member(path, archive, members.pop(embedding_array))
-        others = {name: _member(path, archive, one) for name, one in members.items()}
+        arrays = {name: _member(path, archive, one) for name, one in members.items()}
+    embeddings, others = arrays.pop(embedding_array), arrays
     for name, array in others.items():
         if array.shape != embeddings.shape[:1]:
             raise SourceError(
@@ -328,8 +330,16 @@ def _member(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
 
     Raises:
         BadZipFile: It is damaged.
-        ValueError: It is no array.
+        SourceError: It is no array that is read.
     """
+    try:
+        return _mapped(path, archive, member)
+    except ValueError as error:
+        name = member.filename.removesuffix(".npy")
+        raise SourceError(f"array '{name}' of '{path.name}' cannot be read: {error}") from error
+
+
+def _mapped(path: Path, archive: ZipFile, member: ZipInfo) -> npt.NDArray[Any]:
     with archive.open(member) as stream:
         if member.compress_type != ZIP_STORED:
             return read_array(cast("BufferedIOBase", stream), member.file_size)

@@ -5,6 +5,7 @@ from vicinal.indexer.sources.datasets import ROW_SCHEME, DatasetImage
 from vicinal.indexer.sources.hub import HubDataset, is_on_hub
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.look import SourceLook
+from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
 from vicinal.indexer.sources.source import Source, read_source, source_name
 from vicinal.indexer.sources.values import value_as_text
@@ -15,6 +16,7 @@ __all__ = [
     "DatasetImage",
     "HubDataset",
     "ImageFile",
+    "MANIFEST_SUFFIXES",
     "PUBLIC",
     "ROW_SCHEME",
     "RemoteFile",

@@ -17,7 +17,7 @@ from vicinal.indexer.sources.values import Features, column_texts, metadata_rows
 
 __all__ = ["MANIFEST_SUFFIXES", "manifest_items"]
 
-MANIFEST_SUFFIXES = frozenset({".csv", PARQUET})
+MANIFEST_SUFFIXES = (".csv", ".tsv", PARQUET)
 
 
 def manifest_items(manifest: Path, options: SourceOptions) -> tuple[list[SourceItem], str | None]:
@@ -42,6 +42,9 @@ class _Manifest:
         self._read_as = self._read()
         self._table = self._read_as.table
         self._check_columns()
+        if not len(self._table) and not self._read_as.bad_rows:
+            names = ", ".join(self._table.column_names)
+            raise SourceError(f"manifest '{path}' has no rows, only the columns {names}")
 
     def items(self) -> list[SourceItem]:
         folder, prefix = self._path.absolute().parent, self._options.prefix_of("")

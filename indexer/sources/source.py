@@ -156,7 +156,8 @@ def _listed(place: Path | str, options: SourceOptions) -> _Listed:
         )
     if path.exists():
         raise SourceError(
-            f"'{path}' is neither a folder nor an image nor a .csv or .parquet manifest or .tar shard"
+            f"'{path}' is neither a folder nor an image nor a {', '.join(MANIFEST_SUFFIXES[:-1])} or "
+            f"{MANIFEST_SUFFIXES[-1]} manifest or .tar shard"
         )
     raise SourceError(f"there is no source '{path}'")
 

@@ -46,7 +46,7 @@ _STAGES = {"copy": "Copying", "embed": "Embedding", "neighbors": "Finding neighb
 SourceArgument = Annotated[
     str | None,
     typer.Argument(
-        help="Folder of images, .csv or .parquet manifest, .parquet files with images inside, alone or "
+        help="Folder of images, .csv, .tsv or .parquet manifest, .parquet files with images inside, alone or "
         "in a folder, .tar shards, bucket (s3://, gs://, az://), data set of the hub (hf:owner/name), or "
         "ready embeddings (.parquet, .lance, saved dataset of Hugging Face, .npz, .npy beside a .csv). "
         "Default: what the gallery holds."

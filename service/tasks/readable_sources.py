@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vicinal.indexer.sources import (
+    MANIFEST_SUFFIXES,
     DatasetImage,
     HubDataset,
     ImageFile,
@@ -18,8 +19,6 @@ from vicinal.service.errors import RequestError
 from vicinal.service.settings import Settings
 
 __all__ = ["JobSources"]
-
-_MANIFESTS = (".csv", ".parquet")
 
 
 class JobSources:
@@ -117,13 +116,13 @@ class JobSources:
         Raises:
             RequestError: It is neither a folder nor a manifest, or lies elsewhere.
         """
-        path, kinds = self.place(name) if takes_hub else self.path(name), (*_MANIFESTS, *also)
+        path, kinds = self.place(name) if takes_hub else self.path(name), (*MANIFEST_SUFFIXES, *also)
         if isinstance(path, str):
             return
         if not path.is_dir() and not (path.is_file() and path.suffix.lower() in kinds):
             raise RequestError(
-                f"source '{path.name}' is neither a folder nor a {', '.join(_MANIFESTS[:-1])} or "
-                f"{_MANIFESTS[-1]} manifest" + "".join(f" nor a {suffix} file" for suffix in also)
+                f"source '{path.name}' is neither a folder nor a {', '.join(MANIFEST_SUFFIXES[:-1])} or "
+                f"{MANIFEST_SUFFIXES[-1]} manifest" + "".join(f" nor a {suffix} file" for suffix in also)
             )
 
     def refusal(self, path: ImageFile) -> str | None:

@@ -109,6 +109,42 @@ def test_the_sign_between_columns_is_the_one_that_the_wanted_columns_have(tmp_pa
     assert read(tmp_path, text).table["label"].to_pylist() == ["a"]
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        "# exported by a tool\n# on 2026-01-31, 10:30\n",
+        "My shop,,\n,,\n",
+        "Inventory\n\nof January; all rooms\n",
+        '"Title, quoted",\n',
+        "sep=,\n# comment\n",
+    ],
+)
+def test_titles_and_comments_above_the_names_of_columns_are_passed_over(tmp_path: Path, above: str) -> None:
+    found = read(tmp_path, above + "path,label,price\n1.jpg,a,3\n2.jpg,b,4\n")
+    assert found.table.to_pylist() == [
+        {"path": "1.jpg", "label": "a", "price": 3},
+        {"path": "2.jpg", "label": "b", "price": 4},
+    ]
+
+
+def test_no_row_is_taken_for_the_names_where_these_are_on_the_first_line(tmp_path: Path) -> None:
+    """Negative control: a value may be called as a column is."""
+    found = read(tmp_path, "path,x\n1.jpg,a\npath,label\nid,label\n")
+    assert found.table["path"].to_pylist() == ["1.jpg", "path", "id"]
+
+
+@pytest.mark.parametrize("text", ["path,label\n", "path,label", "\npath;label\n\n\n", "path,label\n,\n"])
+def test_a_manifest_without_rows_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(SourceError, match=r"manifest '.*a\.csv' has no rows, only the columns path, label"):
+        read_source(tmp_path / "a.csv")
+
+
+def test_tables_with_tabs_are_also_called_tsv(tmp_path: Path) -> None:
+    (tmp_path / "A.TSV").write_text("path\tlabel\n1.jpg\ta, b\n")
+    assert [one.label for one in read_source(tmp_path / "A.TSV")] == ["a, b"]
+
+
 def test_columns_are_known_by_their_names_without_blanks(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('path, label , price\n1.jpg, "a, b", 5\n')
     (item,) = read_source(tmp_path / "a.csv")

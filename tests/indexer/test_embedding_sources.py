@@ -328,7 +328,7 @@ def arrays_of_objects(folder: Path) -> Path:
             arrays_of_other_lengths,
             "array 'labels' of 'a.npz' has the shape (2,) beside 3 embeddings: ",
         ),
-        (arrays_of_objects, "'a.npz' cannot be read: it holds objects of Python"),
+        (arrays_of_objects, "array 'ids' of 'a.npz' cannot be read: it holds objects of Python, which "),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(

@@ -186,7 +186,7 @@ def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, ro
 
 def test_manifest_without_rows_is_refused(tmp_path: Path) -> None:
     manifest = _manifest(tmp_path / "items.parquet", {"path": pa.array([], "string")})
-    with pytest.raises(SourceError, match="holds no images"):
+    with pytest.raises(SourceError, match="has no rows, only the columns path"):
         read_source(manifest)
 
 
