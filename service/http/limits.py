@@ -122,7 +122,7 @@ class BodyLimit:
         return self._counted(most, scope, receive, send)
 
     def _most(self, scope: Scope) -> int:
-        return self.max_bytes if scope.get(LARGE_BODY, True) else min(self.max_bytes, _SMALL_BODY)
+        return self.max_bytes if scope.get(LARGE_BODY) else min(self.max_bytes, _SMALL_BODY)
 
     async def _counted(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on as long as its body is not too large, and comes in time."""
@@ -132,7 +132,7 @@ class BodyLimit:
         refused: _Refusal | None = None
         # Pictures hold any byte; who parses fields of a form counts for itself.
         is_counted = media_type(Headers(scope=scope)) != FORM
-        most_values = MOST_VALUES if scope.get(LARGE_BODY, True) else _MOST_SMALL_VALUES
+        most_values = MOST_VALUES if scope.get(LARGE_BODY) else _MOST_SMALL_VALUES
 
         async def counting_receive() -> Message:
             nonlocal received, values, is_whole, refused

@@ -1,7 +1,8 @@
-"""Query parameters that a route does not know are refused: a misspelled one would do nothing, unseen."""
+"""Query parameters that a route does not know, or has twice, are refused: one would do nothing, unseen."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from fastapi import Request
@@ -17,16 +18,19 @@ _CHECKED_PATHS = "/v1/"
 
 
 async def require_known_parameters(request: Request) -> None:
-    """A dependency that refuses a query parameter which the request's route does not have.
+    """A dependency that refuses a query parameter which the request's route does not have, or has twice.
 
     Raises:
-        RequestError: There is one; the sentence names it and what was probably meant.
+        RequestError: There is one; the sentence names it, and what was probably meant.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(_CHECKED_PATHS):
         return
     known = sorted(set(_names(route.dependant)))
-    for name in request.query_params:
+    for name, n in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name in known and n > 1:
+            # Of two, whoever passes the request on may take the first, and this server the last.
+            raise RequestError(f"'{name}' comes more than once: send one")
         if name not in known:
             hint = did_you_mean(name, known) or (f": it has {', '.join(known)}" if known else ": it has none")
             raise RequestError(f"'{name}' is no parameter of {request.method} {route.path}{hint}")

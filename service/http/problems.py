@@ -19,7 +19,8 @@ __all__ = ["Problem", "install_problem_handlers", "problem"]
 
 logger = logging.getLogger(__name__)
 
-_NOT_FOUND, _METHOD_NOT_ALLOWED, _SAME_METHOD_ELSEWHERE = 404, 405, 307
+_METHOD_NOT_ALLOWED, _SAME_METHOD_ELSEWHERE = 405, 307
+_NO_ROUTE = (404, _METHOD_NOT_ALLOWED)
 _SERVER_ERROR = 500
 # Of an answer to what is wrong; what was sent may be in it, and long.
 _MOST_ERRORS = 10
@@ -118,7 +119,7 @@ class _Handlers:
         return self._counted(422, "invalid-request", detail, errors=fields)
 
     def http_error(self, request: Request, error: HTTPException) -> Response:
-        if error.status_code == _NOT_FOUND and (place := _without_slash(request)) is not None:
+        if error.status_code in _NO_ROUTE and (place := _without_slash(request)) is not None:
             return RedirectResponse(place, _SAME_METHOD_ELSEWHERE)
         kind = _STATUS_KINDS.get(error.status_code, "invalid-request")
         answer = self._counted(error.status_code, kind, str(error.detail))

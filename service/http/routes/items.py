@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import FormData
 
 from vicinal.indexer.embedding_files import read_array
@@ -65,6 +66,14 @@ from vicinal.service.problem_types import problem_type
 
 __all__ = ["router", "writing_router"]
 
+
+class _IdConvertor(PathConvertor):
+    """An id in a path, slashes and all; an empty one is none."""
+
+    regex = ".+"
+
+
+register_url_convertor("item_id", _IdConvertor())
 router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"])
 writing_router = APIRouter(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=JsonRoute)
 
@@ -126,7 +135,7 @@ def get_thumbnail(gallery: str, item_id: ItemId, state: StateDependency) -> Resp
 
 
 # Not below an item's own address, where it would hide an item whose id ends as it does.
-@router.get("/thumbnails/{item_id:path}", response_class=Response, include_in_schema=False)
+@router.get("/thumbnails/{item_id:item_id}", response_class=Response, include_in_schema=False)
 def get_thumbnail_at(gallery: str, item_id: str, state: StateDependency) -> Response:
     """The same for an id that can stand in a path."""
     return get_thumbnail(gallery, item_id, state)
@@ -138,7 +147,7 @@ def get_item(gallery: str, item_id: ItemId, state: StateDependency) -> ItemBody:
     return _item(state.galleries.matcher(gallery).view, gallery, item_id)
 
 
-@router.get("/items/{item_id:path}", include_in_schema=False)
+@router.get("/items/{item_id:item_id}", include_in_schema=False)
 def get_item_at(gallery: str, item_id: str, state: StateDependency) -> ItemBody:
     """The same for an id that can stand in a path."""
     return get_item(gallery, item_id, state)
@@ -195,7 +204,7 @@ def patch_item(
     return _item(reader.view(), gallery, item_id)
 
 
-@writing_router.patch("/items/{item_id:path}", include_in_schema=False)
+@writing_router.patch("/items/{item_id:item_id}", include_in_schema=False)
 def patch_item_at(
     gallery: str, item_id: str, patch: ItemPatch, request: Request, state: StateDependency
 ) -> ItemBody:
@@ -211,7 +220,7 @@ def delete_item(gallery: str, item_id: ItemId, request: Request, state: StateDep
     state.galleries.changed(gallery)
 
 
-@writing_router.delete("/items/{item_id:path}", status_code=204, include_in_schema=False)
+@writing_router.delete("/items/{item_id:item_id}", status_code=204, include_in_schema=False)
 def delete_item_at(gallery: str, item_id: str, request: Request, state: StateDependency) -> None:
     """The same for an id that can stand in a path."""
     delete_item(gallery, item_id, request, state)

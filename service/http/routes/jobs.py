@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -141,7 +142,9 @@ async def follow_job(
 ) -> Response:
     """The state of a job whenever it changes, until it ends."""
     job = seen_by(request, state.galleries.path, await run_in_threadpool(state.jobs.get, job_id))
-    seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
+    seen = 0
+    with suppress(ValueError):
+        seen = int(last_event_id or 0)
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)
     may_hear = partial(still_holds, request, state.keyring)

@@ -10,13 +10,14 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
+from vicinal.service.http.request_bodies import JsonRoute
 from vicinal.service.http.security import key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.explanation import stage_devices
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=JsonRoute)
 
 # What the documentation needs, as its package has it.
 _DOCS_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}

@@ -99,13 +99,18 @@ SLASHES = {
     "/v1/galleries/gr%C3%B6%C3%9Fe%2042/": "/v1/galleries/gr%C3%B6%C3%9Fe%2042",
     "/v1/jobs/": "/v1/jobs",
     f"{SHOES}/search/": f"{SHOES}/search",
+    # An item may end in a slash; without a name there is none.
+    f"{SHOES}/items/": f"{SHOES}/items",
+    f"{SHOES}/items/?size=1": f"{SHOES}/items?size=1",
+    f"{SHOES}/items/delete/": f"{SHOES}/items/delete",
+    f"{SHOES}/item/?id=a%2Fb": f"{SHOES}/item?id=a%2Fb",
 }
 
 
 @pytest.mark.parametrize("place", SLASHES)
 def test_a_slash_too_many_leads_to_the_address_without(server_url: str, place: str) -> None:
     """Whatever the server is called from outside: neither a host nor a scheme is named."""
-    method = "POST" if "search" in place else "GET"
+    method = "POST" if "search" in place or "delete" in place else "GET"
     asked = httpx.URL(server_url + place)
     answer = httpx.request(method, asked, headers={"Host": "127.0.0.1", "X-Forwarded-Host": "evil.example"})
     assert answer.status_code == 307
@@ -114,6 +119,19 @@ def test_a_slash_too_many_leads_to_the_address_without(server_url: str, place: s
     # Below a folder of a proxy, too.
     outside = httpx.URL(f"https://shop.example/pictures{place}").join(answer.headers["location"])
     assert str(outside) == f"https://shop.example/pictures{SLASHES[place]}"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_the_items_of_a_gallery_with_a_slash_are_no_item(server_url: str, method: str) -> None:
+    answer = httpx.request(method, f"{server_url}{SHOES}/items/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "../items")
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+@pytest.mark.parametrize("place", ["items/", "items", "thumbnails/"])
+def test_no_item_without_an_id_is_changed(server_url: str, method: str, place: str) -> None:
+    answer = httpx.request(method, f"{server_url}{SHOES}/{place}")
+    assert answer.status_code == (405 if place == "items" else 404)
 
 
 @pytest.mark.parametrize("place", ["//evil.example/", "/nosuch/", "/v1/galleries//", "//livez/", "/livez//"])

@@ -286,6 +286,25 @@ TWICE = {
 }
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"token": "' + b"x" * 5 * MIB + b'"}', 413),
+        (b'{"token": [' + b"1," * 300_000 + b"1]}", 413),
+        (b"{" + b",".join(b'"%d":{}' % n for n in range(30_000)) + b"}", 413),
+        (b"{" + b",".join(b'"%d":1' % n for n in range(30_000)) + b"}", 422),
+        (b'{"token": ' + b"9" * 6000 + b"}", 422),
+        (b"\x1f\x8b\x08\x00", 422),
+        (b"\xff\xfe{}", 422),
+        (b"", 422),
+    ],
+)
+def test_who_has_no_key_yet_sends_little_to_get_one(server: Watched, body: bytes, status: int) -> None:
+    with bounded(server):
+        answer = server.send("/label/key", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, len(answer.content) < 4000) == (status, True)
+
+
 @pytest.mark.parametrize("name", TWICE)
 def test_a_header_that_decides_comes_once(server: Watched, name: str) -> None:
     """Otherwise the one who counts values takes the first, and the one who parses them the other."""

@@ -206,6 +206,14 @@ def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: Job
     assert again.status_code == 204
 
 
+@pytest.mark.parametrize("seen", ["9" * 5000, "-1", "1e3", "x", "", "\xb2", "\u0663"])
+def test_an_id_of_no_event_is_that_of_none(url: str, store: JobStore, job: Job, seen: str) -> None:
+    store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
+    address, sent = f"{url}/v1/jobs/{job.id}/events", {"Last-Event-ID": seen.encode()}
+    answer = httpx.get(address, headers=sent)
+    assert (answer.status_code, answer.text.count("event: end")) == (200, 1)
+
+
 def test_a_silent_stream_is_kept_alive(
     url: str, store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

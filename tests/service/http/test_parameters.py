@@ -15,6 +15,7 @@ from tests.service.types import MakeSettings
 from vicinal.service.http.app import _ROUTERS, create_app
 from vicinal.service.http.gate import routes_by_scope
 from vicinal.service.http.request_bodies import JsonRoute
+from vicinal.service.http.routes import operations as pages
 
 ITEMS = "/v1/galleries/shoes/items"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -60,6 +61,24 @@ def test_one_wrong_parameter_among_right_ones_is_enough(keyed: TestClient) -> No
     assert keyed.get(ITEMS, params={"size": 1, "Size": 1}).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("DELETE", "/v1/galleries/shoes", "confirm=other&confirm=shoes"),
+        ("DELETE", "/v1/galleries/shoes/item", "id=other&id=plain/view 0.png"),
+        ("GET", ITEMS, "size=1&size=1"),
+        ("PUT", "/v1/galleries/more", "space=clip&dim=3&space=dino"),
+        ("GET", "/v1/galleries/shoes/item", "id=a&%69d=b"),
+    ],
+)
+def test_a_parameter_comes_once(keyed: TestClient, method: str, path: str, query: str) -> None:
+    """Of two, one server, proxy or client takes the first and another the last."""
+    answer = keyed.request(method, f"{path}?{query}")
+    assert answer.status_code == 422
+    assert "comes more than once" in answer.json()["detail"]
+    assert keyed.get("/v1/galleries/shoes/item", params={"id": "plain/view 0.png"}).status_code == 200
+
+
 def test_a_search_with_its_options_in_the_address_is_refused(keyed: TestClient) -> None:
     """They belong into the body, and would do nothing here."""
     path, body = "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}
@@ -98,8 +117,9 @@ def test_pages_and_probes_take_any(keyed: TestClient, path: str) -> None:
 
 def test_every_body_of_json_is_read_in_one_way() -> None:
     """In a thread, counted, and refused in a few words; FastAPI's own way knows none of that."""
-    bodies = [route for route, _ in routes_by_scope(_ROUTERS) if route.body_field is not None]
-    assert len(bodies) > 5
+    routers = {**_ROUTERS, None: (pages.router,)}
+    bodies = [route for route, _ in routes_by_scope(routers) if route.body_field is not None]
+    assert len(bodies) > 6
     assert [route.path for route in bodies if not isinstance(route, JsonRoute)] == []
 
 
