@@ -37,6 +37,7 @@ _ENCODINGS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _LOOKED_AT = 20
+_MOST_BYTES = 2**30
 _LONGEST_VALUE = 2**30
 # Each may have been looked for until the end of the file.
 _MOST_OPEN_QUOTES = 100
@@ -110,8 +111,13 @@ def _decoded(path: Path) -> str:
     """The text; bytes of single lines that are not UTF-8 come as halves of characters.
 
     Raises:
-        SourceError: It is in another encoding.
+        SourceError: It is in another encoding, or too large.
     """
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise SourceError(
+            f"'{path}' cannot be read: it has {size:,} bytes, and tables of text are read up to "
+            f"{_MOST_BYTES:,}: give it in parts, or as Parquet"
+        )
     encoded = path.read_bytes()
     found = next((name for mark, name in _ENCODINGS if encoded.startswith(mark)), None)
     if found is None and len(encoded) > 3 and not encoded[0] * encoded[1]:
