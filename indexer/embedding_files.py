@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Literal, Protocol, cast
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo, is_zipfile
 
@@ -29,6 +30,7 @@ __all__ = ["EmbeddingRows", "array_rows", "files_of", "kind_of", "open_rows", "r
 # Bytes that are read of a column at a time.
 _PIECE = 2**20
 _ROWS_OF_A_COLUMN = 65_536
+_ROWS_LOOKED_AT = 256
 # Bytes before the name in front of each file of a ZIP archive.
 _LOCAL_HEADER = 30
 # In front of an array; numpy reads no longer ones.
@@ -53,10 +55,12 @@ class EmbeddingRows(Protocol):
     Attributes:
         names: Its columns, but for the embeddings.
         dim: Length d of these.
+        problems: What rows cannot be used for, by their numbers from 0, as far as was read.
     """
 
     names: list[str]
     dim: int
+    problems: dict[int, str]
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -201,6 +205,7 @@ class _TableRows:
                 f"column '{embedding_column}' of '{path.name}' holds {held}, expected lists of numbers"
             )
         self.names = [name for name in names if name != embedding_column]
+        self.problems: dict[int, str] = {}
         self.dim = self._first_length()
 
     def __len__(self) -> int:
@@ -221,24 +226,37 @@ class _TableRows:
             first += len(table)
 
     def _first_length(self) -> int:
-        for table in self._tables.batches(1, [self._column]):
-            length = pc.list_value_length(table[self._column])[0].as_py()
-            if not length:
-                raise SourceError(f"row 1 of '{self._path.name}' has no embedding")
-            return int(length)
-        raise SourceError(f"'{self._path.name}' holds no rows")
+        n_rows = 0
+        for table in self._tables.batches(_ROWS_LOOKED_AT, [self._column]):
+            lengths = _lengths(table[self._column])
+            if lengths.any():
+                return int(lengths[lengths > 0][0])
+            n_rows += len(table)
+        what = f"no embedding in any of its {n_rows:,} rows" if n_rows else "no rows"
+        raise SourceError(f"'{self._path.name}' holds {what}")
 
     def _matrix(self, lists: Any, first: int) -> npt.NDArray[Any]:
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        wrong = lengths != self.dim
+        lengths = _lengths(lists)
+        is_there = lengths > 0
+        wrong = is_there & (lengths != self.dim)
         if wrong.any():
             row = int(wrong.argmax())
             raise SourceError(
                 f"row {first + row + 1} of '{self._path.name}' has an embedding of {lengths[row]} numbers, "
-                f"row 1 one of {self.dim}: all must have the same length"
+                f"the first one has {self.dim}: all must have the same length"
             )
-        values = lists.flatten().to_numpy(zero_copy_only=False)
-        return np.asarray(values, dtype=np.float64).reshape(len(lists), self.dim)
+        for row in np.flatnonzero(~is_there).tolist():
+            self.problems[first + row] = "has no embedding"
+        matrix = np.zeros((len(lists), self.dim))
+        values = lists.filter(pa.array(is_there)).flatten().to_numpy(zero_copy_only=False)
+        matrix[is_there] = np.asarray(values, dtype=np.float64).reshape(-1, self.dim)
+        return matrix
+
+
+def _lengths(lists: Any) -> npt.NDArray[np.int64]:
+    """How many numbers each list has; none where it is missing."""
+    found = pc.if_else(pc.is_valid(lists), pc.list_value_length(lists), 0)
+    return np.asarray(found.to_numpy(), dtype=np.int64)
 
 
 class _ParquetTables:
@@ -281,7 +299,13 @@ _TABLES: dict[str, Callable[[Path], _Tables]] = {
 class _ArrayRows:
     """Rows of an array, beside a table of what else is known of them."""
 
-    def __init__(self, path: Path, array: npt.NDArray[Any], table: pa.Table) -> None:
+    def __init__(
+        self,
+        path: Path,
+        array: npt.NDArray[Any],
+        table: pa.Table,
+        problems: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
             raise SourceError(
                 f"the embeddings of '{path.name}' are {array.dtype} of shape {array.shape}, expected numbers "
@@ -290,6 +314,7 @@ class _ArrayRows:
         self._array = array
         self._table = table
         self.names = list(table.column_names)
+        self.problems = dict(problems)
         self.dim = int(array.shape[1])
 
     def __len__(self) -> int:
@@ -366,9 +391,13 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
         )
     with reading(beside):
         read = read_csv(beside, columns.values(), texts=[columns["path"]])
-    for reason in read.bad_rows.values():
-        raise SourceError(f"'{beside.name}' cannot be read: {reason}")
-    table = read.table
+    # Rows that cannot be read have no values, and keep their places beside the array.
+    n_lines = len(read.numbers) + len(read.bad_rows)
+    places = dict(zip(read.numbers, range(n_lines), strict=False))
+    table = read.table.take(pa.array([places.get(number) for number in range(1, n_lines + 1)], pa.int64()))
+    problems = {
+        number - 1: f"cannot be read in '{beside.name}': {reason}" for number, reason in read.bad_rows.items()
+    }
     with path.open("rb") as file:
         head = io.BytesIO(file.read(_MOST_HEADER))
     shape, order, kind = _header(head, path.stat().st_size)
@@ -378,4 +407,4 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> _ArrayRows:
             f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "
             "each"
         )
-    return _ArrayRows(path, array, table)
+    return _ArrayRows(path, array, table, problems)

@@ -7,14 +7,15 @@ x/state.json     a dataset of Hugging Face that `save_to_disk` wrote, with the s
 .npy and .csv    the array (n, d), and beside it a CSV file of the same name with a column `id`, a line a row
 
 Embeddings are read some thousand rows at a time, but those of a compressed `.npz` file, which are held as a
-whole. Every row is checked.
+whole. Every row is checked. One that cannot be used takes no other with it; what speaks of the file, such as
+a missing column or an id that is there twice, refuses all of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -33,9 +34,9 @@ from vicinal.indexer.embedding_files import (
     open_rows,
     reading,
 )
-from vicinal.indexer.errors import SourceError
-from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
-from vicinal.indexer.sources import Source, SourceLook, SourceOptions, value_as_text
+from vicinal.indexer.errors import ItemRefusedError, SourceError
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
+from vicinal.indexer.sources import ImageFile, Source, SourceItem, SourceLook, SourceOptions, value_as_text
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.look import mended_labels
 from vicinal.indexer.sources.values import column_texts, metadata_rows
@@ -84,7 +85,7 @@ class ReadyRows:
 
 
 class EmbeddingSource:
-    """A file of ready embeddings whose ids are checked.
+    """A file of ready embeddings whose ids are checked; rows that cannot be used are left out and named.
 
     Args:
         path: The file.
@@ -92,12 +93,13 @@ class EmbeddingSource:
         columns: Which of its columns are `id`, `label` and `path`; the last two may be missing.
         prefix: Stands before every id.
         needs_ids: Refuse a file without ids; otherwise its rows are numbered.
+        is_strict: Refuse all of it where a row cannot be used.
 
     Attributes:
-        ids: n ids, each there once.
+        ids: Ids of its rows, each there once, without those of rows whose id cannot be used.
 
     Raises:
-        SourceError: An id is missing, or there twice.
+        SourceError: An id is there twice, or none can be used.
     """
 
     def __init__(
@@ -108,14 +110,18 @@ class EmbeddingSource:
         prefix: str = "",
         *,
         needs_ids: bool = True,
+        is_strict: bool = False,
     ) -> None:
         self.path = path
         self._rows = rows
         self._columns = columns
         self._prefix = prefix
+        self._problems: dict[int, str] = {}
+        self._is_strict = is_strict
+        self._note_unread()
         id_column = columns["id"]
         if id_column not in rows.names and not needs_ids:
-            self.ids = pa.array([f"{path.name} {row}" for row in range(len(rows))], pa.string())
+            self.ids = self._ids = pa.array([f"{path.name} {row}" for row in range(len(rows))], pa.string())
             return
         if id_column not in rows.names:
             raise SourceError(
@@ -123,10 +129,18 @@ class EmbeddingSource:
                 f"{', '.join(rows.names) or 'embeddings'}; name what holds them by --id-column"
             )
         ids = column_texts(rows.column(id_column), id_column, path.name)
-        self._check_ids(ids)
-        self.ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
-        for item_id in self.ids.to_pylist():
-            checked_id(item_id)
+        self._check_twins(ids)
+        ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
+        # Ids of rows by their numbers; null where there is none that can be used.
+        self._ids = pa.array(
+            [self._checked_id(row, one) for row, one in enumerate(ids.to_pylist())], pa.string()
+        )
+        self.ids = self._ids.drop_null()
+        if not len(self.ids):
+            first = self.problems[0].problem
+            raise SourceError(
+                f"none of the {len(self):,} rows of '{path.name}' can be used, the first because {first}"
+            )
 
     @classmethod
     def open(cls, path: Path, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
@@ -138,7 +152,7 @@ class EmbeddingSource:
             needs_ids: Refuse a file without ids; otherwise its rows are numbered.
 
         Raises:
-            SourceError: It is missing, empty, damaged or of another kind, or its ids cannot be used.
+            SourceError: It is missing, empty, damaged or of another kind, or has an id twice.
         """
         options, kind = options or SourceOptions(), kind_of(path)
         if not path.exists():
@@ -166,7 +180,7 @@ class EmbeddingSource:
         uris: Sequence[str] | None = None,
         metadata: Sequence[Mapping[str, Any]] | None = None,
     ) -> Self:
-        """Ready embeddings that a program holds.
+        """Ready embeddings that a program holds; all of them, or none where one cannot be used.
 
         Args:
             embeddings: (n, d) numbers, normalized or not.
@@ -196,10 +210,30 @@ class EmbeddingSource:
             columns |= {key: pa.array([row.get(key) for row in rows]) for key in keys}
         except pa.ArrowException as error:
             raise SourceError(f"metadata are of mixed kinds: {error}") from error
-        return cls(path, array_rows(path, vectors, pa.table(columns)), {name: name for name in _PLURAL})
+        rows_of = array_rows(path, vectors, pa.table(columns))
+        return cls(path, rows_of, {name: name for name in _PLURAL}, is_strict=True)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._ids)
+
+    @property
+    def problems(self) -> list[SourceItem]:
+        """Rows that cannot be used, as far as it was read, each with its problem."""
+        return [
+            SourceItem(self._ids[row].as_py() or f"row {row + 1}", self.path, problem=self._problems[row])
+            for row in sorted(self._problems)
+        ]
+
+    def require_whole(self) -> Self:
+        """The source, where it is known what it no longer lists.
+
+        Raises:
+            SourceError: An id cannot be read.
+        """
+        if self._ids.null_count:
+            first = int(pc.index(self._ids.is_null(), True).as_py())
+            raise SourceError(f"{self._problems[first]}; nobody knows what is gone, and nothing was deleted")
+        return self
 
     @property
     def dim(self) -> int:
@@ -209,7 +243,7 @@ class EmbeddingSource:
     def identity(self) -> list[Any]:
         """What changes with the file, or with the arrays, and with what is read of it."""
         if not self.path.exists():
-            digest = hashlib.sha256(json.dumps(self.ids.to_pylist()).encode())
+            digest = hashlib.sha256(json.dumps(self._ids.to_pylist()).encode())
             for _, vectors in self._rows.batches(_ROWS_A_DIGEST):
                 digest.update(np.ascontiguousarray(vectors).tobytes())
             return [digest.hexdigest(), self.dim, self._rows.names, self._columns]
@@ -218,74 +252,143 @@ class EmbeddingSource:
         return [written, self.dim, self._rows.names, self._columns, self._prefix]
 
     def batches(self, n_rows: int) -> Iterator[ReadyRows]:
-        """All rows in order.
+        """All rows that can be used, in order; the others are then among the `problems`.
 
         Args:
             n_rows: Most rows at a time.
 
         Raises:
-            SourceError: An embedding has another length, is zero, or holds NaN or infinity; or the file is
-                damaged.
-            ItemRefusedError: Metadata are too deep or too large.
+            SourceError: An embedding has another length, or the file is damaged; of arrays also: an
+                embedding is zero, or holds NaN or infinity.
+            ItemRefusedError: A label or metadata of arrays cannot be kept.
         """
         first = 0
         with reading(self.path):
             for table, vectors in self._rows.batches(n_rows):
-                ids = self.ids[first : first + len(table)]
-                yield self._ready(table, ids, self._normalized(vectors, first))
+                self._note_unread()
+                if len((ready := self._ready(table, vectors, first)).ids):
+                    yield ready
                 first += len(table)
 
-    def look(self) -> SourceLook:
-        """Count the labels."""
-        name = self._columns.get("label")
-        if name is None or name not in self._rows.names:
-            return SourceLook.at([None] * len(self))
-        with reading(self.path):
-            texts = column_texts(self._rows.column(name), name, self.path.name)
-            labels = _checked_labels(texts, self.ids)
-        n_mended = len(texts) - pc.sum(pc.equal(texts, labels).fill_null(pc.is_null(texts))).as_py()
-        return SourceLook.at(labels.to_pylist(), remark=mended_labels(n_mended))
+    def look(self, _refuse: Callable[[ImageFile], str | None] | None = None) -> SourceLook:
+        """Count the labels, and the rows that are known to be of no use; see `Source.look`."""
+        name, n_mended = self._columns.get("label"), 0
+        labels = texts = pa.nulls(len(self), pa.string())
+        if name in self._rows.names:
+            with reading(self.path):
+                texts = column_texts(self._rows.column(name), name, self.path.name)
+                labels = self._checked_labels(texts, 0)
+        usable = self._usable(0, len(self))
+        labels, texts = labels.take(usable), texts.take(usable)
+        if len(texts):
+            n_mended = len(texts) - pc.sum(pc.equal(texts, labels).fill_null(pc.is_null(texts))).as_py()
+        problems = [f"'{readable(one.id)}': {one.problem}" for one in self.problems]
+        return SourceLook.at(labels.to_pylist(), problems=problems, remark=mended_labels(n_mended))
 
-    def _ready(self, table: pa.Table, ids: pa.Array, embeddings: FloatArray) -> ReadyRows:
+    def _ready(self, table: pa.Table, vectors: npt.NDArray[Any], first: int) -> ReadyRows:
+        ids = self._ids[first : first + len(table)]
         labels, uris = (
             column_texts(table[column], column, self.path.name)
             if column in table.column_names
             else pa.nulls(len(table), pa.string())
             for column in (self._columns.get("label", ""), self._columns["path"])
         )
-        labels = _checked_labels(labels, ids)
-        names = ids.to_pylist()
-        for uri, item_id in zip(uris.to_pylist(), names, strict=True):
-            checked_uri(uri or "", item_id)
+        labels, uris = self._checked_labels(labels, first), pc.fill_null(uris, "")
         rows = metadata_rows(table, self._columns.values())
-        metadata = [checked_metadata(row, item_id) for row, item_id in zip(rows, names, strict=True)]
-        return ReadyRows(ids, labels, pc.fill_null(uris, ""), pa.array(metadata, pa.string()), embeddings)
+        metadata = [
+            self._described(row, *one)
+            for row, one in enumerate(zip(ids.to_pylist(), uris.to_pylist(), rows, strict=True), start=first)
+        ]
+        usable = self._usable(first, len(table))
+        try:
+            embeddings = normalize(vectors[usable])
+        except NoDirectionError as error:
+            for place, what in error.found.items():
+                row = first + int(usable[place])
+                advice = "embed it again, or leave the row out"
+                self._fail(row, self._error(row, f"has an embedding that {what}: {advice}"), error)
+            usable = self._usable(first, len(table))
+            embeddings = normalize(vectors[usable])
+        where = pa.array(usable)
+        kept = pa.array(metadata, pa.string()).take(where)
+        return ReadyRows(ids.take(where), labels.take(where), uris.take(where), kept, embeddings)
 
-    def _check_ids(self, ids: pa.Array) -> None:
+    def _described(self, row: int, item_id: str, uri: str, metadata: dict[str, Any]) -> str | None:
+        """Metadata of a row as they are stored; None where it cannot be used."""
+        if row in self._problems:
+            return None
+        try:
+            checked_uri(uri, item_id)
+            return checked_metadata(metadata, item_id)
+        except ItemRefusedError as error:
+            self._fail(row, error)
+            return None
+
+    def _checked_labels(self, texts: pa.Array, first: int) -> pa.Array:
+        """Labels of some rows in one form, each looked at once."""
+        encoded, found = texts.dictionary_encode(), []
+        for number, label in enumerate(encoded.dictionary.to_pylist()):
+            try:
+                found.append(checked_label(label, ""))
+            except ItemRefusedError:
+                found.append(None)
+                for row in (first + np.flatnonzero(pc.equal(encoded.indices, number))).tolist():
+                    self._check_label(row, label)
+        return pa.array(found, pa.string()).take(encoded.indices)
+
+    def _check_label(self, row: int, label: str) -> None:
+        try:
+            checked_label(label, self._ids[row].as_py() or f"row {row + 1}")
+        except ItemRefusedError as error:
+            self._fail(row, error)
+
+    def _checked_id(self, row: int, item_id: str | None) -> str | None:
+        """The id of a row; None where it cannot be used."""
+        if item_id is None:
+            self._fail(row, self._error(row, "has no id: give every row one, each another"))
+            return None
+        try:
+            return checked_id(item_id)
+        except ItemRefusedError as error:
+            self._fail(row, error)
+            return None
+
+    def _check_twins(self, ids: pa.Array) -> None:
         if not len(ids):
             raise SourceError(f"'{self.path.name}' holds no rows")
-        missing = pc.is_null(ids).to_numpy(zero_copy_only=False)
-        if missing.any():
-            raise self._row_error(int(missing.argmax()), "has no id: give every row one, each another")
+        known = np.flatnonzero(ids.is_valid())
         # Numbered in the order of their first appearance, so that a repeated one is below what came before.
-        numbers = ids.dictionary_encode().indices.to_numpy()
+        numbers = ids.drop_null().dictionary_encode().indices.to_numpy()
         repeated = numbers[1:] <= np.maximum.accumulate(numbers)[:-1]
         if repeated.any():
             later = int(repeated.argmax()) + 1
             earlier = int((numbers == numbers[later]).argmax())
-            raise self._row_error(
-                later, f"has the id '{ids[later]}' of row {earlier + 1}: leave one of them out"
-            )
+            later, earlier = int(known[later]), int(known[earlier])
+            raise self._error(later, f"has the id '{ids[later]}' of row {earlier + 1}: leave one of them out")
 
-    def _normalized(self, vectors: npt.NDArray[Any], first: int) -> FloatArray:
-        try:
-            return normalize(vectors)
-        except NoDirectionError as error:
-            raise self._row_error(
-                first + error.row, f"has an embedding that {error.what}: embed it again, or leave the row out"
-            ) from error
+    def _usable(self, first: int, n: int) -> npt.NDArray[np.int64]:
+        """Places of the rows that can be used, among some rows."""
+        found = [place for place in range(n) if first + place not in self._problems]
+        return np.array(found, dtype=np.int64)
 
-    def _row_error(self, row: int, what: str) -> SourceError:
+    def _note_unread(self) -> None:
+        """Take over what was noticed of rows while they were read."""
+        for row in self._rows.problems.keys() - self._problems.keys():
+            self._fail(row, self._error(row, self._rows.problems[row]))
+
+    def _fail(self, row: int, error: ItemRefusedError | SourceError, cause: Exception | None = None) -> None:
+        """Leave a row out.
+
+        Raises:
+            ItemRefusedError: All of it is refused where a row cannot be used.
+            SourceError: As before.
+        """
+        if self._is_strict:
+            raise error from cause
+        said = error if isinstance(error, SourceError) else self._error(row, f"cannot be kept: {error}")
+        self._problems.setdefault(row, str(said))
+
+    def _error(self, row: int, what: str) -> SourceError:
         return SourceError(f"row {row + 1} of '{self.path.name}' {what}")
 
 
@@ -299,20 +402,6 @@ def _given_texts(name: str, values: Sequence[Any]) -> pa.Array:
                 f"{name} {row:,} is {error}, expected text, a whole number, or True or False"
             ) from error
     return pa.array(texts, pa.string())
-
-
-def _checked_labels(texts: pa.Array, ids: pa.Array) -> pa.Array:
-    """Labels in one form, each looked at once.
-
-    Raises:
-        ItemRefusedError: One is too long, or holds control characters.
-    """
-    encoded = texts.dictionary_encode()
-    first = dict(zip(reversed(encoded.indices.to_pylist()), reversed(range(len(texts))), strict=True))
-    found = [
-        checked_label(one, ids[first[i]].as_py()) for i, one in enumerate(encoded.dictionary.to_pylist())
-    ]
-    return pa.array(found, pa.string()).take(encoded.indices)
 
 
 def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:

@@ -24,6 +24,7 @@ ModelsError
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires
 from typing import ClassVar
 
@@ -118,17 +119,22 @@ class NetworkDeviceError(ModelsError, RuntimeError):
 
 
 class NoDirectionError(EmbeddingError):
-    """An embedding is zero, or holds NaN or infinity.
+    """Embeddings are zero, or hold NaN or infinity.
 
     Args:
-        row: Its row, from 0.
-        what: What is wrong with it, after "the embedding".
+        found: What is wrong with each, after "the embedding", by its row from 0.
+
+    Attributes:
+        row: The first row.
+        what: What is wrong with it.
     """
 
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(f"embedding {row} {what}: it points nowhere, so nothing can be similar to it")
-        self.row = row
-        self.what = what
+    def __init__(self, found: Mapping[int, str]) -> None:
+        self.found = found
+        self.row, self.what = next(iter(found.items()))
+        super().__init__(
+            f"embedding {self.row} {self.what}: it points nowhere, so nothing can be similar to it"
+        )
 
 
 class ReadyEmbeddingsError(ModelsError, ValueError):

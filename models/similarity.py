@@ -37,17 +37,22 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
     wide = np.asarray(vectors, dtype=np.float64)
     with np.errstate(over="ignore"):
         norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
-    for row in np.flatnonzero(~np.isfinite(norms) | (norms < _SMALLEST_NORM)):
+    odd = np.flatnonzero(~np.isfinite(norms) | (norms < _SMALLEST_NORM))
+    found: dict[int, str] = {}
+    if len(odd):
+        wide = wide.copy()
+    for row in odd.tolist():
         largest = float(np.abs(wide[row]).max(initial=0.0))
         if not np.isfinite(largest):
-            raise NoDirectionError(int(row), "holds NaN or infinity")
-        if norms[row] < _SMALLEST_NORM:
-            what = f"is nearly zero (no number above {largest:.2g})" if largest else "is zero"
-            raise NoDirectionError(int(row), what)
-        # The squares of numbers such as 1e200 are beyond what a float holds; the direction is not.
-        wide = wide.copy()
-        wide[row] /= largest
-        norms[row] = np.sqrt(np.einsum("d,d->", wide[row], wide[row]))
+            found[row] = "holds NaN or infinity"
+        elif norms[row] < _SMALLEST_NORM:
+            found[row] = f"is nearly zero (no number above {largest:.2g})" if largest else "is zero"
+        else:
+            # The squares of numbers such as 1e200 are beyond what a float holds; the direction is not.
+            wide[row] /= largest
+            norms[row] = np.sqrt(np.einsum("d,d->", wide[row], wide[row]))
+    if found:
+        raise NoDirectionError(found)
     return (wide / norms[:, None]).astype(np.float32)
 
 

@@ -190,15 +190,15 @@ class LocalGallery:
             restore: Bring back items that were removed and that the source still lists.
             activate: Let searches use the new version.
             index: Factory string of the vector index, or `auto`.
-            max_failures: Give up when more images than this cannot be used; None goes on.
+            max_failures: Give up when more images or rows than this cannot be used; None goes on.
             workers: Threads that decode beside the network.
             on_progress: Called with the stage, what is done and all there is.
             **options: As for `SourceOptions`: `prefix`, `label_from`, `include_hidden` and others.
 
         Raises:
-            SourceError: The source or a row of it cannot be used.
+            SourceError: The source cannot be used.
             ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
-            BuildError: Too many failures, or no image could be used.
+            BuildError: Too many failures, or none could be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process indexes the same source.
             RequestError: Nothing names the space of the embeddings; or a space or a bundle plays no part.
@@ -212,8 +212,8 @@ class LocalGallery:
             served = self.bundles.to_index(self.gallery, bundle)
         else:
             served = self.bundles.named(bundle)
-            if delete:
-                given.require_whole()
+        if given is not None and delete:
+            given.require_whole()
         served.make_versions_of(self.gallery)
         return index_items(
             self.gallery,
@@ -250,7 +250,7 @@ class LocalGallery:
 
         Raises:
             GalleryNotFoundError: The gallery was not indexed yet.
-            SourceError: The source or a row of it cannot be used.
+            SourceError: The source cannot be used.
             ItemExistsError: Ids belong to others, and `on_conflict` is `error`: nothing was added.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another job keeps writing.

@@ -11,6 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_item
@@ -19,7 +20,7 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
 
-__all__ = ["EmbeddingRun", "Failure", "RunOptions"]
+__all__ = ["EmbeddingRun", "Failure", "RunOptions", "check_failures", "failed_rows"]
 
 # Files behind addresses that are read at a time.
 _READERS = 8
@@ -32,7 +33,7 @@ _LEAST_SECONDS_PER_COMMIT = 1.0
 
 @dataclass(frozen=True)
 class Failure:
-    """An image that is not in the gallery, and why."""
+    """An image, or a row of ready embeddings, that is not in the gallery, and why."""
 
     id: str
     path: str
@@ -44,12 +45,31 @@ class Failure:
         return cls(readable(item.id), readable(str(item.path)), reason)
 
 
+def failed_rows(source: EmbeddingSource) -> list[Failure]:
+    """Rows of a source that cannot be used, as far as it was read."""
+    return [Failure.of(one, str(one.problem)) for one in source.problems]
+
+
+def check_failures(failures: Sequence[Failure], most: int | None, what: str = "images") -> None:
+    """Give up where too many cannot be used.
+
+    Raises:
+        BuildError: That is so.
+    """
+    if most is not None and len(failures) > most:
+        last = failures[-1]
+        raise BuildError(
+            f"{len(failures)} {what} could not be used, at most {most} were allowed; "
+            f"the last is '{last.path}': {last.reason}"
+        )
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a run goes.
 
     Attributes:
-        max_failures: Give up when more images than this cannot be used; None goes on.
+        max_failures: Give up when more images or rows than this cannot be used; None goes on.
         workers: Threads that decode; more read files behind addresses, which is mostly waiting.
         rows_per_commit: Finished rows that are committed together.
         seconds_per_commit: Commit also fewer rows when so much time has passed, or a tenth of what the run
@@ -175,13 +195,7 @@ class EmbeddingRun:
         self._check_failures()
 
     def _check_failures(self) -> None:
-        most = self.options.max_failures
-        if most is not None and len(self.failures) > most:
-            last = self.failures[-1]
-            raise BuildError(
-                f"{len(self.failures)} images could not be used, at most {most} were allowed; "
-                f"the last is '{last.path}': {last.reason}"
-            )
+        check_failures(self.failures, self.options.max_failures)
 
     def _keep(self, rows: pa.Table) -> None:
         self._rows.append(rows)

@@ -99,14 +99,14 @@ def index_items(
             it they are left out.
         index: Factory string of the vector index, or `auto`.
         activate: Let searches use the result; else it is a version that can be compared and activated.
-        max_failures: Give up when more images than this cannot be used; None goes on.
+        max_failures: Give up when more images or rows than this cannot be used; None goes on.
         workers: Threads that decode beside the network.
         on_progress: See `IndexJob`.
 
     Raises:
         ItemExistsError: Ids belong to other images, and `on_conflict` is `error`.
-        BuildError: Too many failures, no image could be used, or what is held cannot be embedded again.
-        SourceError: An embedding cannot be used.
+        BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
+        SourceError: A file of embeddings cannot be used.
         SpaceMismatchError: The gallery holds embeddings of another space, or images.
         GalleryBusyError: Another process indexes the same source.
         GalleryError: The index is of no known kind or size, or the disk refuses.
@@ -207,8 +207,8 @@ class IndexJob:
 
         Raises:
             ItemExistsError: Ids belong to other images, and the plan's `on_conflict` is `error`.
-            BuildError: Too many failures, no image could be used, or what is held cannot be embedded again.
-            SourceError: A ready embedding cannot be used.
+            BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
+            SourceError: A file of ready embeddings cannot be used.
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another process is at it.
             GalleryError: The index is of no known kind or size, or the disk refuses.

@@ -64,7 +64,7 @@ class IndexResult:
     Attributes:
         provider: Execution provider that embedded the items.
         seconds: Seconds by stage.
-        failures: Images left out.
+        failures: Images or rows left out.
         hygiene: Duplicates and thin classes, which spoil a calibration.
         counts: Items by what became of them, see `sync.plan.SyncOutcome`.
         missing: The first ids that the source no longer lists.
@@ -115,11 +115,11 @@ class IndexResult:
 
     @property
     def n_failed(self) -> int:
-        """Number of images left out."""
+        """Number of images or rows left out."""
         return len(self.failures)
 
     def summary(self) -> dict[str, Any]:
-        """All of it in a few values: images left out are counted, and hygiene stays in the report."""
+        """All of it in a few values: what was left out is counted, and hygiene stays in the report."""
         names = (
             *("version", "n_items", "n_labels", "index", "n_failed", "counts", "n_embedded", "seconds"),
             *("is_new", "is_active", "remark"),

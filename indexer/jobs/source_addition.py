@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.embedding_sources import EmbeddingSource
-from vicinal.indexer.errors import ItemExistsError
+from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome, digests_of, outcomes_of
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, RunOptions, failed_rows
 from vicinal.indexer.jobs.preparation import digest_of, ready_rows, stated_by
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceItem
@@ -120,7 +120,8 @@ def add_embeddings(
 ) -> LiveAddition:
     """Add ready embeddings of a source, some hundred a commit; what is committed is searched at once.
 
-    Every row is checked before the first is added. A run that was broken off is completed by the same call.
+    Every row is checked before the first is added; those that cannot be used are left out. A run that was
+    broken off is completed by the same call.
 
     Args:
         reader: The gallery.
@@ -133,7 +134,8 @@ def add_embeddings(
         on_progress: Called with `embed`, finished and all rows after every commit.
 
     Raises:
-        SourceError: A row cannot be used.
+        SourceError: The file cannot be used.
+        BuildError: None of its rows can.
         ItemExistsError: Ids belong to other embeddings, and `on_conflict` is `error`.
         BundleMismatchError: The gallery holds something else.
         GalleryError: The embeddings have another length.
@@ -141,7 +143,9 @@ def add_embeddings(
     """
     held = digests_of(reader.gallery, reader.view(), source.ids.to_pylist())
     refused: list[str] = []
+    n_usable = 0
     for rows in _batches(source, name, label):
+        n_usable += len(rows)
         taken = rows.filter(pc.is_in(rows["id"], pa.array(list(held), pa.string())))
         digests = taken["content_sha256"].to_pylist()
         outcomes = outcomes_of(taken["id"].to_pylist(), digests, held, on_conflict)
@@ -152,7 +156,11 @@ def add_embeddings(
         ]
     if refused:
         raise ItemExistsError(reader.gallery.name, refused, what="embedding")
-    done, n_read = LiveAddition(), 0
+    done, n_read = LiveAddition(failures=failed_rows(source)), 0
+    if not n_usable:
+        raise BuildError(
+            f"none of {len(source)} rows could be used, the first because {done.failures[0].reason}"
+        )
     for rows in _batches(source, name, label):
         change = add_items(reader, rows, bundle=space.fingerprint, on_conflict=on_conflict)
         done.count(change.outcomes)
@@ -162,7 +170,7 @@ def add_embeddings(
                     Failure(row["id"], row["uri"], "another embedding took its id meanwhile")
                 )
         n_read += len(rows)
-        on_progress("embed", n_read, len(source))
+        on_progress("embed", n_read, n_usable)
     return done
 
 

@@ -19,7 +19,7 @@ from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalle
 from vicinal.indexer.embedding_files import files_of
 from vicinal.indexer.embedding_sources import EmbeddingSource, holds_embeddings, may_hold_embeddings
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.jobs.embedding_run import Failure
+from vicinal.indexer.jobs.embedding_run import Failure, failed_rows
 from vicinal.indexer.sources import ImageFile, SourceItem, SourceOptions, read_source
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
@@ -213,7 +213,8 @@ def read_queries(
             if refuse and (reason := refuse(file)):
                 raise SourceError(f"'{file.name}': {reason}")
         ready = EmbeddingSource.open(source, options, needs_ids=False)
-        reading = _read_embeddings(ready, embedder.bundle.dim, visits_by)
+        reading = QueryReading(len(ready), [] if failures is None else failures, visits_by=visits_by)
+        _read_embeddings(ready, embedder.bundle.dim, reading)
         if needs_labels:
             _check_labels(source, reading.items, "give each row of the label column one")
         if on_progress:
@@ -280,13 +281,12 @@ def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) 
         raise CalibrationError(f"{unlabelled} of {len(items)} queries in '{source}' have no label: {advice}")
 
 
-def _read_embeddings(source: EmbeddingSource, dim: int, visits_by: str | None) -> QueryReading:
+def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -> None:
     if source.dim != dim:
         raise EmbeddingError(f"expected {dim} numbers an embedding, got {source.dim} in '{source.path.name}'")
-    reading = QueryReading(len(source), visits_by=visits_by)
     for rows in source.batches(_ROWS):
         reading.rows.append(rows.embeddings)
         columns = (rows.ids, rows.labels, rows.metadata)
         for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
             reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
-    return reading
+    reading.failures += failed_rows(source)

@@ -222,14 +222,12 @@ def _opened(
         whole: Refuse one of which a part cannot be read.
     """
     from vicinal.indexer.embedding_sources import open_source
-    from vicinal.indexer.sources import Source, place_of
+    from vicinal.indexer.sources import place_of
 
     if source is None:
         return None
     opened = open_source(place_of(source), options, is_ready=is_ready)
-    if isinstance(opened, Source) and whole:
-        opened.require_whole()
-    return opened
+    return opened.require_whole() if whole else opened
 
 
 def _print_look(look: SourceLook, *, as_json: bool, is_all: bool) -> None:

@@ -56,7 +56,7 @@ class ReindexRequest(BaseModel):
         restore: Bring back items that were removed and that the source still lists.
         bundle: Name of a bundle below `bundles_dir`; the service's own when None.
         index: Factory string of the vector index, or `auto`.
-        max_failures: Give up when more images than this cannot be used.
+        max_failures: Give up when more images or rows than this cannot be used.
         activate: `automatic`: searches use the new version as soon as it is there; `manual`: it is compared
             with the active one and waits to be activated.
         activate_if: Compare it, and activate it when all of these conditions hold.
@@ -116,7 +116,9 @@ class ReindexRequest(BaseModel):
         "lists before them such as `IVF1024,SQ8`.",
         examples=["auto"],
     )
-    max_failures: StrictInt | None = Field(None, ge=0, description="Most images that may be left out.")
+    max_failures: StrictInt | None = Field(
+        None, ge=0, description="Most images or rows that may be left out."
+    )
     activate: Literal["automatic", "manual"] = Field(
         "automatic",
         description="`automatic`: searches use the new version as soon as it is there, or when what is asked "
@@ -222,7 +224,7 @@ class ReindexJob:
                 self.sources.place(request.source),
                 self.sources.options(request.source, request.source_options),
             )
-            if request.delete and isinstance(source, Source):
+            if request.delete:
                 source.require_whole()
         index_job = self._index_job(context, request, source)
         gallery = index_job.gallery
@@ -242,11 +244,7 @@ class ReindexJob:
             raise JobStoppedError("overtaken") from error
         self._on_change(job.gallery)
         self._prune(gallery)
-        look = {}
-        if isinstance(source, Source):
-            look = {"source": asdict(source.look(self.sources.refusal))}
-        elif source is not None:
-            look = {"source": asdict(source.look())}
+        look = {} if source is None else {"source": asdict(source.look(self.sources.refusal))}
         return {**result.summary(), **look, **compared}
 
     def clean(self, job: Job) -> None:

@@ -58,6 +58,14 @@ def read(source: EmbeddingSource, n_rows: int = 7) -> ReadyRows:
     return ReadyRows(*texts, np.concatenate([one.embeddings for one in parts]))
 
 
+def problems(path: Path, **options: Any) -> dict[str, str]:
+    """Rows that cannot be used, by id, after all others were read."""
+    source = EmbeddingSource.open(path, **options)
+    n_read = sum(len(one.ids) for one in source.batches(7))
+    assert n_read + len(source.problems) == len(source)
+    return {one.id: str(one.problem) for one in source.problems}
+
+
 def refusal(path: Path, **options: Any) -> str:
     with pytest.raises(SourceError) as refused:
         read(EmbeddingSource.open(path, **options))
@@ -105,8 +113,13 @@ def test_what_is_read_from_arrays_is_what_was_written(
 def test_ids_that_shorten_an_address_are_refused(tmp_path: Path, prefix: str) -> None:
     named = ids(3) if prefix else ["sku 0", "../sku 1", "sku 2"]
     np.savez(tmp_path / "a.npz", ids=named, embeddings=embeddings(3))
-    with pytest.raises(ItemRefusedError, match="holds the segment"):
-        EmbeddingSource.open(tmp_path / "a.npz", SourceOptions(prefix))
+    if prefix:
+        with pytest.raises(SourceError, match=r"none of the 3 rows of .* holds the segment"):
+            EmbeddingSource.open(tmp_path / "a.npz", SourceOptions(prefix))
+    else:
+        (problem,) = problems(tmp_path / "a.npz").items()
+        assert problem[0] == "row 2"
+        assert problem[1].startswith("row 2 of 'a.npz' cannot be kept: id '../sku 1' holds the segment '..'")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -189,38 +202,157 @@ def test_some_rows_keep_what_belongs_to_them(tmp_path: Path) -> None:
         ([1.0, math.nan, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
         ([1.0, math.inf, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
         ([1.0, None, 0, 0], "that holds NaN or infinity: embed it again, or leave the row out"),
-        ([1.0, 2.0], "of 2 numbers, row 1 one of 4: all must have the same length"),
-        (None, "of 0 numbers, row 1 one of 4: all must have the same length"),
+        (None, ""),
+        ([], ""),
     ],
 )
-def test_an_embedding_that_cannot_be_used_is_named_by_its_row(
-    tmp_path: Path, row: list[float] | None, what: str
+@pytest.mark.parametrize("place", [0, 16, 19])
+def test_an_embedding_that_cannot_be_used_is_named_by_its_row_and_takes_no_other_with_it(
+    tmp_path: Path, row: list[float] | None, what: str, place: int
 ) -> None:
     vectors: list[Any] = embeddings(20).tolist()
-    vectors[16] = row
+    vectors[place] = row
     path = table(tmp_path / "a.parquet", vectors)
-    assert refusal(path) == f"row 17 of 'a.parquet' has an embedding {what}"
+    said = f"has an embedding {what}" if what else "has no embedding"
+    assert problems(path) == {f"sku {place}": f"row {place + 1} of 'a.parquet' {said}"}
+    left = [i for i in range(20) if i != place]
+    found = read(EmbeddingSource.open(path))
+    assert found.ids.to_pylist() == [f"sku {i}" for i in left]
+    np.testing.assert_array_equal(found.embeddings, normalize(embeddings(20)[left]))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float16(), DIM)]
+)
+def test_missing_embeddings_of_every_kind_of_list_fail_alone(tmp_path: Path, kind: pa.DataType) -> None:
+    vectors: list[Any] = [one.astype(np.float16) for one in embeddings(9)]
+    vectors[0] = vectors[8] = None
+    path = table(tmp_path / "a.parquet", vectors, kind)
+    assert [*problems(path)] == ["sku 0", "sku 8"]
+    expected = normalize(embeddings(9).astype(np.float16)[1:8])
+    np.testing.assert_array_equal(read(EmbeddingSource.open(path)).embeddings, expected)
+
+
+def test_an_embedding_of_another_length_refuses_the_file(tmp_path: Path) -> None:
+    vectors: list[Any] = embeddings(20).tolist()
+    vectors[16] = [1.0, 2.0]
+    said = "row 17 of 'a.parquet' has an embedding of 2 numbers, the first one has 4: all must have the same"
+    assert refusal(table(tmp_path / "a.parquet", vectors)).startswith(said)
+
+
+def test_a_file_without_any_embedding_or_id_is_refused(tmp_path: Path) -> None:
+    lists = pa.list_(pa.float32())
+    assert refusal(table(tmp_path / "a.parquet", [None, []], lists)) == (
+        "'a.parquet' holds no embedding in any of its 2 rows"
+    )
+    path = table(tmp_path / "b.parquet", embeddings(2), id=pa.array(["", None]))
+    assert refusal(path).startswith("none of the 2 rows of 'b.parquet' can be used, the first because row 1")
 
 
 def test_rows_of_arrays_are_named_too(tmp_path: Path) -> None:
     vectors = embeddings(20)
     vectors[16, 2] = np.nan
+    vectors[3] = 0
     np.savez(tmp_path / "a.npz", embeddings=vectors, ids=ids(20))
-    assert refusal(tmp_path / "a.npz").startswith("row 17 of 'a.npz' has an embedding that holds NaN")
+    assert [one.split(": ")[0] for one in problems(tmp_path / "a.npz").values()] == [
+        "row 4 of 'a.npz' has an embedding that is zero",
+        "row 17 of 'a.npz' has an embedding that holds NaN or infinity",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("names", "reason"),
+    ("names", "expected"),
     [
-        (["a", "b", "c", "b", "c"], "row 4 of 'a.parquet' has the id 'b' of row 2: leave one of them out"),
-        (["a", "b", "", "b", "c"], "row 3 of 'a.parquet' has no id: give every row one, each another"),
-        ([None, "b", "x", "b", "c"], "row 1 of 'a.parquet' has no id: give every row one, each another"),
+        (["a", "b", "", "c", "d"], {2: "has no id: give every row one, each another"}),
+        ([None, "b", "x", "", "c"], dict.fromkeys((0, 3), "has no id: give every row one, each another")),
+        (
+            ["a", "b\n", "c", "d", "x" * 1025],
+            {1: "cannot be kept: id 'b", 4: "cannot be kept: an id has 1,025"},
+        ),
     ],
 )
 def test_an_id_that_cannot_be_used_is_named_by_its_row(
-    tmp_path: Path, names: list[str | None], reason: str
+    tmp_path: Path, names: list[str | None], expected: dict[int, str]
 ) -> None:
-    assert refusal(table(tmp_path / "a.parquet", embeddings(5), id=names)) == reason
+    path = table(tmp_path / "a.parquet", embeddings(5), id=names)
+    found = problems(path)
+    assert [*found] == [f"row {row + 1}" for row in expected]
+    for row, what in expected.items():
+        assert found[f"row {row + 1}"].startswith(f"row {row + 1} of 'a.parquet' {what}")
+    with pytest.raises(SourceError, match="nobody knows what is gone, and nothing was deleted"):
+        EmbeddingSource.open(path).require_whole()
+
+
+def test_ids_that_are_there_twice_refuse_the_file_also_beside_missing_ones(tmp_path: Path) -> None:
+    for names, later, earlier in ((["a", "b", "c", "b", "c"], 4, 2), ([None, "b", "", None, "b"], 5, 2)):
+        assert refusal(table(tmp_path / "a.parquet", embeddings(5), id=names)) == (
+            f"row {later} of 'a.parquet' has the id 'b' of row {earlier}: leave one of them out"
+        )
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("label", "x" * 1025, "the label of 'sku 3' has 1,025 characters"),
+        ("label", "two\nlines", "the label of 'sku 3', 'two\\nlines', holds the character U+000A"),
+        ("path", "x" * 9000, "the uri of 'sku 3' has 9,000 characters"),
+        ("note", "x" * 70_000, "the metadata of 'sku 3' are 70,0"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".npy"])
+def test_what_cannot_be_kept_of_a_row_takes_no_other_with_it(
+    tmp_path: Path, suffix: str, column: str, value: str, what: str
+) -> None:
+    values = ["good", "", "good", value, "last"]
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".parquet":
+        table(path, embeddings(5), **{column: values})
+    elif suffix == ".npz":
+        names = {"label": "labels", "path": "paths"}
+        np.savez(path, ids=ids(5), embeddings=embeddings(5), **{names.get(column, column): values})
+    else:
+        np.save(path, embeddings(5))
+        with path.with_suffix(".csv").open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([("id", column), *zip(ids(5), values, strict=True)])
+    ((item_id, problem),) = problems(path).items()
+    assert (item_id, problem.startswith(f"row 4 of 'a{suffix}' cannot be kept: {what}")) == ("sku 3", True)
+    assert read(EmbeddingSource.open(path)).ids.to_pylist() == ["sku 0", "sku 1", "sku 2", "sku 4"]
+    assert EmbeddingSource.open(path).require_whole(), "its id is known"
+
+
+def test_a_line_that_cannot_be_read_takes_its_row_of_the_array_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", embeddings(4))
+    (tmp_path / "a.csv").write_text("id,label\na,x\nb,x,9\nc,y\nd,y\n", encoding="utf-8")
+    reason = "row 2 of 'a.npy' cannot be read in 'a.csv': line 3 has 3 values for 2 columns"
+    assert problems(tmp_path / "a.npy") == {"row 2": reason}
+    source = EmbeddingSource.open(tmp_path / "a.npy")
+    found = read(source)
+    assert (found.ids.to_pylist(), found.labels.to_pylist()) == (["a", "c", "d"], ["x", "y", "y"])
+    np.testing.assert_array_equal(found.embeddings, normalize(embeddings(4)[[0, 2, 3]]))
+    look = source.look()
+    assert (look.n_items, look.n_unusable, look.unusable) == (3, 1, f"'row 2': {reason}")
+
+
+@pytest.mark.parametrize("bad", ["vector", "label", "metadata"])
+def test_arrays_of_a_program_are_taken_as_a_whole_or_not_at_all(bad: str) -> None:
+    vectors = embeddings(3)
+    if bad == "vector":
+        vectors[1] = np.nan
+    labels = ["x", "y" * 2000 if bad == "label" else "y", "z"]
+    metadata = [{}, {"note": "x" * 70_000} if bad == "metadata" else {}, {}]
+    source = EmbeddingSource.of_arrays(vectors, ids(3), labels=labels, metadata=metadata)
+    with pytest.raises((SourceError, ItemRefusedError)):
+        list(source.batches(2))
+    assert source.problems == []
+
+
+def test_many_bad_rows_are_found_in_one_pass(tmp_path: Path) -> None:
+    """A million rows of zeros must not be normalized a million times."""
+    vectors = embeddings(20_000)
+    vectors[::2] = 0
+    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=ids(20_000))
+    source = EmbeddingSource.open(tmp_path / "a.npz")
+    assert sum(len(one.ids) for one in source.batches(20_000)) == len(source.problems) == 10_000
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))

@@ -110,7 +110,7 @@ class ReindexOptions(TypedDict, total=False):
         on_conflict: What to do with an image whose id belongs to another one.
         delete: Also remove what the source no longer holds.
         restore: Bring back what was removed and the source still holds.
-        max_failures: Most images that may be left out.
+        max_failures: Most images or rows that may be left out.
         activate: Whether searches use it as soon as it is there, or it waits.
         activate_if: What must hold of the comparison with the active version.
         comparison: How it is compared.

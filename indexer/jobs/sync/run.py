@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from vicinal.indexer.embedding_sources import EmbeddingSource
 from vicinal.indexer.errors import BuildError, ItemExistsError, named_ids
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure
+from vicinal.indexer.jobs.embedding_run import EmbeddingRun, Failure, check_failures, failed_rows
 from vicinal.indexer.jobs.index_plan import IndexPlan
 from vicinal.indexer.jobs.preparation import FileState, ready_rows, stated_by
 from vicinal.indexer.jobs.staging import Staging
@@ -112,7 +112,7 @@ class SyncRun:
         on_progress: Called with `copy` or `embed`, finished units and all after every batch.
 
     Attributes:
-        failures: Images that could not be used so far.
+        failures: Images or rows that could not be used so far.
         removed: What was removed by persons before the source was compared.
         n_items: Items to embed; those to copy where the gallery's own items are all.
         n_done: Items that this attempt has finished.
@@ -150,6 +150,8 @@ class SyncRun:
         everything = HeldRows.of(self.gallery, active)
         held, images = everything.but(changed), self._readable()
         sync = self._compared(everything, held, images, set(changed))
+        if isinstance(self.plan.items, EmbeddingSource):
+            self._note_rows(self.plan.items, held)
         refused = sync.ids("refused")
         if refused:
             advice = "nothing was indexed: on_conflict 'replace' or 'skip' decides, or other ids"
@@ -163,8 +165,8 @@ class SyncRun:
         """Stage all rows of the new version that are not staged yet.
 
         Raises:
-            BuildError: Too many failures, no image could be used, or what is held cannot be embedded again.
-            SourceError: A ready embedding cannot be used.
+            BuildError: Too many failures, none could be used, or what is held cannot be embedded again.
+            SourceError: A file of ready embeddings cannot be used.
         """
         if work.plan.ids("left_out") and not (len(work.kept) or work.todo):
             raise BuildError(
@@ -181,17 +183,17 @@ class SyncRun:
             self._embed(work)
         if self.staging.is_empty:
             first = f", the first because {self.failures[0].reason}" if self.failures else ""
-            raise BuildError(f"no image could be used{first}")
+            raise BuildError(f"no {self._kind} could be used{first}")
 
     def require_some(self, work: SyncWork) -> None:
-        """Refuse a source of which no image can be used.
+        """Refuse a source of which nothing can be used.
 
         Raises:
             BuildError: That is so.
         """
         if self.failures and self.plan.items is not None and not self.plan.ids & work.plan.outcomes.keys():
             raise BuildError(
-                f"none of {len(self.plan.items)} images could be used, the first because "
+                f"none of {len(self.plan.items)} {self._kind}s could be used, the first because "
                 f"{self.failures[0].reason}"
             )
 
@@ -251,6 +253,10 @@ class SyncRun:
             moved=moved,
         )
 
+    @property
+    def _kind(self) -> str:
+        return "row" if isinstance(self.plan.items, EmbeddingSource) else "image"
+
     def _is_own_bundle(self, active: Activation) -> bool:
         identity = self.gallery.table.identity(active.revision)
         return bool(identity["bundle"] == self.embedder.bundle.fingerprint)
@@ -296,14 +302,30 @@ class SyncRun:
     def _take(self, source: EmbeddingSource, work: SyncWork) -> None:
         staged = set(self.staging.ids())
         wanted = pa.array([item_id for item_id in work.todo if item_id not in staged], pa.string())
-        self.n_items, self.n_done = len(work.todo), 0
+        self.n_items, self.n_done = len({*work.todo, *(one.id for one in self.failures)}), 0
         self.n_skipped = self.n_embedded = len(work.todo) - len(wanted)
         for rows in source.batches(self.plan.options.rows_per_commit) if len(wanted) else ():
             places = np.flatnonzero(pc.is_in(rows.ids, wanted).to_numpy(zero_copy_only=False))
             if len(places):
                 self._append(work, ready_rows(rows.take(places)))
             self.n_done += len(places)
-            self._report("embed", self.n_skipped + self.n_done, self.n_items)
+            self._note_rows(source)
+            self._report("embed", self.n_skipped + self.n_done + len(self.failures), self.n_items)
+        self._note_rows(source, work.held)
+        failed = {*wanted.to_pylist()} - {*self.staging.ids()}
+        work.plan.fail(failed)
+        self._copy(work, work.held.only(failed))
+
+    def _note_rows(self, source: EmbeddingSource, held: HeldRows | None = None) -> None:
+        """Note the rows that cannot be used; what is held under their ids stays.
+
+        Raises:
+            BuildError: They are too many.
+        """
+        self.failures[:] = failed_rows(source)
+        check_failures(self.failures, self.plan.options.max_failures, "rows")
+        if held is not None and self.failures:
+            self._say_that_they_stay({*held.only([one.id for one in self.failures]).ids})
 
     def _embed(self, work: SyncWork) -> None:
         """Embed the items that are not staged yet; what is held stays where an image cannot be used."""

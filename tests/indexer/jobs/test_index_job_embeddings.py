@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, gallery_items, index_items
-from vicinal.indexer.errors import NoImageError, SourceError, SpaceMismatchError
+from vicinal.indexer.errors import BuildError, NoImageError, SpaceMismatchError
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
@@ -161,23 +162,100 @@ def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
 
 
 @pytest.mark.parametrize("bad_row", [0, 17, N - 1])
-def test_an_embedding_that_cannot_be_used_leaves_nothing_behind(
-    gallery: Gallery, tmp_path: Path, bad_row: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_row_that_cannot_be_used_fails_alone(
+    gallery: Gallery, tmp_path: Path, bad_row: int, looks_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vicinal.indexer.jobs.index_job.READY_ROWS_PER_COMMIT", 4)
     source = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=bad_row))
-    with pytest.raises(SourceError, match=f"^row {bad_row + 1} of 'bad.parquet' has an embedding that is"):
-        index_items(gallery, source, space(gallery))
+    if looks_first:
+        source.look()
+    steps: list[tuple[str, int, int]] = []
+    result = index_items(gallery, source, space(gallery), on_progress=lambda *step: steps.append(step))
+    (failure,) = result.failures
+    assert (failure.id, failure.path) == (f"it's {bad_row}", str(tmp_path / "bad.parquet"))
+    assert failure.reason.startswith(f"row {bad_row + 1} of 'bad.parquet' has an embedding that is zero")
+    assert (result.counts, result.n_items, len(contents(gallery))) == ({"added": N - 1}, N - 1, N - 1)
+    assert [step for step in steps if step[0] == "embed"][-1] == ("embed", N, N)
+    assert gallery.reports.of(result.version)["failures"] == [asdict(failure)]
+
+
+def with_bad_rows(path: Path, *, drop: int = 0) -> Path:
+    """The table of `write` without a row, and with another one whose embedding is zero."""
+    table = parquet.read_table(write(path, bad_row=3))
+    parquet.write_table(table.slice(0, len(table) - drop), path)
+    return path
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_is_held_stays_where_its_row_cannot_be_used(
+    gallery: Gallery, tmp_path: Path, delete: bool
+) -> None:
+    """The id of such a row is listed, so that nothing but what is gone goes."""
+    path = write(tmp_path / "a.parquet")
+
+    def run() -> IndexResult:
+        source = EmbeddingSource.open(path).require_whole()
+        return index_items(gallery, source, space(gallery), source=str(path), delete=delete)
+
+    run()
+    before = np.asarray(gallery.snapshot().embeddings)[3].tolist()
+    with_bad_rows(path, drop=1)
+    for expected in ({"unchanged": N - 2, "removed" if delete else "missing": 1}, {"unchanged": N - 2}):
+        result = run()
+        assert result.counts == (expected if delete else {**expected, "missing": 1})
+        (failure,) = result.failures
+        assert failure.id == "it's 3"
+        assert failure.reason.endswith("; the item stays as it was")
+    assert len(contents(gallery)) == N - delete
+    assert np.asarray(gallery.snapshot().embeddings)[3].tolist() == before
+
+
+@pytest.mark.parametrize(("most", "is_refused"), [(0, True), (1, False), (None, False)])
+def test_bad_rows_are_counted_against_the_most_that_are_allowed(
+    gallery: Gallery, tmp_path: Path, most: int | None, is_refused: bool
+) -> None:
+    source = EmbeddingSource.open(write(tmp_path / "a.parquet", bad_row=5))
+    if not is_refused:
+        assert index_items(gallery, source, space(gallery), max_failures=most).n_failed == 1
+        return
+    with pytest.raises(
+        BuildError, match=r"^1 rows could not be used, at most 0 were allowed; the last is .*row 6"
+    ):
+        index_items(gallery, source, space(gallery), max_failures=most)
     assert (gallery.activation, gallery.space_path.exists()) == (None, False)
     assert list((gallery.path / "staging").iterdir()) == []
 
 
-def test_a_refusal_leaves_the_gallery_as_it_was(indexed: Gallery, tmp_path: Path) -> None:
-    before, known = indexed.activation, contents(indexed)
-    bad = EmbeddingSource.open(write(tmp_path / "bad.parquet", bad_row=20, seed=1))
-    with pytest.raises(SourceError):
-        index_items(indexed, bad, space(indexed))
-    assert (indexed.activation, contents(indexed)) == (before, known)
+def test_a_file_of_which_no_row_can_be_used_leaves_the_gallery_as_it_was(
+    gallery: Gallery, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.npz"
+    np.savez(bad, ids=["a", "b"], embeddings=np.zeros((2, DIM)))
+    with pytest.raises(
+        BuildError, match=r"no row could be used, the first because row 1 of 'bad.npz' has an"
+    ):
+        index_items(gallery, EmbeddingSource.open(bad), space(gallery))
+    index_items(gallery, EmbeddingSource.open(write(tmp_path / "good.parquet")), space(gallery))
+    before, known = gallery.activation, contents(gallery)
+    with pytest.raises(BuildError, match="none of 2 rows could be used, the first because row 1 of"):
+        index_items(gallery, EmbeddingSource.open(bad), space(gallery))
+    assert (gallery.activation, contents(gallery)) == (before, known)
+
+
+def test_an_attempt_that_goes_on_names_the_bad_rows_of_the_one_before(
+    gallery: Gallery, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", bad_row=1)
+
+    def die(_stage: str, done: int, _total: int) -> None:
+        if done >= 20:
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        attempt(gallery, path, die)
+    result = attempt(gallery, path)
+    assert ([one.id for one in result.failures], result.n_items) == (["it's 1"], N - 1)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,25 @@ def test_an_id_that_is_taken_meanwhile_makes_its_row_a_failure(clips: GalleryRea
     assert [one.reason for one in done.failures] == ["another embedding took its id meanwhile"] * 44
 
 
+def test_rows_that_cannot_be_used_are_left_out_and_named(clips: GalleryReader, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(5).normal(size=(300, 8)).astype(np.float32)
+    vectors[[7, 299]] = np.nan
+    names = [f"new {i}" for i in range(300)]
+    names[280] = "new\n280"
+    np.savez(tmp_path / "a.npz", embeddings=vectors, ids=names)
+    seen: list[tuple[str, int, int]] = []
+    source, space = EmbeddingSource.open(tmp_path / "a.npz"), space_manifest("clip", 8)
+    done = add_embeddings(clips, source, space, on_progress=lambda *step: seen.append(step))
+    assert ([one.id for one in done.failures], done.n_added) == (["new 7", "row 281", "new 299"], 297)
+    assert (seen[-1], len(clips.view())) == (("embed", 297, 297), 317)
+
+
+def test_a_file_without_a_row_that_can_be_used_adds_nothing(clips: GalleryReader, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", embeddings=np.zeros((2, 8)), ids=["a", "b"])
+    with pytest.raises(BuildError, match=r"none of 2 rows could be used, the first because row 1 of 'a.npz'"):
+        add_embeddings(clips, EmbeddingSource.open(tmp_path / "a.npz"), space_manifest("clip", 8))
+
+
 def test_embeddings_of_another_space_are_refused(clips: GalleryReader, tmp_path: Path) -> None:
     with pytest.raises(BundleMismatchError):
         add_embeddings(clips, ready(tmp_path / "a.npz", 30), space_manifest("siglip", 8))

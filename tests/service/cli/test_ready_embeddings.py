@@ -76,6 +76,55 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
     assert back["threshold"]["calibration"] == found["threshold"]["calibration"]
 
 
+def spoil(file: Path, **rows: tuple[int, Any]) -> None:
+    """Give values of some columns to a row."""
+    columns = parquet.read_table(file).to_pydict()
+    for name, (row, value) in rows.items():
+        columns[name][row] = value
+    parquet.write_table(pa.table(columns), file)
+
+
+def test_rows_that_cannot_be_used_are_named_and_take_no_other_with_them(
+    run: Run, fail: Fail, path: Path
+) -> None:
+    spoil(path, embedding=(3, [0.0] * DIM), label=(4, "x" * 1025), id=(5, "a\nb"))
+    command = ("index", path, "-g", "shop", "--space", "clip")
+    look = run(*command, "--dry-run").stdout
+    assert "2 items cannot be used, such as 'item 4/0': row 5 of 'clip.parquet' cannot be kept" in look
+    said = "3 rows could not be used, at most 2 were allowed; the last is"
+    assert said in fail(*command, "--max-failures", 2)
+    output = run(*command, "--max-failures", 3).stdout
+    assert "237 items with 40 labels" in output
+    for what in ("row 4 of 'clip.parquet' has an embedding that is zero", "row 5 of", "row 6 of"):
+        assert what in output
+    assert [one["id"] for one in json.loads(run(*command, "--json").stdout)["failures"]] == [
+        "item 3/0",
+        "item 4/0",
+        "row 6",
+    ]
+
+
+def test_nothing_is_deleted_where_the_id_of_a_row_cannot_be_read(run: Run, fail: Fail, path: Path) -> None:
+    run("index", path, "-g", "shop", "--space", "clip")
+    spoil(path, embedding=(3, [0.0] * DIM), id=(5, None))
+    said = "row 6 of 'clip.parquet' has no id: give every row one, each another; nobody knows what is gone"
+    assert said in fail("index", path, "-g", "shop", "--delete")
+    output = run("index", path, "-g", "shop").stdout
+    assert "1 item of this source is gone: 'item 5/0'" in output
+    assert "the item stays as it was" in output
+    spoil(path, id=(5, "item 5/0"))
+    assert "unchanged 239" in run("index", path, "-g", "shop", "--delete").stdout
+
+
+def test_labelled_queries_that_cannot_be_used_are_left_out(
+    run: Run, indexed: Gallery, tmp_path: Path
+) -> None:
+    queries = write(tmp_path / "queries.parquet", range(PER_LABEL, PER_LABEL + 2))
+    spoil(queries, embedding=(3, [0.0] * DIM))
+    output = run("calibrate", "-g", "shop", "--queries", queries).stdout
+    assert "1 of 80 queries were left out" in output
+
+
 def test_it_says_what_it_made(run: Run, path: Path) -> None:
     output = run("index", path, "-g", "shop", "--space", "openai/clip@2").stdout
     assert "240 items with 40 labels" in output
@@ -245,16 +294,17 @@ def test_other_embeddings_of_taken_ids_need_a_word(
     assert (best["id"], best["similarity"]) == ("item 7/0", pytest.approx(1.0, abs=1e-6))
 
 
-def test_a_bad_row_adds_nothing(fail: Fail, indexed: Gallery, tmp_path: Path) -> None:
-    rows = [near(i % N_LABELS, 60 + i) for i in range(600)]
-    for place, bad, reason in (
-        (577, np.zeros(DIM), "row 578 of 'bad.npz' has an embedding that is zero"),
-        (30, np.full(DIM, np.nan), "row 31 of 'bad.npz' has an embedding that holds NaN"),
-    ):
-        vectors = np.stack([*rows[:place], bad, *rows[place + 1 :]])
-        np.savez(tmp_path / "bad.npz", embeddings=vectors, ids=[f"new {i}" for i in range(len(vectors))])
-        assert reason in fail("gallery", "add", "shop", tmp_path / "bad.npz")
-    assert len(ids(indexed)) == N_LABELS * PER_LABEL
+def test_a_bad_row_is_not_added_and_takes_no_other_with_it(
+    run: Run, indexed: Gallery, tmp_path: Path
+) -> None:
+    vectors = np.stack([near(i % N_LABELS, 60 + i) for i in range(600)])
+    vectors[577], vectors[30] = 0, np.nan
+    np.savez(tmp_path / "bad.npz", embeddings=vectors, ids=[f"new {i}" for i in range(len(vectors))])
+    output = run("gallery", "add", "shop", tmp_path / "bad.npz").stdout
+    assert "Added 598 items" in output
+    assert "row 578 of 'bad.npz' has an embedding that is zero" in output
+    assert "row 31 of 'bad.npz' has an embedding that holds NaN" in output
+    assert len(ids(indexed)) == N_LABELS * PER_LABEL + 598
 
 
 def test_nothing_but_its_space_is_added(
@@ -325,6 +375,9 @@ def test_queries_that_cannot_be_used_are_refused(
     assert "expected 16 numbers an embedding, got 3" in fail("calibrate", "-g", "shop", "--queries", path)
     np.savez(path, embeddings=[near(0, 0), near(1, 0)], labels=["a", ""])
     assert "1 of 2 queries in " in fail("calibrate", "-g", "shop", "--queries", path)
-    np.savez(path, embeddings=[near(0, 0), np.zeros(DIM)], labels=["a", "b"])
+    np.savez(path, embeddings=np.zeros((2, DIM)), labels=["a", "b"])
     refused = fail("calibrate", "-g", "shop", "--queries", path)
-    assert "row 2 of 'queries.npz' has an embedding that is zero" in refused
+    assert (
+        "none of 2 queries can be used; the first: row 1 of 'queries.npz' has an embedding that is zero"
+        in refused
+    )

@@ -377,6 +377,30 @@ def test_a_version_is_made_of_a_file_by_a_job(client: TestClient, sources: Path)
     assert client.get("/v1/galleries/fresh").json()["bundle_name"] == "siglip"
 
 
+@pytest.mark.slow
+def test_rows_that_cannot_be_used_take_no_others_of_a_job_with_them(
+    client: TestClient, sources: Path
+) -> None:
+    vectors = [*VECTORS, *VECTORS]
+    vectors[5] = np.zeros(DIM)
+    ids = [*(f"b/{i}" for i in range(2 * N - 1)), "a\nb"]
+    write(sources / "b.parquet", vec=vectors, id=ids)
+    asked = {"source": "b.parquet", "embedding_column": "vec"}
+    refusal = job(client, "shop/reindex", **asked, delete=True)
+    assert refusal["state"] == "failed"
+    assert "nobody knows what is gone, and nothing was deleted" in str(refusal)
+    assert job(client, "shop/reindex", **asked, max_failures=1)["state"] == "failed"
+    done = job(client, "shop/reindex", **asked)
+    assert (done["state"], done["result"]["n_failed"], done["result"]["n_items"]) == (
+        "succeeded",
+        2,
+        3 * N - 2,
+    )
+    progress = done["progress"]
+    assert [one["id"] for one in progress["failures"]] == ["b/5", f"row {2 * N}"]
+    assert progress["done"] + progress["failed"] + progress["skipped"] == progress["total"] == 2 * N
+
+
 @pytest.mark.parametrize(
     ("gallery", "fields", "status", "reason"),
     [
