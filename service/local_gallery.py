@@ -227,6 +227,7 @@ class LocalGallery:
             activate=activate,
             max_failures=max_failures,
             workers=workers,
+            unread=given.files.unread if isinstance(given, Source) else {},
             on_progress=on_progress,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "rate_with_interval",
     "search_words",
     "span",
+    "unread_lines",
     "visible",
 ]
 
@@ -266,10 +267,15 @@ def look_lines(found: SourceLook) -> Iterator[str]:
     if found.hidden:
         shown = suffix_counts(found.hidden, _SHOWN)
         yield f"  hidden, and not read without --include-hidden: {shown}"
-    for folder, reason in list(found.unread_folders.items())[:_SHOWN]:
-        yield f"  not read: {folder} ({reason})"
-    if len(found.unread_folders) > _SHOWN:
-        yield f"  and {len(found.unread_folders) - _SHOWN:,} more that are not read"
+    yield from unread_lines(found.unread_folders)
+
+
+def unread_lines(unread: Mapping[str, str]) -> Iterator[str]:
+    """The first folders, archives and files of a source that were not read."""
+    for name, reason in list(unread.items())[:_SHOWN]:
+        yield f"  not read: {name} ({reason})"
+    if len(unread) > _SHOWN:
+        yield f"  and {len(unread) - _SHOWN:,} more that are not read"
 
 
 def _example(example: str | Sequence[str]) -> str:

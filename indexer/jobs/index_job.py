@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -75,6 +77,7 @@ def index_items(
     activate: bool = True,
     max_failures: int | None = None,
     workers: int = 2,
+    unread: Mapping[str, str] = MappingProxyType({}),
     on_progress: OnProgress = no_progress,
 ) -> IndexResult:
     """Take a source over into a gallery and let searches use it, going on where a stopped run has been.
@@ -101,6 +104,7 @@ def index_items(
         activate: Let searches use the result; else it is a version that can be compared and activated.
         max_failures: Give up when more images or rows than this cannot be used; None goes on.
         workers: Threads that decode beside the network.
+        unread: Folders, archives and files of the source that were not read, which the report names.
         on_progress: See `IndexJob`.
 
     Raises:
@@ -123,6 +127,7 @@ def index_items(
         index=index,
         activate=activate,
         options=options,
+        unread=unread,
     )
     staging = Staging(gallery, f"{_BY_HAND}{_digest(plan)}")
     try:
@@ -316,6 +321,7 @@ class IndexJob:
             counts=work.plan.counts(),
             missing=work.plan.ids("missing")[:_MOST_NAMED],
             left_out=work.plan.ids("left_out")[:_MOST_NAMED],
+            unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
             is_new=False,
             is_active=True,
         )
@@ -442,6 +448,7 @@ class IndexJob:
             counts=work.plan.counts(),
             missing=work.plan.ids("missing")[:_MOST_NAMED],
             left_out=work.plan.ids("left_out")[:_MOST_NAMED],
+            unread=dict(islice(self.plan.unread.items(), _MOST_NAMED)),
             n_embedded=self.sync.n_embedded,
         )
         report = {**result.as_report(), "job": self.plan.job}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -34,6 +34,7 @@ class IndexPlan:
         calibrated_as: Version whose own calibrations come into force with it; as before when None.
         options: How images are embedded; `resumes` is filled in.
         refuse: Why a file must not be read, or None when it may; None reads all.
+        unread: Folders, archives and files of the source that were not read, each with the reason.
         job: Id of a job that makes one version, so that another attempt knows that it is made.
     """
 
@@ -47,6 +48,7 @@ class IndexPlan:
     calibrated_as: int | None = None
     options: RunOptions = field(default_factory=RunOptions)
     refuse: Callable[[ImageFile], str | None] = lambda _: None
+    unread: Mapping[str, str] = field(default_factory=dict)
     job: str | None = None
 
     @property
@@ -69,6 +71,7 @@ class IndexResult:
         counts: Items by what became of them, see `sync.plan.SyncOutcome`.
         missing: The first ids that the source no longer lists.
         left_out: The first ids that it lists and a person removed.
+        unread: The first folders, archives and files of the source that were not read, with the reasons.
         n_embedded: Items that were embedded for it, or read of a file of ready embeddings.
         is_new: Whether it was made; not when the gallery held all of it before.
         is_active: Whether the version is searched now.
@@ -86,6 +89,7 @@ class IndexResult:
     counts: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
     n_embedded: int = 0
     is_new: bool = True
     is_active: bool = False
@@ -96,7 +100,7 @@ class IndexResult:
         """What a version's report says of it."""
         names = (
             *("version", "n_items", "n_labels", "index", "provider", "seconds"),
-            *("counts", "missing", "left_out", "n_embedded"),
+            *("counts", "missing", "left_out", "unread", "n_embedded"),
         )
         return cls(
             **{name: report[name] for name in names},

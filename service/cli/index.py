@@ -29,7 +29,7 @@ from vicinal.service.cli.options import (
     load_settings,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words
+from vicinal.service.words import hygiene_lines, look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
@@ -159,6 +159,7 @@ def index(
             activate=activate,
             max_failures=max_failures,
             workers=workers,
+            unread=opened.files.unread if isinstance(opened, Source) else {},
             on_progress=lambda stage, done, total: update(stages[stage], done, total),
         )
     if json_output:
@@ -307,6 +308,8 @@ def print_build(gallery: str, result: IndexResult) -> None:
         advice = f"--restore brings {'it' if n_left_out == 1 else 'them'} back"
         say(f"  {earlier} left out: {named_ids(result.left_out, n_left_out)}; {advice}")
     print_failures(result.failures, "--json and the report")
+    for line in unread_lines(result.unread):
+        say(line)
     for line in hygiene_lines(result.hygiene):
         say(f"  {line}")
 

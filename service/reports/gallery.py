@@ -81,6 +81,9 @@ def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
     n_unread = len(report.get("failures", []))
     if n_unread:
         yield f"{number_of(n_unread, noun)} could not be read, see --json"
+    if unread := report.get("unread"):
+        parts = number_of(len(unread), "part of the source was", "parts of the source were")
+        yield f"{parts} not read, see --json"
     yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
     if view.graph_staleness:
         yield (

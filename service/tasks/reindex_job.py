@@ -313,6 +313,7 @@ class ReindexJob:
             activate=request.activate == "automatic" and request.activate_if is None,
             options=options if ready is None else replace(options, rows_per_commit=READY_ROWS_PER_COMMIT),
             refuse=self.sources.refusal,
+            unread=source.files.unread if isinstance(source, Source) else {},
             job=context.job.id,
         )
         staging = Staging(gallery, context.job.id)

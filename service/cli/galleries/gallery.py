@@ -38,7 +38,7 @@ from vicinal.service.cli.options import (
     open_matcher,
 )
 from vicinal.service.errors import RequestError
-from vicinal.service.words import look_lines, number_of, search_words
+from vicinal.service.words import look_lines, number_of, search_words, unread_lines
 
 if TYPE_CHECKING:
     from vicinal.indexer.embedding_sources import EmbeddingSource
@@ -176,9 +176,11 @@ def add(
     )
     _compact_if_due(reader, settings)
     if json_output:
-        print_json({**asdict(done), "n_items": len(reader.view())})
+        print_json({**asdict(done), "n_items": len(reader.view()), "unread": look.unread_folders})
     else:
         _print_addition(name, done, len(reader.view()))
+        for line in unread_lines(look.unread_folders):
+            say(line)
 
 
 @app.command("remove")

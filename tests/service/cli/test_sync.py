@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.service.types import Fail, Run, View
@@ -42,6 +47,49 @@ def test_a_source_that_did_not_change_is_one_sentence(run: Run, photos: Path, ga
         "version 1 stays"
     ]
     assert gallery.versions() == [1]
+
+
+def linked_folder(photos: Path, _png: bytes) -> tuple[Path, str, str]:
+    (photos / "around").symlink_to(photos)
+    return photos, "around", "a link to a folder"
+
+
+def damaged_shard(photos: Path, png: bytes) -> tuple[Path, str, str]:
+    for number in (0, 1):
+        with tarfile.open(photos / f"a-{number}.tar", "w") as archive:
+            (entry := tarfile.TarInfo("1.png")).size = len(png)
+            archive.addfile(entry, io.BytesIO(png))
+    (photos / "a-1.tar").write_bytes(b"words")
+    return photos / "a-{0..1}.tar", "a-1.tar", "cannot be read"
+
+
+def damaged_table(photos: Path, png: bytes) -> tuple[Path, str, str]:
+    folder = photos / "tables"
+    folder.mkdir()
+    pq.write_table(pa.table({"image": [{"bytes": png, "path": "1.png"}]}), folder / "a.parquet")
+    (folder / "b.parquet").write_bytes(b"PAR1 and then nothing")
+    return folder, "b.parquet", "cannot be read"
+
+
+@pytest.mark.parametrize("make", [linked_folder, damaged_shard, damaged_table])
+def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_report(
+    run: Run, tmp_path: Path, photos: Path, make: Callable[[Path, bytes], tuple[Path, str, str]]
+) -> None:
+    source, name, reason = make(photos, (photos / "0.png").read_bytes())
+    first = run("index", source, "-g", "shop").stdout
+    _, summary = first.split("Gallery shop version 1")
+    assert f"  not read: {name} (" in summary
+    gallery = Gallery.open(tmp_path / "data" / "galleries" / "shop")
+    (found,) = gallery.reports.of(1)["unread"].items()
+    assert (found[0], reason in found[1]) == (name, True)
+    _, summary = run("index", source, "-g", "shop").stdout.split("Nothing to do")
+    assert f"  not read: {name} (" in summary
+    assert "1 part of the source was not read, see --json" in run("gallery", "show", "shop").stdout
+    shown = json.loads(run("gallery", "show", "shop", "--json").stdout)
+    assert shown["report"]["unread"] == dict([found])
+    _, summary = run("gallery", "add", "shop", source).stdout.split("Added 0 items")
+    assert f"  not read: {name} (" in summary
+    assert json.loads(run("gallery", "add", "shop", source, "--json").stdout)["unread"] == dict([found])
 
 
 def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Gallery, view: View) -> None:
