@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vicinal.calibration.label_codes import label_codes
 from vicinal.models.errors import ModelsError
 from vicinal.models.evaluation.embedding import read_embeddings
 from vicinal.models.similarity import FloatArray, normalize
@@ -39,7 +40,7 @@ class EmbeddingSet:
     """
 
     embeddings: FloatArray
-    labels: npt.NDArray[np.str_]
+    labels: npt.NDArray[np.object_]
     spaces: Ints
 
     def __len__(self) -> int:
@@ -59,7 +60,8 @@ class EmbeddingSet:
         Raises:
             RefinerTrainingError: The lengths differ, or an embedding points nowhere.
         """
-        named = np.asarray(labels).astype(str)
+        # Text of numpy gives each label the room of the longest.
+        named = np.array([str(one) for one in np.asarray(labels, dtype=object)], dtype=object)
         spaces = np.zeros(len(named), np.int64) if folds is None else np.asarray(folds)
         shape = np.shape(embeddings)
         if len(shape) != 2 or not shape[0] == len(named) == len(spaces):
@@ -104,7 +106,7 @@ class EmbeddingSet:
     @property
     def class_ids(self) -> Ints:
         """(n,) classes as integers, different ones in different spaces."""
-        _, names = np.unique(self.labels, return_inverse=True)
+        _, names = label_codes(self.labels)
         return np.unique(self.spaces * (len(names) + 1) + names, return_inverse=True)[1].astype(np.int64)
 
     def subset(self, mask: Mask) -> EmbeddingSet:

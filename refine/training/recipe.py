@@ -195,7 +195,7 @@ def _rounded(figures: dict[str, dict[str, float]]) -> dict[str, dict[str, float]
 
 
 def _notes(bundle: ModelBundle, items: EmbeddingSet, held_out: EmbeddingSet | None) -> list[str]:
-    names = np.unique(items.labels).tolist()
+    names = sorted({*items.labels})
     known = hashlib.sha256("\n".join(names).encode()).hexdigest() == bundle.manifest.labels_sha256
     if not known:
         return []

@@ -8,6 +8,7 @@ decision. Counts at thresholds beyond the last kept one are not exact, and not g
 from __future__ import annotations
 
 import io
+import json
 import secrets
 import zlib
 from collections.abc import Mapping
@@ -154,7 +155,17 @@ _RATES: tuple[RateName, ...] = get_args(RateName)
 _REJECTIONS = ("frr", "fnir")
 _MOST_KEPT = 1_000_000
 # What numpy raises when it reads a damaged archive.
-_DAMAGE = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, TokenError, ValueError, zlib.error)
+_DAMAGE = (
+    BadZipFile,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    TokenError,
+    ValueError,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -251,7 +262,7 @@ class StoredScores(StoredArrays):
     """
 
     what: ClassVar[str] = "stored scores"
-    names: npt.NDArray[np.str_]
+    names: npt.NDArray[np.object_]
     top_scores: Floats
     trials: dict[RateName, KeptTrials]
 
@@ -284,7 +295,7 @@ class StoredScores(StoredArrays):
         if trials.low_pairs is not None:
             far = kept["far"]
             kept["far"] = replace(far, totals=far.totals + trials.low_pairs.by_label)
-        return cls(labels.names.astype(np.str_), np.asarray(top_scores, np.float64), kept)
+        return cls(labels.names, np.asarray(top_scores, np.float64), kept)
 
     def covers(self, rate: RateName, threshold: float) -> bool:
         """Whether the kept scores count a rate exactly at a threshold."""
@@ -341,13 +352,16 @@ class StoredScores(StoredArrays):
         kept = {
             f"{rate}_{name}": value for rate, one in self.trials.items() for name, value in vars(one).items()
         }
-        return {"names": self.names, "top_scores": self.top_scores, **kept}
+        # Text of numpy gives each name the room of the longest.
+        names = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
+        return {"names": names, "top_scores": self.top_scores, **kept}
 
     @classmethod
     def _of_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         names = [one.name for one in fields(KeptTrials)]
         kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _RATES}
-        return cls(arrays["names"], arrays["top_scores"], kept)
+        labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
+        return cls(labels, arrays["top_scores"], kept)
 
     def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
         kept = self.trials[rate]
@@ -369,7 +383,7 @@ class StoredScores(StoredArrays):
             answer_is_mate=self.trials["precision"].is_mate,
             answer_weights=self.trials["precision"].weights,
             labels=TrialLabels(
-                names=self.names.astype(np.object_),
+                names=self.names,
                 mates=codes["frr"][0],
                 non_mate_queries=codes["far"][0],
                 non_mate_items=codes["far"][1],

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration import CalibrationError, LabelCounts, Target
+from vicinal.calibration.label_codes import label_codes
 from vicinal.calibration.rates.paired_bootstrap import (
     Figure,
     LabelDraws,
@@ -147,12 +148,12 @@ class ComparedSearches:
         self, outcomes: Sequence[Outcomes], labels: Objects, target: Target | None, seed: int
     ) -> None:
         self.target = target
-        names, self._codes = np.unique(labels.astype(np.str_), return_inverse=True)
+        names, self._codes = label_codes(map(str, labels))
         self.mates = np.logical_and.reduce([one.has_mate for one in outcomes])
         self._others = np.logical_and.reduce([one.has_none for one in outcomes])
         utilities = [one.opis.utilities.labels for one in outcomes if one.opis]
         # Labels that have a utility in every variant that decides item by item.
-        self._classes = reduce(np.intersect1d, (np.asarray(one, np.str_) for one in utilities), names)
+        self._classes = reduce(np.intersect1d, utilities, names)
         self._class_codes = np.searchsorted(names, self._classes)
         self._figures = [self._figures_of(one) for one in outcomes] if self.mates.any() else []
         self._draws = LabelDraws(self._codes[self.mates], self._codes[self._others], seed)
@@ -200,8 +201,7 @@ class ComparedSearches:
             if one.holds is not None:
                 found["error"] = self._error(searches, one.holds)
         if one.opis is not None and len(self._classes) > 1:
-            names = one.opis.utilities.labels.astype(np.str_)
-            rows = np.intersect1d(names, self._classes, return_indices=True)[1]
+            rows = np.intersect1d(one.opis.utilities.labels, self._classes, return_indices=True)[1]
             found["opis"] = variance_figure(one.opis.utilities.utilities[rows], self._class_codes)
         return found
 
@@ -233,7 +233,7 @@ def count_flips(before: Answers, after: Answers, labels: Objects, thresholds: tu
     other_label = other & ~same_thing
     flipped = (was != is_match) | other_label
     names = [f"query {i}" if one is None else f"label {one}" for i, one in enumerate(labels)]
-    counts = LabelCounts.of(flipped, np.unique(names, return_inverse=True)[1].astype(np.uint32))
+    counts = LabelCounts.of(flipped, label_codes(names)[1].astype(np.uint32))
     if counts is None:
         raise CalibrationError("no query was searched for in both variants: give at least one")
     return Flips(

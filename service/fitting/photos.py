@@ -9,11 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.label_codes import label_codes
 from vicinal.indexer.item_rules import readable
 from vicinal.indexer.sources import ImageFile, SourceItem
 from vicinal.models.decoding import DecodeLimits, decode_image, read_encoded, require_content
@@ -75,7 +77,7 @@ class LabelledPhotos:
     """
 
     paths: tuple[Path, ...]
-    labels: npt.NDArray[np.str_]
+    labels: npt.NDArray[np.object_]
     n_unlabelled: int = 0
     n_repeated: int = 0
     unusable: tuple[UnusablePhoto, ...] = ()
@@ -121,12 +123,17 @@ class LabelledPhotos:
                 on_progress("look", done, len(labelled))
         return cls(
             tuple(item.path for item in kept if isinstance(item.path, Path)),
-            np.array([str(item.label) for item in kept], dtype=np.str_),
+            np.array([str(item.label) for item in kept], dtype=object),
             len(items) - len(labelled),
             len(labelled) - len(kept) - len(unusable),
             tuple(unusable),
             told.hexdigest(),
         )
+
+    @cached_property
+    def codes(self) -> npt.NDArray[np.int64]:
+        """(n,) number of each label."""
+        return label_codes(self.labels)[1]
 
     def split(self, seed: int) -> Split:
         """Hold out one of five labels, of every size alike, and all labels with one photo.
@@ -137,8 +144,8 @@ class LabelledPhotos:
         Raises:
             RequestError: There are too few labels, or too few photos of those held out.
         """
-        names, sizes = np.unique(self.labels, return_counts=True)
-        paired = names[sizes > 1]
+        sizes = np.bincount(self.codes)
+        paired = np.flatnonzero(sizes > 1)
         if len(paired) < FEWEST_LABELS:
             raise RequestError(
                 f"{len(paired)} labels have two photos or more, {FEWEST_LABELS} are needed to learn from "
@@ -147,22 +154,22 @@ class LabelledPhotos:
         rng = np.random.default_rng(seed)
         order = np.argsort(-sizes[sizes > 1], kind="stable")
         starts = range(0, len(order) - _ONE_OF // 2, _ONE_OF)
-        held = [str(paired[rng.choice(order[start : start + _ONE_OF])]) for start in starts]
-        is_held = np.isin(self.labels, held)
+        held = [paired[rng.choice(order[start : start + _ONE_OF])] for start in starts]
+        is_held = np.isin(self.codes, held)
         if is_held.sum() < _FEWEST_HELD_OUT:
             raise RequestError(
                 f"the labels held out to measure on have {is_held.sum()} photos together, at least "
                 f"{_FEWEST_HELD_OUT} are needed: add photos, several of each thing"
             )
-        is_single = np.isin(self.labels, names[sizes == 1])
+        is_single = sizes[self.codes] == 1
         return Split(~is_held & ~is_single, is_held | is_single)
 
     def at_most(self, per_label: int, split: Split, seed: int) -> Split:
         """A split that learns from no more than so many photos of a label, drawn at random."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(np.flatnonzero(split.training))
-        order = order[np.argsort(self.labels[order], kind="stable")]
-        _, starts, sizes = np.unique(self.labels[order], return_index=True, return_counts=True)
+        order = order[np.argsort(self.codes[order], kind="stable")]
+        _, starts, sizes = np.unique(self.codes[order], return_index=True, return_counts=True)
         ranks = np.arange(len(order)) - np.repeat(starts, sizes)
         training = np.zeros(len(self.labels), bool)
         training[order[ranks < per_label]] = True

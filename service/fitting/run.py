@@ -242,7 +242,7 @@ class Fitting:
             )
         with self._timed("try"):
             speed = self._speed()
-        _, sizes = np.unique(self.photos.labels[self.split.training], return_counts=True)
+        _, sizes = np.unique(self.photos.codes[self.split.training], return_counts=True)
         plan = plan_fit(
             sizes,
             int(self.split.held_out.sum()),
@@ -264,8 +264,8 @@ class Fitting:
 
     def _speed(self) -> FitSpeed:
         """Train a few steps on a few photos, and take the time."""
-        names = np.unique(self.photos.labels[self.split.training])[:_TRIED_LABELS]
-        few = Split(self.split.training & np.isin(self.photos.labels, names), self.split.held_out & False)
+        some = np.unique(self.photos.codes[self.split.training])[:_TRIED_LABELS]
+        few = Split(self.split.training & np.isin(self.photos.codes, some), self.split.held_out & False)
         few = self.photos.at_most(4, few, self.seed)
         self.report("try", 0, 1, "")
         watcher, threads = _TryingThreads(lambda *_: None, "try"), torch.get_num_threads()
@@ -376,14 +376,14 @@ class Fitting:
     @property
     def _others(self) -> list[dict[str, Any]]:
         """Data sets of the recipe that share the batches with the photos, where these have few labels."""
-        is_rich = len(np.unique(self.photos.labels[self._used])) >= _MANY_LABELS
+        is_rich = len(np.unique(self.photos.codes[self._used])) >= _MANY_LABELS
         others: list[dict[str, Any]] = [] if is_rich else self.recipe.get("datasets", [])
         return others
 
     def _sampler(self, name: str, part: str, *, is_shared: bool) -> dict[str, Any]:
         """Batches of the photos' labels; half of a shared one is of the recipe's data sets."""
         sampler = {"per_class": 4, "batch_size": 64, **self.recipe.get("sampler", {})}
-        n_labels = len(np.unique(self.photos.labels[self._used if part == "all" else self.split.training]))
+        n_labels = len(np.unique(self.photos.codes[self._used if part == "all" else self.split.training]))
         n_classes = sampler["batch_size"] // sampler["per_class"]
         if not is_shared:
             return {**sampler, "batch_size": min(n_labels, n_classes) * sampler["per_class"]}
@@ -405,25 +405,23 @@ class Fitting:
     @property
     def _used(self) -> npt.NDArray[np.bool_]:
         """(n,) photos that the bundle learns from: all but those alone with their label."""
-        names, sizes = np.unique(self.photos.labels, return_counts=True)
-        is_single = np.isin(self.photos.labels, names[sizes == 1])
+        is_single = np.bincount(self.photos.codes)[self.photos.codes] == 1
         used: npt.NDArray[np.bool_] = (self.split.training | self.split.held_out) & ~is_single
         return used
 
     def _report(self, bundle: ModelBundle, plan: FitPlan, trial: FitTrial) -> FitReport:
-        labels = self.photos.labels
         return FitReport(
             **trial.figures.model_dump(),
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,
             n_photos=int(self._used.sum()),
-            n_labels=len(np.unique(labels[self._used])),
+            n_labels=len(np.unique(self.photos.codes[self._used])),
             n_single=int((self.split.held_out & ~self._used).sum()),
             n_unlabelled=self.photos.n_unlabelled,
             n_repeated=self.photos.n_repeated,
             n_unusable=len(self.photos.unusable),
-            n_spare=len(labels) - len(np.flatnonzero(self._used | self.split.held_out)),
+            n_spare=len(self.photos.labels) - len(np.flatnonzero(self._used | self.split.held_out)),
             share=trial.share,
             views=plan.views,
             steps=trial.steps,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal.calibration.label_codes import label_codes
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import FloatArray
 from vicinal.service.errors import RequestError
@@ -23,7 +24,7 @@ class LabelledItems:
     Attributes:
         gallery: Its name.
         embeddings: (n, d) float32, L2-normalized.
-        labels: (n,) labels.
+        labels: (n,) labels, as objects: text of numpy gives each the room of the longest.
         n_unlabelled: Items that were left out because they have no label.
         n_repeated: Items that were left out because the same picture is there with the same label.
         n_not_drawn: Items of labels that were not drawn.
@@ -31,7 +32,7 @@ class LabelledItems:
 
     gallery: str
     embeddings: FloatArray
-    labels: npt.NDArray[np.str_]
+    labels: npt.NDArray[np.object_]
     n_unlabelled: int
     n_repeated: int
     n_not_drawn: int
@@ -58,7 +59,7 @@ class LabelledItems:
                 f"gallery '{gallery}' has no labels to learn from: index it from a folder a label, or from a "
                 "manifest with a column 'label'"
             )
-        labels = np.array([label for label in named if label is not None], dtype=str)
+        labels = np.array([label for label in named if label is not None], dtype=object)
         embeddings = view.vectors(positions[is_labelled])
         distinct = _distinct(embeddings, labels)
         drawn = distinct[_drawn(labels[distinct], max_items, seed)]
@@ -72,7 +73,7 @@ class LabelledItems:
         )
 
 
-def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.str_]) -> npt.NDArray[np.int64]:
+def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
     """Rows without those that are there before: one picture twice would be found by itself."""
     first: dict[tuple[str, bytes], int] = {}
     for i, (label, row) in enumerate(zip(labels.tolist(), embeddings, strict=True)):
@@ -80,9 +81,10 @@ def _distinct(embeddings: FloatArray, labels: npt.NDArray[np.str_]) -> npt.NDArr
     return np.fromiter(first.values(), np.int64, len(first))
 
 
-def _drawn(labels: npt.NDArray[np.str_], max_items: int, seed: int) -> Bools:
+def _drawn(labels: npt.NDArray[np.object_], max_items: int, seed: int) -> Bools:
     """(n,) whether an item's label is drawn."""
-    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    _, codes = label_codes(labels)
+    sizes = np.bincount(codes)
     order = np.random.default_rng(seed).permutation(len(sizes))
     has_room = np.empty(len(sizes), dtype=bool)
     has_room[order] = np.cumsum(sizes[order]) <= max_items

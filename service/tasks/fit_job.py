@@ -74,7 +74,7 @@ class FitJob:
             for item in gallery_items(opened)
             if item.label is not None and isinstance(item.path, Path)
         ]
-        labels = np.array([label for _, label in labelled], dtype=np.str_)
+        labels = np.array([label for _, label in labelled], dtype=object)
         LabelledPhotos(tuple(path for path, _ in labelled), labels).split(request.seed)
 
     def run(self, context: JobContext) -> dict[str, Any]:

@@ -141,9 +141,13 @@ class QueryUploads:
             ItemRefusedError: A label cannot be kept.
         """
         _check_labels(len(as_embeddings(embeddings, dim)), labels)
-        folder, numbers = self._made(job), np.asarray(embeddings, dtype=np.float64)
-        names = np.array(labels, dtype=np.str_)
-        np.savez(folder / "queries.npz", embeddings=numbers, labels=names)
+        numbers = np.atleast_2d(np.asarray(embeddings, dtype=np.float64))
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), dim)
+        # Like numbers, packed, would look like a file that was made to fill the memory.
+        table = pa.table({"label": list(labels), "embedding": lists})
+        pa.parquet.write_table(
+            table, self._made(job) / "queries.parquet", compression="none", use_dictionary=["label"]
+        )
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
         """Keep queries that came as images until the job is done.

@@ -199,12 +199,11 @@ def _read_gallery(
 
 
 def _counts(learned: LabelledItems) -> dict[str, Any]:
-    import numpy as np
 
     return {
         "name": learned.gallery,
         "n_items": len(learned.labels),
-        "n_labels": len(np.unique(learned.labels)),
+        "n_labels": len({*learned.labels}),
         "n_unlabelled": learned.n_unlabelled,
         "n_repeated": learned.n_repeated,
         "n_not_drawn": learned.n_not_drawn,

@@ -407,7 +407,7 @@ def test_rows_that_cannot_be_used_take_no_others_of_a_job_with_them(
         ("fresh", {}, 422, "say what made these embeddings"),
         ("fresh", {"space": "no space"}, 422, "is no name of a space"),
         ("fresh", {"space": "clip", "index": "IVFx"}, 422, "'IVFx' is no kind of index"),
-        ("fresh", {"space": "clip", "bundle": "tiny"}, 422, "no bundle embeds: leave it out"),
+        ("fresh", {"space": "clip", "bundle": "tiny"}, 422, "no bundle embeds: leave the bundle out"),
         ("fresh", {"space": "clip", "embedding_column": "vector"}, 422, "has no column 'vector'"),
         ("fresh", {"space": "clip", "source": "gone.npz"}, 422, "neither a folder nor"),
         ("shop", {"space": "clip@2"}, 409, "of 'clip@1', not ready 12-d embeddings of 'clip@2'"),
