@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,14 @@ def encoded(kind: str, mode: str, **options: object) -> bytes:
     return stream.getvalue()
 
 
-def deep_png(width: int, height: int, *, interlaced: bool = False) -> bytes:
-    """A black PNG with 16 bits a channel, which packs into little."""
-    packer = zlib.compressobj(9)
-    row = bytes(1 + 6 * width)
-    rows = height if not interlaced else 15 * height // 8 + 8
-    body = b"".join(packer.compress(row) for _ in range(rows)) + packer.flush()
+def deep_png(
+    width: int, height: int, *, interlaced: bool = False, rows: Iterable[bytes] | None = None, level: int = 9
+) -> bytes:
+    """A PNG with 16 bits a channel; without rows it is black, which packs into little."""
+    packer = zlib.compressobj(level)
+    if rows is None:
+        rows = repeat(bytes(6 * width), height if not interlaced else 15 * height // 8 + 8)
+    body = b"".join(packer.compress(b"\0" + row) for row in rows) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, int(interlaced))
     chunks = [(b"IHDR", header), (b"IDAT", body), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(

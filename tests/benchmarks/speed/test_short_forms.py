@@ -118,6 +118,20 @@ def test_decoding_memory(short_form: ShortForm, monkeypatch: pytest.MonkeyPatch)
     assert [row["outcome"] for row in rows.values()] == ["embedded", "embedded"]
 
 
+def test_decoding_costs(short_form: ShortForm) -> None:
+    result = short_form("speed.decoding_costs", "--width", 80, "--repetitions", 2)
+    assert ratios(result) == [
+        "JPEG, sRGB over JPEG",
+        "JPEG, Display P3 over JPEG",
+        "PNG, sRGB over PNG",
+        "PNG, Display P3 over PNG",
+        "PNG, 16 bits over PNG",
+        "PNG, gray of 16 bits over PNG, gray",
+        "blank test over JPEG",
+        "blank test of a blank picture over JPEG",
+    ]
+
+
 def test_crash_run(short_form: ShortForm) -> None:
     with pytest.raises(SystemExit) as end:
         short_form("speed.crash_run", "--kills", 1, "--no-result")
