@@ -110,6 +110,9 @@ def rows_of(named: dict[str, Item]) -> pa.Table:
             "uri": pa.array(list(named), pa.string()),
             "metadata": pa.array([json.dumps(item.metadata) for item in named.values()], pa.string()),
             "thumbnail": pa.array([b""] * len(named), pa.binary()),
+            "source": pa.nulls(len(named), pa.string()),
+            "file_size": pa.nulls(len(named), pa.int64()),
+            "modified_at": pa.nulls(len(named), pa.timestamp("us", tz="UTC")),
             "content_sha256": pa.array([bytes(32)] * len(named), pa.binary(32)),
             "embedding": as_fixed_lists(embeddings),
         }

@@ -121,7 +121,7 @@ def test_announcing_without_redis_is_no_error(link: RedisLink, redis_server: Red
     ("method", "path", "body", "announced"),
     [
         ("POST", "/v1/galleries/shoes/items/delete", {"ids": ["plain/view 0.png"]}, ["shoes"]),
-        ("DELETE", "/v1/galleries/shoes", None, ["shoes"]),
+        ("DELETE", "/v1/galleries/shoes?confirm=shoes", None, ["shoes"]),
         ("PUT", "/v1/admin/galleries/shoes/threshold", {"threshold": 0.5}, ["shoes"]),
         ("POST", "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}, []),
         ("POST", "/v1/galleries/shoes/search/batch", {"queries": [{"item_id": "plain/view 0.png"}]}, []),
