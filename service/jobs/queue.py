@@ -49,7 +49,8 @@ class JobQueue:
         self._path = path
         self._link = link
         self._lock = threading.Lock()
-        self._is_prepared = False
+        self._preparing = threading.Lock()
+        self._file: tuple[int, int] | None = None
         self._problem: str | None = None
         self._huey: Any = None
         self._storage: Any = None
@@ -82,15 +83,15 @@ class JobQueue:
                     raise
 
     def look(self) -> str | None:
-        """Why the file cannot be written for now; None where it can, where there is none, and with Redis."""
-        if self._link is not None or not self._path.exists():
+        """Why the file cannot be written; None where it can, where there is none, and with Redis."""
+        if self._link is not None or not os.path.lexists(self._path):
             return None
         address = f"{self._path.resolve().as_uri()}?mode=rw"
         try:
             with closing(sqlite3.connect(address, _LOOK_SECONDS, isolation_level=None, uri=True)) as asked:
                 asked.execute("begin immediate")
         except sqlite3.Error as error:
-            return self._note(error) if _passes(error) else None
+            return self._note(error)
         self._note_answer()
         return None
 
@@ -144,13 +145,7 @@ class JobQueue:
         try:
             if self._link is not None:
                 return self._link.ask(lambda _: question(storage))
-            if not self._is_prepared:
-                make_folder(self._path.parent)
-                if not self._path.exists():
-                    # Requests are in it. What SQLite lays beside it is as private as the file itself.
-                    self._path.touch(mode=0o600)
-                storage.initialize_schema()
-                self._is_prepared = True
+            self._prepare(storage)
             answer = question(storage)
         except (OSError, StorageError, sqlite3.Error) as error:
             raise JobsUnavailableError(self._note(error)) from error
@@ -159,16 +154,30 @@ class JobQueue:
             self.look()
         return answer
 
+    def _prepare(self, storage: Any) -> None:
+        """Make the file ready; others see the one that lies there now, and nobody one that is gone."""
+        with self._preparing:
+            if self._file is not None and _file_at(self._path) == self._file:
+                return
+            storage.close()
+            make_folder(self._path.parent)
+            if not self._path.exists():
+                # Requests are in it. What SQLite lays beside it is as private as the file itself.
+                self._path.touch(mode=0o600)
+            storage.initialize_schema()
+            self._file = _file_at(self._path)
+
     def _note(self, error: Exception) -> str:
         if isinstance(error, RedisAwayError):
             # The link has logged it.
             return f"the store of jobs does not answer: {error}"
-        if not _passes(error):
-            return (
+        if _passes(error):
+            problem = f"the store of jobs does not answer: {error}{_holder(self._path)}"
+        else:
+            problem = (
                 f"jobs cannot be kept in '{self._path}': {error}; a server that only answers searches "
                 "needs none: set VICINAL_RUN_JOBS=false"
             )
-        problem = f"the store of jobs does not answer: {error}{_holder(self._path)}"
         with self._lock:
             is_new, self._problem = self._problem is None, problem
         if is_new:
@@ -239,6 +248,14 @@ def _make_huey(path: Path, link: RedisLink | None) -> Any:
         timeout=_BUSY_SECONDS,
         **options,
     )
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Identity of the file that lies somewhere now; None where there is none."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _passes(error: BaseException | None) -> bool:
