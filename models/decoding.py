@@ -111,6 +111,7 @@ _JPEG = ("JPEG", "MPO")
 _WITH_FRAMES = ("GIF", "PNG", "WEBP", "AVIF", "TIFF")
 _MOST_FRAMES = 32
 _PNG_DEPTH_AT = 24
+_TIFF_BITS, _TIFF_PLANES, _APART = 258, 284, 2
 _TIFF_HEADS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _GRAY_MODES = frozenset({"1", "L", "LA", "La", "I", "F"})
 
@@ -417,6 +418,7 @@ def _first_content(
     elif target_side is not None:
         image.draft(None, (target_side, target_side))
     _correct_transparency(image, encoded)
+    _correct_planes(image, encoded)
     image.load()
     first = _to_upright_rgb(image, reduction_to(image.size, target_side))
     if image.format not in _WITH_FRAMES or not is_blank(first):
@@ -448,6 +450,19 @@ def _correct_transparency(image: Image.Image, encoded: bytes) -> None:
         image.info["transparency"] = tuple(one >> 8 for one in color)
     elif depth < 8:
         image.info["transparency"] = color * 255 // (2**depth - 1)
+
+
+def _correct_planes(image: Image.Image, encoded: bytes) -> None:
+    """Have the planes of a TIFF of 16 bits a channel read as such; Pillow takes them for those of bytes."""
+    if image.format != "TIFF" or image.mode not in ("RGB", "RGBA"):
+        return
+    tags = image.tag_v2  # type: ignore[attr-defined]
+    if tags.get(_TIFF_PLANES) == _APART and set(tags.get(_TIFF_BITS, ())) == {16}:
+        ends = ";16L" if encoded.startswith(b"II") else ";16B"
+        image.tile = [  # type: ignore[attr-defined]
+            one._replace(args=(f"{one.args[0]}{ends}", *one.args[1:])) if one.codec_name == "raw" else one
+            for one in image.tile  # type: ignore[attr-defined]
+        ]
 
 
 def _to_upright_rgb(image: Image.Image, factor: int = 1) -> Image.Image:

@@ -27,7 +27,7 @@ _LEAST_SHARE = 1 / 16
 # largest value, of any kind and as 16-bit integers.
 _BITS, _PHOTOMETRIC, _KIND, _NO_VALUE = 258, 262, 339, 42113
 _LEAST, _LARGEST = (340, 280), (341, 281)
-_WHITE_IS_ZERO, _UNSIGNED = 0, 1
+_WHITE_IS_ZERO, _UNSIGNED, _SIGNED = 0, 1, 2
 
 
 def is_blank(image: Image.Image, levels: int = _BLANK_LEVELS) -> bool:
@@ -59,7 +59,7 @@ def to_rgb(
         convert: Brings a strip without transparency to RGB, where Pillow's own way is not meant.
     """
     lay: Callable[[Image.Image, str], Image.Image]
-    if image.mode.startswith(("I", "F")):
+    if image.mode.startswith(("I", "F")) or _stored_kind(image) is not None:
         lay = _Depth.of(image).laid_on
         has_alpha = "transparency" in image.info
     else:
@@ -107,7 +107,7 @@ class _Depth:
         low: Value of black.
         high: Value of white.
         is_inverted: They are the other way round.
-        is_unsigned: The 32-bit integers that Pillow takes for signed ones are not.
+        kind: What the file holds where Pillow takes it for something else.
         no_value: Value that stands for none.
         transparent: Value that lets the ground through.
     """
@@ -115,27 +115,27 @@ class _Depth:
     low: float
     high: float
     is_inverted: bool
-    is_unsigned: bool
+    kind: type[np.generic] | None
     no_value: float | None
     transparent: int | None
 
     @classmethod
     def of(cls, image: Image.Image) -> _Depth:
         tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
-        is_unsigned = image.mode == "I" and _number(tags, _KIND) == _UNSIGNED
+        kind = _stored_kind(image)
         no_value, transparent = _number(tags, _NO_VALUE), image.info.get("transparency")
-        low, high = _stated_limits(tags) or _seen_limits(image, tags, is_unsigned, no_value)
+        low, high = _stated_limits(tags) or _seen_limits(image, tags, kind, no_value)
         return cls(
             low,
             high,
             _number(tags, _PHOTOMETRIC) == _WHITE_IS_ZERO,
-            is_unsigned,
+            kind,
             no_value,
             transparent if isinstance(transparent, int) else None,
         )
 
     def laid_on(self, strip: Image.Image, color: str) -> Image.Image:
-        deep = _values(strip, self.is_unsigned)
+        deep = _values(strip, self.kind)
         # An integer stands for all up to the next one.
         span = self.high - self.low + np.issubdtype(deep.dtype, np.integer)
         scaled = (deep.astype(np.float64) - self.low) * (256.0 / span)
@@ -149,9 +149,21 @@ class _Depth:
         return Image.fromarray(gray).convert("RGB")
 
 
-def _values(strip: Image.Image, is_unsigned: bool) -> npt.NDArray[Any]:
+def _stored_kind(image: Image.Image) -> type[np.generic] | None:
+    """What a TIFF holds where Pillow takes it for signed integers of 32 bits, or for unsigned ones of 8."""
+    tags: Mapping[int, Any] | None = getattr(image, "tag_v2", None)
+    if tags is None or image.mode not in ("I", "L"):
+        return None
+    # Where it says nothing they are unsigned.
+    kind = _number(tags, _KIND) or _UNSIGNED
+    if image.mode == "I":
+        return np.uint32 if kind == _UNSIGNED and _number(tags, _BITS) == 32 else None
+    return np.int8 if kind == _SIGNED else None
+
+
+def _values(strip: Image.Image, kind: type[np.generic] | None) -> npt.NDArray[Any]:
     deep = np.asarray(strip)
-    return deep.view(np.uint32) if is_unsigned else deep
+    return deep if kind is None else deep.view(kind)
 
 
 def _stated_limits(tags: Mapping[int, Any]) -> tuple[float, float] | None:
@@ -161,7 +173,7 @@ def _stated_limits(tags: Mapping[int, Any]) -> tuple[float, float] | None:
 
 
 def _seen_limits(
-    image: Image.Image, tags: Mapping[int, Any], is_unsigned: bool, no_value: float | None
+    image: Image.Image, tags: Mapping[int, Any], kind: type[np.generic] | None, no_value: float | None
 ) -> tuple[float, float]:
     """Black and white of a file that does not say them."""
     bits = _number(tags, _BITS) or 16.0
@@ -169,7 +181,7 @@ def _seen_limits(
         return 0.0, 2.0**bits - 1.0
     low, high = np.inf, -np.inf
     for _, strip in _strips(image, 1):
-        deep = _values(strip, is_unsigned)
+        deep = _values(strip, kind)
         seen = (
             deep[np.isfinite(deep) & (deep != no_value)] if no_value is not None else deep[np.isfinite(deep)]
         )

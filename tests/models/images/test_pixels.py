@@ -24,11 +24,12 @@ Tags = dict[int, tuple[str, tuple[float, ...] | bytes]]
 
 
 def tiff(values: NDArray[Any], tags: Tags | None = None) -> bytes:
-    """An uncompressed TIFF of one strip, which says of its pixels what it is told to say.
+    """An uncompressed TIFF of one strip, or one for each plane, which says of its pixels what it is told.
 
     Args:
         values: (h, w) or (h, w, channels), little endian.
-        tags: More tags, or others, each with the letter of its type in `struct`; bytes are text.
+        tags: More tags, or others, each with the letter of its type in `struct`; bytes are text, and those
+            without content are left out.
     """
     kind = {"u": 1, "i": 2, "f": 3}[values.dtype.kind]
     height, width, channels = (*values.shape, 1)[:3]
@@ -45,6 +46,11 @@ def tiff(values: NDArray[Any], tags: Tags | None = None) -> bytes:
         339: ("H", (kind,) * channels),
         **(tags or {}),
     }
+    entries = {tag: entry for tag, entry in entries.items() if entry[1]}
+    if 284 in entries:
+        values = np.moveaxis(values, 2, 0)
+        size = values.nbytes // channels
+        entries |= {273: ("I", (0,) * channels), 279: ("I", (size,) * channels)}
     codes = {"s": 2, "H": 3, "I": 4, "h": 8, "f": 11, "d": 12}
     start = 8 + 2 + 12 * len(entries) + 4
 
@@ -52,7 +58,8 @@ def tiff(values: NDArray[Any], tags: Tags | None = None) -> bytes:
         return content if isinstance(content, bytes) else struct.pack(f"<{len(content)}{letter}", *content)
 
     long = sum(len(one) for entry in entries.values() if len(one := packed(*entry)) > 4)
-    entries[273] = ("I", (start + long,))
+    n_strips = len(entries[273][1])
+    entries[273] = ("I", tuple(start + long + i * values.nbytes // n_strips for i in range(n_strips)))
     directory, beyond = struct.pack("<H", len(entries)), b""
     for tag, (letter, content) in sorted(entries.items()):
         body = packed(letter, content)
@@ -111,6 +118,9 @@ def scaled(dtype: str, low: float, high: float) -> NDArray[Any]:
         (scaled("<u4", 0, 255), {}),
         (scaled("<u4", 0, 65535), {}),
         (scaled("<u4", 0, 2**32 - 1), {}),
+        (scaled("<u4", 0, 2**32 - 1), {339: ("H", ())}),
+        (scaled("<i1", -128, 127), {}),
+        (scaled("u1", 0, 255), {339: ("H", ())}),
         (scaled("<i4", -(2**31), 2**31 - 1), {}),
         (scaled("<i2", -32768, 32767), {}),
         (scaled("<i2", -1024, 3071), {}),
@@ -118,6 +128,18 @@ def scaled(dtype: str, low: float, high: float) -> NDArray[Any]:
 )
 def test_gray_of_any_depth_has_the_brightness_that_its_file_says(values: NDArray[Any], tags: Tags) -> None:
     assert np.abs(np.array(row(tiff(values, tags))) - LEVELS).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2"])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_planes_one_after_the_other_are_the_picture(dtype: str, channels: int) -> None:
+    top = np.iinfo(dtype).max
+    values = np.stack([RAMP * top, RAMP.T * top, RAMP[:, ::-1] * top, np.full(RAMP.shape, top)], axis=-1)
+    values = values[..., :channels].astype(dtype)
+    tags: Tags = {262: ("H", (2,)), 338: ("H", (2,) * (channels - 3))}
+    found = [decode_image(tiff(values, {**tags, **planes})) for planes in ({}, {284: ("H", (2,))})]
+    assert np.array_equal(*map(np.asarray, found))
+    assert np.abs(np.asarray(found[1])[0, :, 0].astype(int) - LEVELS).max() <= 1
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<f4"])
