@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -143,7 +143,7 @@ class EmbeddingSource:
             )
 
     @classmethod
-    def open(cls, path: Path, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
+    def open(cls, path: Path | str, options: SourceOptions | None = None, *, needs_ids: bool = True) -> Self:
         """Open a file; see the module for what it has to hold.
 
         Args:
@@ -154,6 +154,7 @@ class EmbeddingSource:
         Raises:
             SourceError: It is missing, empty, damaged or of another kind, or has an id twice.
         """
+        path = Path(path)
         options, kind = options or SourceOptions(), kind_of(path)
         if not path.exists():
             raise SourceError(f"there is no source '{path}'")
@@ -192,10 +193,26 @@ class EmbeddingSource:
         Raises:
             SourceError: The lengths differ, or an id is missing or there twice.
         """
-        vectors, path = np.asarray(embeddings), Path("<arrays>")
+        path = Path("<arrays>")
+        try:
+            vectors = np.asarray(embeddings)
+        except ValueError as error:
+            raise SourceError("embeddings are of different lengths, expected numbers (n, d)") from error
+        if vectors.ndim != 2:
+            raise SourceError(f"embeddings have the shape {vectors.shape}, expected numbers (n, d)")
         given = {"id": ids, "label": labels, "path": uris}
+        for name, values in {**given, "metadata": metadata}.items():
+            if isinstance(values, str | bytes) or not (values is None or isinstance(values, Iterable)):
+                raise SourceError(
+                    f"{name} is one {type(values).__name__}, expected a value for each embedding"
+                )
+        if ids is None:
+            raise SourceError("embeddings have no ids: give a list with one for each")
         texts = {name: [*one] for name, one in given.items() if one is not None}
         rows = [*metadata] if metadata is not None else []
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise SourceError(f"metadata of an embedding are {row!r}, expected values by their names")
         lengths = {name: len(values) for name, values in texts.items()}
         lengths |= {} if metadata is None else {"metadata": len(rows)}
         for name, n in lengths.items():

@@ -7,9 +7,11 @@ the gallery open: each sees what the others change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration import Target
@@ -31,6 +33,15 @@ from vicinal.service.calibrator.options import CalibrationOptions
 from vicinal.service.calibrator.queries import read_queries
 from vicinal.service.calibrator.record import CalibrationRecord, new_calibration_id
 from vicinal.service.calibrator.visits import visit_column
+from vicinal.service.checked_calls import (
+    AtLeastOne,
+    Counted,
+    Given,
+    Texts,
+    checked_call,
+    checked_options,
+    require_known,
+)
 from vicinal.service.comparisons.comparison import ComparisonPlan, compare
 from vicinal.service.comparisons.record import Comparison, ComparisonRequest
 from vicinal.service.comparisons.store import put_in_force
@@ -50,8 +61,13 @@ __all__ = ["LocalGallery", "open_gallery"]
 
 Vectors = npt.NDArray[Any]
 Query = ImageSource | Vectors | Sequence[float]
+_SEARCH_OPTIONS = (
+    *("limit", "threshold", "refine", "steps", "rerank", "group_by", "filter"),
+    *("include_candidates", "explain"),
+)
 
 
+@checked_call
 def open_gallery(
     name: str, *, data_dir: Path | str | None = None, bundle: Path | str | None = None, **settings: Any
 ) -> LocalGallery:
@@ -69,8 +85,9 @@ def open_gallery(
         RequestError: A setting cannot be read.
     """
     given = {**settings, "data_dir": data_dir, "bundle": bundle}
-    chosen = Settings(**{key: value for key, value in given.items() if value is not None})
-    return LocalGallery(name, ServedBundles(chosen))
+    kept = {key: value for key, value in given.items() if value is not None}
+    # Some of them are secrets.
+    return LocalGallery(name, ServedBundles(checked_options(Settings, kept, shows_values=False)))
 
 
 class LocalGallery:
@@ -132,7 +149,8 @@ class LocalGallery:
         """What embeds its images and queries."""
         return self.matcher.embedder
 
-    def search(self, query: Query | None = None, *, item: str | None = None, **options: Any) -> Answer:
+    @checked_call
+    def search(self, query: Given[Query | None] = None, *, item: str | None = None, **options: Any) -> Answer:
         """Find the matches of one query, or learn that there is none.
 
         Args:
@@ -147,9 +165,11 @@ class LocalGallery:
             ItemNotFoundError: There is no such item.
         """
         asked = {} if query is None else _kind_of([query])
+        require_known(options, _SEARCH_OPTIONS)
         return self.matcher.search(item_ids=None if item is None else [item], **asked, **options)[0]
 
-    def search_many(self, queries: Sequence[Query] | Vectors, **options: Any) -> list[Answer]:
+    @checked_call
+    def search_many(self, queries: Given[Sequence[Query] | Vectors], **options: Any) -> list[Answer]:
         """Answer each of several queries; together they are embedded faster than one by one.
 
         Args:
@@ -160,11 +180,13 @@ class LocalGallery:
             ImageError: An image cannot be used.
             EmbeddingError: An embedding has the wrong length or holds no numbers.
         """
+        require_known(options, _SEARCH_OPTIONS)
         return self.matcher.search(**_kind_of(queries), **options)
 
+    @checked_call
     def index(
         self,
-        source: Path | str | EmbeddingSource | None = None,
+        source: Given[Path | str | EmbeddingSource | None] = None,
         *,
         bundle: str | None = None,
         space: str | None = None,
@@ -173,8 +195,8 @@ class LocalGallery:
         restore: bool = False,
         activate: bool = True,
         index: str = "auto",
-        max_failures: int | None = None,
-        workers: int = 2,
+        max_failures: Counted | None = None,
+        workers: AtLeastOne = 2,
         on_progress: OnProgress = no_progress,
         **options: Any,
     ) -> IndexResult:
@@ -231,9 +253,10 @@ class LocalGallery:
             on_progress=on_progress,
         )
 
+    @checked_call
     def add(
         self,
-        source: Path | str | EmbeddingSource,
+        source: Given[Path | str | EmbeddingSource],
         *,
         space: str | None = None,
         on_conflict: OnConflict = "error",
@@ -275,7 +298,8 @@ class LocalGallery:
             on_progress=on_progress,
         )
 
-    def remove(self, ids: Sequence[str]) -> int:
+    @checked_call
+    def remove(self, ids: Texts) -> int:
         """Remove items while the gallery is searched: all of them, or none when one is not there.
 
         `index` leaves them out from then on, unless with `restore`; `add` brings them back.
@@ -289,9 +313,10 @@ class LocalGallery:
         """
         return remove_items(self._reader, ids).n_removed
 
+    @checked_call
     def calibrate(
         self,
-        target: str = "fpir=5%",
+        target: Given[str] = "fpir=5%",
         *,
         queries: Path | str | None = None,
         activate: bool = True,
@@ -314,7 +339,8 @@ class LocalGallery:
             SourceError: The queries cannot be used.
         """
         Target.parse(target)
-        matcher, wanted = self.matcher, CalibrationOptions(target=target, **options)
+        wanted = checked_options(CalibrationOptions, {"target": target, **options})
+        matcher = self.matcher
         reading = None
         if queries is not None:
             reading = read_queries(
@@ -327,6 +353,7 @@ class LocalGallery:
         found = run_calibration(matcher, wanted, reading, on_progress=on_progress)
         return matcher.calibrations.add(found.record, found.scores, found.curves, activate=activate)
 
+    @checked_call
     def fit(
         self,
         output: Path | str,
@@ -359,6 +386,7 @@ class LocalGallery:
         before = self.embedder.bundle
         return Fitting(photos, Path(output), before, minutes=minutes, seed=seed, report=report).run()
 
+    @checked_call
     def compare(self, *versions: int, on_progress: OnProgress = no_progress, **request: Any) -> Comparison:
         """Try versions side by side on the same queries, each with its own threshold, and recommend one.
 
@@ -371,10 +399,13 @@ class LocalGallery:
             RequestError: There is nothing to compare with.
             VersionNotFoundError: There is no such version.
         """
-        wanted = ComparisonRequest.model_validate({"versions": versions, **request})
+        if request.get("target") is not None:
+            Target.parse(request["target"])
+        wanted = checked_options(ComparisonRequest, {"versions": versions, **request})
         plan = ComparisonPlan(self.gallery, self.bundles, wanted, on_stage=on_progress)
         return compare(plan, new_calibration_id())
 
+    @checked_call
     def use(self, comparison: Comparison, variant: int | None = None) -> None:
         """Search with a compared variant and its threshold from the next search on.
 
@@ -397,6 +428,7 @@ class LocalGallery:
         """Its versions, newest first."""
         return describe_versions(self.gallery)
 
+    @checked_call
     def activate(self, version: int, *, as_built: bool = False) -> None:
         """Search another version from the next request on.
 
@@ -422,8 +454,23 @@ class LocalGallery:
     def _opened(
         self, source: Path | str | EmbeddingSource, space: str | None, options: Mapping[str, Any]
     ) -> EmbeddingSource | Source:
+        known = [one.name for one in fields(SourceOptions)]
+        require_known(options, known)
         if isinstance(source, EmbeddingSource):
+            if options:
+                raise RequestError(
+                    f"{', '.join(options)}: these embeddings are open already; such options are given to "
+                    "EmbeddingSource.open"
+                )
             return source
+        if not isinstance(source, Path | str):
+            raise RequestError(
+                f"a source is a path, an address or an EmbeddingSource, not {type(source).__name__}: arrays "
+                "become one by EmbeddingSource.of_arrays"
+            )
+        for name, value in options.items():
+            if name not in ("access", "include_hidden") and not isinstance(value, str | None):
+                raise RequestError(f"{name} is {value!r}, expected a text")
         is_ready = bool(space or self.gallery.space)
         # A program of the machine's owner may read what they may read.
         read_as = SourceOptions(**{"prefix": None, "label_from": "auto", "access": ANYWHERE, **options})
@@ -432,6 +479,11 @@ class LocalGallery:
 
 def _kind_of(queries: Sequence[Query] | Vectors) -> dict[str, Any]:
     """Queries by what they are; a text is a path."""
+    if not isinstance(queries, Sequence | np.ndarray) or isinstance(queries, str | bytes):
+        raise RequestError(
+            f"queries are a list of images or an array of embeddings, not {type(queries).__name__}: `search` "
+            "takes one query"
+        )
     n_images = sum(isinstance(one, ImageSource) for one in queries)
     if n_images == len(queries):
         return {"images": list(queries)}

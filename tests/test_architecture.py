@@ -75,6 +75,7 @@ INNER_FLOORS = {
         "fitting",
         "jobs",
         "tasks",
+        "checked_calls",
         "local_gallery",
         "reports",
         "http",

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from vicinal.service.errors import RequestError
 from vicinal.service.http.access import Access, RouteNote
 from vicinal.service.http.alias_paths import AliasPaths
 from vicinal.service.http.browsers.guard import (
@@ -87,7 +88,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     Raises:
         BundleError: The bundle cannot be used.
+        RequestError: These are no settings.
     """
+    if not isinstance(settings, Settings | None):
+        raise RequestError(
+            f"settings are of {type(settings).__name__}, expected Settings(data_dir=…) or none"
+        )
     state = State.of(settings or Settings())
     app = _Application(
         title="Vicinal",

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -243,7 +244,8 @@ class Matcher:
             RefinementError: The refiner has fewer steps.
             GalleryNotRefinedError: The gallery's items were never refined so.
         """
-        _check_options(limit, threshold, [images, embeddings, item_ids, embedded])
+        kinds = [images, embeddings, item_ids, embedded]
+        _check_options(limit, threshold, kinds, filter=filter, group_by=group_by)
         condition = None if filter is None else Filter.of(filter)
         milliseconds: dict[str, float] = {} if embedded is None else embedded.milliseconds
         bundle = self.embedder.bundle
@@ -481,10 +483,17 @@ def _shown(n_valid: int, n_matches: int, call: _Call) -> tuple[range, range]:
     return range(min(n_matches, call.limit)), range(n_matches, n_matches + n_rest)
 
 
-def _check_options(limit: int, threshold: float | None, kinds: Sequence[object]) -> None:
+def _check_options(limit: object, threshold: object, kinds: Sequence[object], **texts: object) -> None:
     if sum(kind is not None for kind in kinds) != 1:
         raise RequestError("give exactly one of image, embedding and item_id")
+    if not isinstance(limit, Integral):
+        raise RequestError(f"limit is {limit!r}, expected a whole number")
     if limit < 1:
         raise RequestError(f"limit is {limit}, expected at least 1")
     if threshold is not None:
-        require_score(threshold)
+        if not isinstance(threshold, Real):
+            raise RequestError(f"threshold is {threshold!r}, expected a score between 0 and 1")
+        require_score(float(threshold))
+    for name, text in texts.items():
+        if not isinstance(text, str | None):
+            raise RequestError(f"{name} is {text!r}, expected a text")
