@@ -317,6 +317,16 @@ class Keyring:
             or (settings.stored_keys and self.store.is_on)
         )
 
+    @property
+    def problem(self) -> str | None:
+        """Why no stored key is accepted; None where they are."""
+        try:
+            if self._settings.stored_keys:
+                self.store.all()
+        except KeyStoreError as error:
+            return str(error)
+        return None
+
     def offer(self, grant: Grant) -> str:
         """A token that a page of this process gets a key for, once; from then on calls need a key."""
         token = secrets.token_urlsafe(_SECRET_BYTES)

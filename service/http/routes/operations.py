@@ -135,7 +135,7 @@ def _readiness(state: State) -> ReadinessBody:
         degraded=[
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
-            *filter(None, [state.jobs.queue.look()]),
+            *filter(None, [state.jobs.queue.look(), state.keyring.problem]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=len(states),

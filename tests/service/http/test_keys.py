@@ -139,3 +139,17 @@ def test_readiness_names_galleries_to_keys_for_all_of_them(client: TestClient, s
     _, everything = store.create("all", ["search"])
     texts = [json.dumps(client.get("/readyz", headers=bearer(key)).json()) for key in (mine, everything)]
     assert ["shoes" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbled", "empty", "a folder"])
+def test_a_probe_is_told_that_no_key_is_accepted(client: TestClient, store: KeyStore, damage: str) -> None:
+    _, key = store.create("all", ["search"])
+    assert client.get("/readyz").json()["degraded"] == []
+    store.path.unlink()
+    if damage == "a folder":
+        store.path.mkdir()
+    elif damage != "gone":
+        store.path.write_bytes(b"garbled" if damage == "garbled" else b"")
+    assert status(client, "GET", "/v1/galleries", key) == 503
+    (problem,) = client.get("/readyz").json()["degraded"]
+    assert "none is accepted" in problem
