@@ -130,7 +130,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             allow_headers=REQUEST_HEADERS,
             expose_headers=EXPOSED_HEADERS,
         )
-    app.add_middleware(Origins, settings=state.settings, metrics=state.metrics, strangers=state.strangers)
+    app.add_middleware(
+        Origins,
+        settings=state.settings,
+        metrics=state.metrics,
+        strangers=state.strangers,
+        keyring=state.keyring,
+    )
     for scope, routers in _ROUTERS.items():
         dependencies = [Depends(require_known_parameters)]
         if scope != "search":

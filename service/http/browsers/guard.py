@@ -75,13 +75,16 @@ class Origins:
         settings: Names and origins that may pass.
         metrics: Counts what is refused.
         strangers: Notes the changes among that.
+        keyring: Says whether calls need a key.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, strangers: AuditLog) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, strangers: AuditLog, keyring: Keyring
+    ) -> None:
         self.app = app
-        # Without keys nobody but this machine is served, whoever the name belongs to.
-        open_to_any = Keyring(settings).is_asked_for and not settings.allowed_hosts
-        self._hosts = {_ANY} if open_to_any else {settings.host, *settings.allowed_hosts}
+        self._hosts = {settings.host, *settings.allowed_hosts}
+        self._takes_any_with_keys = not settings.allowed_hosts
+        self._keyring = keyring
         self._origins = frozenset(settings.cors_origins)
         self._metrics = metrics
         self._strangers = strangers
@@ -113,7 +116,10 @@ class Origins:
         if name is None:
             return False
         connected_to = (scope.get("server") or ("",))[0]
-        return is_loopback(name) or name == connected_to or _is_among(name, self._hosts)
+        if is_loopback(name) or name == connected_to or _is_among(name, self._hosts):
+            return True
+        # Without keys nobody but this machine is served, whoever the name belongs to.
+        return self._takes_any_with_keys and self._keyring.is_asked_for
 
     def _is_from_elsewhere(self, headers: Headers) -> bool:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")

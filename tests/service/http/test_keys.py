@@ -153,3 +153,20 @@ def test_a_probe_is_told_that_no_key_is_accepted(client: TestClient, store: KeyS
     assert status(client, "GET", "/v1/galleries", key) == 503
     (problem,) = client.get("/readyz").json()["degraded"]
     assert "none is accepted" in problem
+
+
+def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(
+    settings: Settings, store: KeyStore
+) -> None:
+    """A page whose name was pointed at this machine is no more than a stranger."""
+    _, key = store.create("all", ["search"])
+    with TestClient(create_app(settings)) as client:
+        rebound = {"host": "evil.example", **bearer(key)}
+        assert client.get("/v1/galleries", headers=rebound).status_code == 200
+        store.turn_off()
+        assert client.get("/v1/galleries", headers=rebound).status_code == 421
+        assert client.get("/readyz", headers={"host": "evil.example"}).status_code == 421
+        assert client.get("/v1/galleries", headers={"host": "localhost"}).status_code == 200
+        _, key = store.create("again", ["search"])
+        assert client.get("/v1/galleries", headers={"host": "a.example"}).status_code == 401
+        assert client.get("/v1/galleries", headers={"host": "a.example", **bearer(key)}).status_code == 200
