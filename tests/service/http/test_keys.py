@@ -170,3 +170,16 @@ def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(
         _, key = store.create("again", ["search"])
         assert client.get("/v1/galleries", headers={"host": "a.example"}).status_code == 401
         assert client.get("/v1/galleries", headers={"host": "a.example", **bearer(key)}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("open_to", "status"), [({"cors_origins": ["*"]}, 401), ({"cors_origins": ["https://a.example"]}, 200)]
+)
+def test_where_pages_of_any_site_call_keys_are_asked_for_although_they_are_off(
+    settings: Settings, store: KeyStore, open_to: dict[str, Any], status: int
+) -> None:
+    """A server does not start so; one that runs does not become so."""
+    store.create("all", ["search"])
+    with TestClient(create_app(settings.model_copy(update=open_to))) as client:
+        store.turn_off()
+        assert client.get("/v1/galleries", headers={"origin": "https://b.example"}).status_code == status
