@@ -36,10 +36,10 @@ from vicinal.indexer.embedding_files import (
 )
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
-from vicinal.indexer.sources import ImageFile, Source, SourceItem, SourceLook, SourceOptions, value_as_text
+from vicinal.indexer.sources import ImageFile, Source, SourceItem, SourceLook, SourceOptions
 from vicinal.indexer.sources.datasets import STATE, SavedDataset
 from vicinal.indexer.sources.look import mended_labels
-from vicinal.indexer.sources.values import column_texts, metadata_rows
+from vicinal.indexer.sources.values import column_texts, metadata_rows, values_as_texts
 from vicinal.models.errors import NoDirectionError
 from vicinal.models.similarity import FloatArray, normalize
 
@@ -222,7 +222,10 @@ class EmbeddingSource:
         taken = [key for key in keys if key in _PLURAL]
         if taken:
             raise SourceError(f"metadata has the key '{taken[0]}', which an item has beside its metadata")
-        columns = {name: _given_texts(name, values) for name, values in texts.items()}
+        columns = {
+            name: values_as_texts(values, f"'{name}' holds values of Python")
+            for name, values in texts.items()
+        }
         try:
             columns |= {key: pa.array([row.get(key) for row in rows]) for key in keys}
         except pa.ArrowException as error:
@@ -407,18 +410,6 @@ class EmbeddingSource:
 
     def _error(self, row: int, what: str) -> SourceError:
         return SourceError(f"row {row + 1} of '{self.path.name}' {what}")
-
-
-def _given_texts(name: str, values: Sequence[Any]) -> pa.Array:
-    texts = []
-    for row, value in enumerate(values, start=1):
-        try:
-            texts.append(value_as_text(value))
-        except ValueError as error:
-            raise SourceError(
-                f"{name} {row:,} is {error}, expected text, a whole number, or True or False"
-            ) from error
-    return pa.array(texts, pa.string())
 
 
 def holds_embeddings(path: Path, options: SourceOptions | None = None) -> bool:

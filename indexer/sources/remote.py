@@ -148,13 +148,20 @@ def file_at(place: str, access: WebAccess, folder: Path = _HERE) -> ImageFile:
 
 
 def file_of_row(place: str, access: WebAccess, folder: Path, table: Path) -> tuple[ImageFile, str | None]:
-    """The file that a row of a table names, see `file_at`, or the table and why the row names none."""
+    """The file that a row of a table names, see `file_at`, or the table and why the row names none.
+
+    Where no file has a name with backslashes, they stand between folders, as Windows writes them.
+    """
     if not place:
         return table, "its row has an empty path"
     try:
-        return file_at(place, access, folder), None
+        file = file_at(place, access, folder)
     except SourceError as error:
         return table, str(error)
+    # Path.exists raises for names that are too long.
+    if "\\" in place and isinstance(file, Path) and not os.path.exists(file):  # noqa: PTH110
+        return folder / place.replace("\\", "/"), None
+    return file, None
 
 
 def list_bucket(address: str, access: WebAccess) -> Iterator[tuple[str, RemoteFile]]:

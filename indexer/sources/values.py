@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any, Self
@@ -25,6 +25,7 @@ __all__ = [
     "metadata_rows",
     "other_spelling",
     "value_as_text",
+    "values_as_texts",
 ]
 
 
@@ -206,14 +207,26 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     # Numpy's float32 0.1 is 0.1, and Python's is not.
     values = column.to_numpy() if pa.types.is_floating(kind) else column.to_pylist()
+    return values_as_texts(values, f"'{name}' of '{place}' holds {kind}")
+
+
+def values_as_texts(values: Iterable[Any], what: str) -> pa.Array:
+    """Ids or labels by `value_as_text`, null for missing ones.
+
+    Args:
+        values: n values.
+        what: Where they are and what they are, for messages.
+
+    Raises:
+        SourceError: A value has no one clear text.
+    """
     found: list[str | None] = []
     for row, value in enumerate(values, start=1):
         try:
             found.append(value_as_text(value))
         except ValueError as error:
             raise SourceError(
-                f"'{name}' of '{place}' holds {kind}, in row {row:,} {error}: expected text, a whole number, "
-                "or true or false"
+                f"{what}, in row {row:,} {error}: expected text, a whole number, or true or false"
             ) from error
     return pa.array(found, pa.string())
 

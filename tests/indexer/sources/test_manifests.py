@@ -325,3 +325,22 @@ def test_an_id_that_shortens_an_address_is_the_failure_of_its_row(tmp_path: Path
     manifest = _manifest(tmp_path / "items.csv", {"path": ["1.jpg", "1.jpg"], "id": [item_id, "good"]})
     bad, good = read_source(manifest)
     assert ("holds the segment" in str(bad.problem), good.problem) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "found"),
+    [
+        ("a\\1.jpg", "a/1.jpg", "a/1.jpg"),
+        (".\\a\\b\\1.jpg", "a/b/1.jpg", "a/b/1.jpg"),
+        ("a/b\\1.jpg", "a/b/1.jpg", "a/b/1.jpg"),
+        ("a\\1.jpg", "a\\1.jpg", "a\\1.jpg"),
+        ("a\\gone.jpg", "a/1.jpg", "a/gone.jpg"),
+    ],
+)
+def test_paths_with_the_signs_of_windows_are_found(
+    tmp_path: Path, written: str, name: str, found: str
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+    (tmp_path / "a.csv").write_text(f"path\n{written}\n")
+    assert _only(read_source(tmp_path / "a.csv")).path == tmp_path / found
