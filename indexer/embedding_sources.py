@@ -92,7 +92,7 @@ class EmbeddingSource:
         rows: What is in it.
         columns: Which of its columns are `id`, `label` and `path`; the last two may be missing.
         prefix: Stands before every id.
-        needs_ids: Refuse a file without ids; otherwise its rows are numbered.
+        needs_ids: Refuse a file without ids; otherwise rows without one are numbered.
         is_strict: Refuse all of it where a row cannot be used.
 
     Attributes:
@@ -120,8 +120,9 @@ class EmbeddingSource:
         self._is_strict = is_strict
         self._note_unread()
         id_column = columns["id"]
-        if id_column not in rows.names and not needs_ids:
-            self.ids = self._ids = pa.array([f"{path.name} {row}" for row in range(len(rows))], pa.string())
+        numbered = None if needs_ids else pa.array([f"{path.name} {row}" for row in range(len(rows))])
+        if numbered is not None and id_column not in rows.names:
+            self.ids = self._ids = numbered
             return
         if id_column not in rows.names:
             raise SourceError(
@@ -131,6 +132,7 @@ class EmbeddingSource:
         ids = column_texts(rows.column(id_column), id_column, path.name)
         self._check_twins(ids)
         ids = pc.binary_join_element_wise(pa.scalar(prefix), ids, "") if prefix else ids
+        ids = ids if numbered is None else pc.coalesce(ids, numbered)
         # Ids of rows by their numbers; null where there is none that can be used.
         self._ids = pa.array(
             [self._checked_id(row, one) for row, one in enumerate(ids.to_pylist())], pa.string()

@@ -50,7 +50,7 @@ def failed_rows(source: EmbeddingSource) -> list[Failure]:
     return [Failure.of(one, str(one.problem)) for one in source.problems]
 
 
-def check_failures(failures: Sequence[Failure], most: int | None, what: str = "images") -> None:
+def check_failures(failures: Sequence[Failure], most: int | None, what: str = "image") -> None:
     """Give up where too many cannot be used.
 
     Raises:
@@ -58,8 +58,9 @@ def check_failures(failures: Sequence[Failure], most: int | None, what: str = "i
     """
     if most is not None and len(failures) > most:
         last = failures[-1]
+        several = f"{len(failures):,} {what}" + ("s" if len(failures) > 1 else "")
         raise BuildError(
-            f"{len(failures)} {what} could not be used, at most {most} were allowed; "
+            f"{several} could not be used, at most {most:,} were allowed; "
             f"the last is '{last.path}': {last.reason}"
         )
 

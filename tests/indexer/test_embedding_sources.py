@@ -283,6 +283,13 @@ def test_an_id_that_cannot_be_used_is_named_by_its_row(
         EmbeddingSource.open(path).require_whole()
 
 
+def test_rows_without_an_id_are_numbered_where_ids_may_be_missing(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", embeddings(3), id=["a", None, ""])
+    source = EmbeddingSource.open(path, needs_ids=False)
+    assert read(source).ids.to_pylist() == ["a", "a.parquet 1", "a.parquet 2"]
+    assert source.problems == []
+
+
 def test_ids_that_are_there_twice_refuse_the_file_also_beside_missing_ones(tmp_path: Path) -> None:
     for names, later, earlier in ((["a", "b", "c", "b", "c"], 4, 2), ([None, "b", "", None, "b"], 5, 2)):
         assert refusal(table(tmp_path / "a.parquet", embeddings(5), id=names)) == (

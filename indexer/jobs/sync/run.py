@@ -323,7 +323,7 @@ class SyncRun:
             BuildError: They are too many.
         """
         self.failures[:] = failed_rows(source)
-        check_failures(self.failures, self.plan.options.max_failures, "rows")
+        check_failures(self.failures, self.plan.options.max_failures, "row")
         if held is not None and self.failures:
             self._say_that_they_stay({*held.only([one.id for one in self.failures]).ids})
 

@@ -220,7 +220,7 @@ def test_bad_rows_are_counted_against_the_most_that_are_allowed(
         assert index_items(gallery, source, space(gallery), max_failures=most).n_failed == 1
         return
     with pytest.raises(
-        BuildError, match=r"^1 rows could not be used, at most 0 were allowed; the last is .*row 6"
+        BuildError, match=r"^1 row could not be used, at most 0 were allowed; the last is .*row 6"
     ):
         index_items(gallery, source, space(gallery), max_failures=most)
     assert (gallery.activation, gallery.space_path.exists()) == (None, False)

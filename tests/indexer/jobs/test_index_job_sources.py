@@ -262,7 +262,7 @@ def test_problems_of_a_source_count_against_the_failures_that_are_allowed(
 ) -> None:
     for name in ("1.png", "2\n.png"):
         _image(tmp_path / name)
-    with pytest.raises(BuildError, match="1 images could not be used, at most 0 were allowed"):
+    with pytest.raises(BuildError, match="1 image could not be used, at most 0 were allowed"):
         index_items(gallery, read_source(tmp_path), embedder, max_failures=0)
 
 
