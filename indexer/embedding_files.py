@@ -156,7 +156,9 @@ def _header(head: IO[bytes], n_bytes: int) -> tuple[tuple[int, ...], Literal["C"
             "it holds objects of Python, which are never read: save texts by np.asarray(texts, dtype=str)"
         )
     expected, found = math.prod(shape) * kind.itemsize, n_bytes - head.tell()
-    if not expected or min(shape, default=1) < 0 or expected != found:
+    # A truth value is a number too, and no length of an array.
+    is_shape = all(type(one) is int and one >= 0 for one in shape)
+    if not expected or not is_shape or expected != found:
         raise ValueError(
             f"its header says {kind} of shape {shape}, which are {expected:,} bytes, and {found:,} follow"
         )

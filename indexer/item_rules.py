@@ -100,7 +100,9 @@ def checked_label(label: str | None, item_id: str) -> str | None:
 
 
 def checked_uri(uri: str, item_id: str) -> str:
-    """Path or address of an item that is not too long; see `checked_label`."""
+    """Path or address of an item that is not too long, and that a system would open; see `checked_label`."""
+    if "\0" in uri:
+        raise ItemRefusedError(f"the uri of {_shown(item_id)} holds the character NUL, which no path does")
     return _not_longer(uri, _LONGEST_URI, "uri", item_id)
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from vicinal.indexer.embedding_sources import ReadyRows
 from vicinal.indexer.errors import ItemExistsError, ItemRefusedError, SpaceMismatchError
-from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
+from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri, readable
 from vicinal.indexer.jobs.changes import add_items
 from vicinal.indexer.jobs.conflicts import OnConflict, Outcome
 from vicinal.indexer.jobs.preparation import PreparedItem, as_rows, prepare_encoded, ready_rows
@@ -147,7 +147,7 @@ def add_uploads(
     for place, upload in enumerate(uploads):
         sent = SentItem(place, upload.item_id, upload.filename)
         # Of a path the name alone: whoever indexes the items anew would read a file of the server there.
-        name = Path(Path(upload.filename or sent.id).name)
+        name = Path(readable(Path(upload.filename or sent.id).name))
         try:
             label = _checked_label(sent.id, upload.label, upload.metadata)
             item = SourceItem(sent.id, name, label, upload.metadata)

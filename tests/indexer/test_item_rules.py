@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vicinal.indexer.errors import ItemRefusedError
-from vicinal.indexer.item_rules import checked_id, checked_metadata, id_of_path, served_metadata
+from vicinal.indexer.item_rules import checked_id, checked_metadata, checked_uri, id_of_path, served_metadata
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -156,3 +156,10 @@ def test_what_cannot_even_be_read_is_named() -> None:
 
 def test_no_metadata_are_none() -> None:
     assert served_metadata(None) == served_metadata("") == {}
+
+
+@pytest.mark.parametrize("uri", ["a\0b", "/photos/\0.jpg", "\0", "a/b\0"])
+def test_no_path_holds_nul_which_no_system_would_open(uri: str) -> None:
+    with pytest.raises(ItemRefusedError, match="the uri of 'a' holds the character NUL"):
+        checked_uri(uri, "a")
+    assert checked_uri(uri.replace("\0", ""), "a") == uri.replace("\0", "")
