@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,27 @@ def _interval(trials: Trials, name: RateName, threshold: float) -> RateInterval 
     return ratio_interval(counts) if name == "precision" else rate_interval(counts)
 
 
+def _require_one_kind(asked: Iterable[Any], present: set[Any]) -> None:
+    """Refuse labels that are the same only to a person, as 3 and '3'.
+
+    Raises:
+        CalibrationError: No query has a label of the results, and one has it in another type.
+    """
+    if not present.isdisjoint(asked):
+        return
+    by_text = {_text(one): one for one in present}
+    for one in asked:
+        if (other := by_text.get(_text(one))) is not None:
+            raise CalibrationError(
+                f"query label {one!r} is no label of a result, and {other!r} of type {type(other).__name__} "
+                "is one: give both as one type"
+            )
+
+
+def _text(label: Any) -> str:
+    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)
+
+
 @dataclass(frozen=True)
 class _Scale:
     """Distinct scores, ascending; their places stand for them in [0, 1), which keeps their order."""
@@ -204,6 +225,7 @@ class _Results:
             raise CalibrationError("a query has no label: leave it out")
         is_labelled = is_there & ~np.array([_is_missing(one) for one in given.flat]).reshape(given.shape)
         present = set(given[is_labelled]) if gallery_labels is None else set(gallery_labels)
+        _require_one_kind(asked, present)
         # As texts only for their order: labels of one call may be numbers and texts.
         names = sorted({*asked, *given[is_labelled]}, key=lambda one: (str(type(one)), str(one)))
         numbers = {name: number for number, name in enumerate(names)}

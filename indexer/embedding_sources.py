@@ -229,7 +229,8 @@ class EmbeddingSource:
             for name, values in texts.items()
         }
         try:
-            columns |= {key: pa.array([row.get(key) for row in rows]) for key in keys}
+            # Missing values of pandas are none.
+            columns |= {key: pa.array([row.get(key) for row in rows], from_pandas=True) for key in keys}
         except pa.ArrowException as error:
             raise SourceError(f"metadata are of mixed kinds: {error}") from error
         rows_of = array_rows(path, vectors, pa.table(columns))

@@ -173,6 +173,15 @@ def test_scores_that_reach_the_threshold_are_accepted_and_nan_is_not() -> None:
         (lambda s, i, q: (np.full_like(s, np.nan), i, q), "there are no results"),
         (lambda s, i, q: (np.full_like(s, np.inf), i, q), "the score of result 0 of query 0 is infinite"),
         (lambda s, i, q: (s, i, [None, *q[1:]]), "a query has no label"),
+        (
+            lambda s, i, q: (s, i, q.astype(str)),
+            r"query label '\d+' is no label of a result, and \d+ of type int",
+        ),
+        (
+            lambda s, i, q: (s, i.astype(str), q),
+            r"query label \d+ is no label of a result, and '\d+' of type str",
+        ),
+        (lambda s, i, q: (s, i, [f"{one}".encode() for one in q]), r"query label b'\d+' is no label of"),
     ],
 )
 def test_what_fits_not_is_refused(given_: Any, message: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -351,6 +352,21 @@ def test_arrays_of_a_program_are_taken_as_a_whole_or_not_at_all(bad: str) -> Non
     with pytest.raises((SourceError, ItemRefusedError)):
         list(source.batches(2))
     assert source.problems == []
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ([pd.Timestamp("2026-01-31", tz="UTC"), pd.NaT], "2026-01-31T00:00:00+00:00"),
+        ([pd.Timestamp("2026-01-31 10:30"), pd.NaT], "2026-01-31T10:30:00"),
+        ([7, pd.NA], 7),
+        ([1.5, None], 1.5),
+    ],
+)
+def test_missing_metadata_of_pandas_are_none(values: list[Any], kept: Any) -> None:
+    metadata = [{"x": one} for one in values]
+    (rows,) = EmbeddingSource.of_arrays(embeddings(2), ids(2), metadata=metadata).batches(2)
+    assert [json.loads(one) for one in rows.metadata.to_pylist()] == [{"x": kept}, {}]
 
 
 def test_many_bad_rows_are_found_in_one_pass(tmp_path: Path) -> None:
