@@ -40,6 +40,7 @@ class Removal:
         modified_at: When that was written last, in microseconds since 1970.
         follows_content: Whether it is known again under another id of its source; not when the source took
             the same content away from another item, which it may bring back.
+        times: How often it was removed.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Removal:
     file_size: int | None = None
     modified_at: int | None = None
     follows_content: bool = True
+    times: int = field(default=1, compare=False)
 
 
 @dataclass
@@ -80,16 +82,22 @@ class RemovedItems:
         return found
 
     def but(self, others: RemovedItems) -> set[str]:
-        """Ids of those that others do not have."""
+        """Ids of those that others do not have, or that were removed once more since."""
+        before = {
+            (item_id, one.content): one.times for item_id in others.items for one in others.of_id(item_id)
+        }
         return {
-            item_id for item_id, known in self.items.items() if known.keys() - others.items.get(item_id, {})
+            item_id
+            for item_id, known in self.items.items()
+            if any(one.times > before.get((item_id, content), 0) for content, one in known.items())
         }
 
     def apply(self, change: dict[str, Any]) -> None:
         """Take one change of a file in."""
         for item_id, content, *others in change.get("removed", ()):
-            one = Removal(item_id, bytes.fromhex(content), *others)
-            self.items.setdefault(item_id, {})[one.content] = one
+            one, known = Removal(item_id, bytes.fromhex(content), *others), self.items.setdefault(item_id, {})
+            before = known.get(one.content)
+            known[one.content] = one if before is None else replace(one, times=before.times + 1)
         dropped = {(item_id, bytes.fromhex(content)) for item_id, content in change.get("dropped", ())}
         contents = {content for _, content in dropped}
         for item_id, known in list(self.items.items()) if dropped else ():

@@ -57,6 +57,19 @@ def test_what_the_source_dropped_is_forgotten_under_its_id_and_no_longer_followe
     assert found.moving("/photos", set()) == {7: {digest(2)}}
 
 
+@pytest.mark.parametrize("most_files", [2, 64])
+def test_what_was_removed_since_is_told_though_it_was_removed_before(
+    removals: Removals, monkeypatch: pytest.MonkeyPatch, most_files: int
+) -> None:
+    monkeypatch.setattr(module, "_MOST_SMALL_FILES", most_files)
+    removals.remember(rows(("a", 1), ("b", 2), ("c", 3)))
+    before = removals.read()
+    assert removals.read().but(before) == set()
+    removals.remember(rows(("a", 1), ("b", 9)))
+    removals.remember(rows(("d", 1)))
+    assert removals.read().but(before) == {"a", "b", "d"}
+
+
 def test_contents_are_followed_in_their_source_alone_and_not_while_they_are_held(removals: Removals) -> None:
     removals.remember(rows(("a", 1), ("b", 2)))
     removals.remember(rows(("c", 3), source=None))

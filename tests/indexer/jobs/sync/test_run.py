@@ -666,6 +666,23 @@ def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
     assert sync(photos).left_out == ["1.png", "new.png"]
 
 
+def test_what_is_removed_while_it_is_restored_stays_out(
+    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
+) -> None:
+    remove(indexed, "1.png", "2.png")
+    seen: list[str] = []
+
+    def on_progress(stage: str, *_: int) -> None:
+        if stage == "neighbors" and not seen:
+            seen.append(stage)
+            upload(indexed, embedder, "1.png", photos / "1.png")
+            remove(indexed, "1.png")
+
+    sync(photos, restore=True, on_progress=on_progress)
+    assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
+    assert sync(photos).left_out == ["1.png"]
+
+
 def test_ready_embeddings_that_were_removed_stay_out(gallery: Gallery, tmp_path: Path) -> None:
     space = SpaceEmbedder(ModelBundle(gallery.space_path, space_manifest("clip", 8)), gallery.name)
 
