@@ -153,9 +153,9 @@ def _header(
     # Titles and comments may stand above the names.
     if not head[0][0]:
         head = next((one for one in heads if one[0][0]), head)
-    _, names, start, dialect = head
+    _, names, width, start, dialect = head
     # Rows may end with the sign too.
-    while len(names) > 1 and not names[-1]:
+    while len(names) > max(1, width) and not names[-1]:
         names.pop()
     if _NOT_UTF8.search("".join(names)):
         raise SourceError(f"'{path}' cannot be read: the names of its columns are not UTF-8")
@@ -175,19 +175,22 @@ def require_single(names: Sequence[str], path: Path) -> None:
 
 def _head(
     lines: Sequence[str], first: int, delimiter: str, wanted: Collection[str]
-) -> tuple[tuple[int, int, int], list[str], int, dict[str, Any]]:
-    """How well a sign fits, the names, where rows begin, and how they are written."""
+) -> tuple[tuple[int, int, int], list[str], int, int, dict[str, Any]]:
+    """How well a sign fits, the names, how many of them have values, where rows begin, and their dialect."""
     has_blanks = f"{delimiter} " in lines[first]
     dialect: dict[str, Any] = {"delimiter": delimiter, "strict": True, "skipinitialspace": has_blanks}
     reader = csv.reader(lines[first : first + _LOOKED_AT], **dialect)
-    names, start, n_alike = [lines[first].strip()], first + 1, 0
+    names, start = [lines[first].strip()], first + 1
+    rows: list[list[str]] = []
     # What is wrong with quotes in the rows is said of the row.
     with suppress(csv.Error):
-        names = [name.strip() for name in next(reader)]
+        names = [name.strip().strip("\u200b\ufeff").strip() for name in next(reader)]
         start = first + reader.line_num
-        for row in reader:
-            n_alike += len(row) == len(names)
-    return (len({*names} & {*wanted}), min(len(names), 2) * n_alike, len(names)), names, start, dialect
+        rows.extend(reader)
+    n_alike = sum(len(row) == len(names) for row in rows)
+    filled = (place for row in rows for place, one in enumerate(row, start=1) if one)
+    width = max(filled, default=0) if n_alike == len(rows) else 0
+    return (len({*names} & {*wanted}), min(len(names), 2) * n_alike, len(names)), names, width, start, dialect
 
 
 def _rows(

@@ -188,6 +188,26 @@ def test_empty_columns_at_the_end_are_none(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["path,label,\n1.jpg,a,note\n", "path,label,,\n1.jpg,a,,\n2.jpg,b,note,\n"])
+def test_the_last_columns_may_have_values_and_no_name(tmp_path: Path, text: str) -> None:
+    found = read(tmp_path, text)
+    assert found.bad_rows == {}
+    assert found.table["column 3"].to_pylist()[-1] == "note"
+    assert found.table.column_names == ["path", "label", "column 3"]
+
+
+def test_a_row_with_a_value_too_many_names_no_column(tmp_path: Path) -> None:
+    """Negative control: others end before it."""
+    found = read(tmp_path, "path,label,\n1.jpg,a\n2.jpg,b,c\n3.jpg,d\n")
+    assert found.table["path"].to_pylist() == ["1.jpg", "3.jpg"]
+    assert list(found.bad_rows) == [2]
+
+
+@pytest.mark.parametrize("name", ["\ufeffpath", "\u200bpath", "path\xa0", '"\ufeffpath"'])
+def test_nothing_that_one_cannot_see_is_part_of_a_name(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path, f"\ufeff{name},label\n1.jpg,a\n").table.column_names == ["path", "label"]
+
+
 def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
     """As pandas writes its index."""
     assert read(tmp_path, ",path\n0,1.jpg\n").table.to_pylist() == [{"column 1": 0, "path": "1.jpg"}]
