@@ -122,8 +122,9 @@ class ReadinessBody(_Response):
         "`search` it is where the indexes of the galleries are that have been searched."
     )
     degraded: list[str] = Field(
-        description="What is slower than it could be, or waits, and why: indexes or networks that are on the "
-        "processor in the place of a GPU, jobs whose store another process holds. Empty where nothing is."
+        description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
+        "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is."
+        " Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
