@@ -97,7 +97,7 @@ class JobSources:
         if not self._holds(path):
             raise RequestError(
                 f"source '{name}' lies outside of the folders that this key may read: "
-                + (", ".join(self.folders or ()) or "none was given to it by `vicinal keys create --source`")
+                + (", ".join(self.folders or ()) or "none was given to it when it was made")
             )
         return path
 

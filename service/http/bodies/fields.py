@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StrictFloat
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
 from vicinal.indexer.sources import value_as_text
 
 __all__ = ["Id", "Label", "Labels", "Vector", "Vectors"]
 
-Id = Annotated[str, BeforeValidator(value_as_text), Field(min_length=1, max_length=LONGEST_ID)]
-Label = Annotated[str | None, BeforeValidator(value_as_text)]
+_Value = str | StrictInt | StrictFloat | StrictBool
+_AS_TEXT = BeforeValidator(value_as_text, json_schema_input_type=_Value)
+
+Id = Annotated[str, _AS_TEXT, Field(min_length=1, max_length=LONGEST_ID)]
+Label = Annotated[str | None, BeforeValidator(value_as_text, json_schema_input_type=_Value | None)]
 Vector = Annotated[list[StrictFloat], Field(fail_fast=True)]
 Vectors = Annotated[list[Vector], Field(fail_fast=True)]
 Labels = Annotated[
-    list[Annotated[str, BeforeValidator(value_as_text), Field(max_length=LONGEST_LABEL)]],
+    list[Annotated[str, _AS_TEXT, Field(max_length=LONGEST_LABEL)]],
     Field(fail_fast=True),
 ]

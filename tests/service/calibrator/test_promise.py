@@ -179,4 +179,4 @@ def rate_of(verdict: str, n_events: int = 49, **changes: object) -> CheckedRate:
     ],
 )
 def test_sentences(verdict: str, rates: dict, sentence: str) -> None:
-    assert _sentence(verdict, rates) == sentence
+    assert _sentence(verdict, rates, "photo") == sentence

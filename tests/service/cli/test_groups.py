@@ -69,7 +69,7 @@ def test_without_a_threshold_the_command_names_the_calibration(
     run: Run, data_dir: Path, catalog: Path
 ) -> None:
     text = run("search", catalog / QUERY, "-g", "shoes", "--group-by", "label").stdout
-    assert "vicinal calibrate --gallery shoes --group-by label" in text
+    assert "vicinal calibrate -g shoes --group-by label" in text
 
 
 def test_items_can_be_grouped_by_a_metadata_key(run: Run, gallery: Gallery, catalog: Path) -> None:

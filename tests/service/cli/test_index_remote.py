@@ -84,7 +84,7 @@ def test_addresses_that_cannot_be_used_are_failures_of_their_own(
     assert set(reasons) == {"gone", "vast", "words", "nowhere"}
     assert "status 404" in reasons["gone"]
     assert "bytes, the most that are accepted" in reasons["vast"]
-    assert "no image" in reasons["words"]
+    assert "a web page is not accepted" in reasons["words"]
     assert "cannot be read" in reasons["nowhere"]
 
 

@@ -131,9 +131,12 @@ def test_a_change_that_fails_unexpectedly_is_noted(
     for path in ("indexer.gallery.Gallery.delete", "service.http.routes.galleries.set_alias"):
         monkeypatch.setattr(f"vicinal.{path}", lambda *_, **__: 1 / 0)
     client = TestClient(create_app(settings), raise_server_exceptions=False)
-    asked = [("DELETE", SHOES), ("PUT", "/v1/aliases/live")]
-    for method, path in asked:
-        answer = client.request(method, path, json={"gallery": "shoes"} if method == "PUT" else None)
+    asked = {
+        ("DELETE", SHOES): {"params": {"confirm": "shoes"}},
+        ("PUT", "/v1/aliases/live"): {"json": {"gallery": "shoes"}},
+    }
+    for (method, path), asked_with in asked.items():
+        answer = client.request(method, path, **asked_with)
         assert answer.status_code == 500, answer.text
     noted = [(one["method"], one["path"], one["status"]) for one in lines(settings)]
     assert noted == [(*one, 500) for one in asked]
