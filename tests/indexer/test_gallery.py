@@ -56,6 +56,10 @@ def _rows(ids: list[str], embeddings: FloatArray) -> pa.Table:
             "uri": [f"{item_id}.jpg" for item_id in ids],
             "metadata": ["{}"] * n,
             "thumbnail": [f"thumbnail of {item_id}".encode() for item_id in ids],
+            "content_sha256": pa.array([bytes(32)] * n, pa.binary(32)),
+            "source": pa.nulls(n, pa.string()),
+            "file_size": pa.nulls(n, pa.int64()),
+            "modified_at": pa.nulls(n, pa.timestamp("us", tz="UTC")),
             "embedding": pa.FixedSizeListArray.from_arrays(pa.array(embeddings.reshape(-1)), dim),
         }
     )
