@@ -334,12 +334,7 @@ class _Results:
         if share > 0.5:
             yield f"of {n:,} queries, {share:.0%} have results of their own label below the others: {_TURN}"
         if not self.is_own.any():
-            kinds = [
-                sorted({type(self.names[one]).__name__ for one in set(codes)})
-                for codes in (self.own.tolist(), self.codes[self.codes < len(self.names)].tolist())
-            ]
-            differ = "" if kinds[0] == kinds[1] else f" ({', '.join(kinds[0])} beside {', '.join(kinds[1])})"
-            yield f"no query's label is among the labels of its results{differ}: nothing is found"
+            yield "no query's label is among the labels of its results: nothing is found"
 
 
 def _is_missing(label: Any) -> bool:

@@ -77,10 +77,16 @@ def test_an_infinite_score_is_named() -> None:
         calibrate_threshold(scores, labels, own)
 
 
-def test_labels_of_two_kinds_that_never_meet_are_told() -> None:
+def test_labels_of_two_kinds_that_never_meet_are_refused() -> None:
     scores, labels, own = results()
-    (warning,) = calibrate_threshold(scores, labels, [str(one) for one in own]).warnings
-    assert "(str beside int" in warning
+    with pytest.raises(CalibrationError, match="give both as one type"):
+        calibrate_threshold(scores, labels, [str(one) for one in own])
+
+
+def test_queries_whose_labels_are_nowhere_are_told_of() -> None:
+    scores, labels, own = results()
+    (warning,) = calibrate_threshold(scores, labels, [f"shoe {one}" for one in own]).warnings
+    assert warning == "no query's label is among the labels of its results: nothing is found"
 
 
 @pytest.fixture(scope="module")
