@@ -321,7 +321,7 @@ class Keyring:
     def problem(self) -> str | None:
         """Why no stored key is accepted; None where they are."""
         try:
-            if self._settings.stored_keys:
+            if self._is_store_used:
                 self.store.all()
         except KeyStoreError as error:
             return str(error)
@@ -343,6 +343,12 @@ class Keyring:
         self._lent[_fingerprint(key)] = grant
         return key if self._offered.pop(_fingerprint(token), None) is not None else None
 
+    @property
+    def _is_store_used(self) -> bool:
+        """Whether keys may stand in the store; none need be there where the settings have some."""
+        settings = self._settings
+        return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
+
     def find(self, key: str) -> Grant | None:
         """What a key may do; None where it is no valid one.
 
@@ -357,7 +363,7 @@ class Keyring:
                     name=f"settings {hashlib.sha256(key.encode()).hexdigest()[:16]}", scopes=scopes
                 )
         granted = granted or self._lent.get(_fingerprint(key))
-        if granted is not None or not key or not self._settings.stored_keys:
+        if granted is not None or not key or not self._is_store_used:
             return granted
         record = self.store.find(key)
         if record is None:

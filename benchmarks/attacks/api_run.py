@@ -39,6 +39,7 @@ _RIGHT = {
     ("AllowHeaderMismatch", "OPTIONS /v1/galleries/{gallery}/items/delete"),
     ("AllowHeaderMismatch", "OPTIONS /v1/admin/galleries/{gallery}/calibrations/dry_run"),
     ("AllowHeaderMismatch", "OPTIONS /v1/admin/galleries/{gallery}/calibrations/roll_back"),
+    ("UnsupportedMethodResponse", "PATCH /v1/galleries/{gallery}/items/delete"),
     ("AcceptedNegativeData", "POST /v1/admin/galleries/{gallery}/calibrations"),
     ("AcceptedNegativeData", "POST /v1/admin/galleries/{gallery}/calibrations/{calibration}/check"),
     ("AcceptedNegativeData", "POST /v1/galleries/{gallery}/versions/{version}/activate"),

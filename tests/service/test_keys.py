@@ -259,6 +259,12 @@ def test_keys_of_settings_that_vanish_do_not_open_a_server(tmp_path: Path) -> No
     assert not check_exposure(without).is_asked_for
 
 
+def test_a_wrong_key_is_wrong_where_the_settings_have_all_keys(tmp_path: Path) -> None:
+    keyring = check_exposure(Settings(data_dir=tmp_path, api_keys={"secret": ("search",)}))
+    assert keyring.find("wrong") is None
+    assert keyring.problem is None
+
+
 def test_keys_made_before_they_were_noted_are_noted_by_a_start(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     store = KeyStore(settings.keys_path)
