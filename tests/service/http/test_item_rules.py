@@ -206,13 +206,13 @@ def test_items_with_any_id_have_an_address(client: TestClient, odd: list[str]) -
 
 
 def test_the_client_reaches_items_with_any_id(client: TestClient, odd: list[str]) -> None:
-    vicinal = Client(app=client.app)
-    for item_id in odd:
-        assert vicinal.get_item("shoes", item_id).id == item_id
-        assert vicinal.get_thumbnail("shoes", item_id).startswith(b"\xff\xd8")
-        assert vicinal.patch_item("shoes", item_id, label="odd").label == "odd"
-        vicinal.delete_item("shoes", item_id)
-    assert client.get(SHOES).json()["n_items"] == 60
+    with Client(app=client.app) as vicinal:
+        for item_id in odd:
+            assert vicinal.get_item("shoes", item_id).id == item_id
+            assert vicinal.get_thumbnail("shoes", item_id).startswith(b"\xff\xd8")
+            assert vicinal.patch_item("shoes", item_id, label="odd").label == "odd"
+            vicinal.delete_item("shoes", item_id)
+        assert vicinal.get_gallery("shoes").n_items == 60
 
 
 def test_a_path_that_was_shortened_deletes_no_gallery(client: TestClient, data_dir: Path) -> None:
