@@ -96,7 +96,8 @@ class CalibrationOptions(PipelineChoice):
             look for it, `none`, or the metadata column of the visit or session.
         group_score: How the scores of a group's items become one, where groups are decided.
         absent: Expected share of searches for things that the gallery lacks.
-        activate: Whether searches use the threshold as soon as it is there.
+        activate: Whether searches use the threshold as soon as it is there; None where it promises no less
+            than the one in force.
     """
 
     target: TargetText = Field(
@@ -129,8 +130,10 @@ class CalibrationOptions(PipelineChoice):
         description="Share of real searches for things that the gallery lacks, which a precision is for; "
         "when null that of the queries, and half where every query is tried both ways.",
     )
-    activate: StrictBool = Field(
-        True, description="Whether searches use the threshold as soon as it is there."
+    activate: StrictBool | None = Field(
+        None,
+        description="Whether searches use the threshold as soon as it is there; when null they do unless it "
+        "promises less than the one in force, which `objection` in the job's result then says.",
     )
 
     @model_validator(mode="after")

@@ -29,8 +29,6 @@ from vicinal.service.cli.promise import print_promise
 
 if TYPE_CHECKING:
     from vicinal.service.calibrator.queries import QueryReading
-    from vicinal.service.calibrator.record import CalibrationRecord
-    from vicinal.service.matcher.matcher import Matcher
 
 __all__ = ["calibrate"]
 
@@ -125,7 +123,7 @@ def calibrate(
     from vicinal.service.calibrator.options import CalibrationOptions
     from vicinal.service.calibrator.queries import read_queries
     from vicinal.service.calibrator.visits import visit_column
-    from vicinal.service.tasks.calibrate import run_calibration
+    from vicinal.service.tasks.calibrate import objection_in, run_calibration
 
     options = CalibrationOptions(
         target=target,
@@ -157,7 +155,9 @@ def calibrate(
                 options=SourceOptions("", label_from, *columns, ANYWHERE),
             )
         found = run_calibration(matcher, options, reading, on_progress=show)
-    kept_back = None if yes or not activate else _kept_back(matcher, found.record, asks=not json_output)
+    kept_back = None if yes or not activate else objection_in(matcher, found.record)
+    if kept_back and not json_output and sys.stdin.isatty() and _is_wanted(kept_back):
+        kept_back = None
     record = matcher.calibrations.add(
         found.record, found.scores, found.curves, activate=activate and kept_back is None
     )
@@ -171,18 +171,6 @@ def calibrate(
         print_json(json.loads(record.model_dump_json()))
     else:
         print_promise(record, gallery, matcher.embedder.bundle.manifest, details=details, places=places)
-
-
-def _kept_back(matcher: Matcher, record: CalibrationRecord, *, asks: bool) -> str | None:
-    """Why a new threshold is not put in force; None where it may be, or where a person says so."""
-    from vicinal.service.reports.promise import objection
-
-    is_broken = matcher.threshold(record.pipeline).state == "broken"
-    present, noun = matcher.calibrations.active(record.pipeline), matcher.embedder.bundle.manifest.noun
-    found = objection(record, present, is_broken=is_broken, noun=noun)
-    if found is None:
-        return None
-    return None if asks and sys.stdin.isatty() and _is_wanted(found) else found
 
 
 def _print_reading(reading: QueryReading, *, json_output: bool) -> None:

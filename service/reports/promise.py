@@ -12,13 +12,10 @@ from vicinal.service.calibrator.promise import PromiseCheck
 from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.words import counted, number_of
 
-__all__ = ["Step", "advice", "objection", "promise", "tried_promise"]
+__all__ = ["Step", "advice", "promise", "tried_promise"]
 
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
-# What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
-_FEWER_FOUND = 0.02
-_MORE_WRONG = 0.005
 # Four times the labels halve an interval.
 _MORE = 4
 
@@ -69,46 +66,6 @@ def promise(record: CalibrationRecord, noun: Noun = "photo") -> tuple[str, ...]:
     if evidence.answers is not None:
         return tuple(_answered(evidence.answers, noun))
     return tuple(_sentences(record, evidence, noun))
-
-
-def objection(
-    record: CalibrationRecord,
-    present: CalibrationRecord | None,
-    *,
-    is_broken: bool = False,
-    noun: Noun = "photo",
-) -> str | None:
-    """Why a calibration should not replace the one in force without a question; None where it may.
-
-    Args:
-        record: The new one.
-        present: The one in force for the same pipeline, if there is one.
-        is_broken: Whether queries have shown that what the present one promised does not hold.
-        noun: What is searched for.
-    """
-    if present is None or present.evidence is None or record.evidence is None:
-        return None
-    if is_broken and record.source != "queries":
-        shown = f"{noun.capitalize()}s have shown that the promise in force does not hold"
-        return f"{shown}; this one was made without."
-    if is_broken:
-        return None
-    if present.source == "queries" and record.source == "leave_one_out":
-        return f"The threshold in force was measured with {noun}s from outside; this one was not."
-    ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
-    (missed, answered), (misses, answers) = (
-        [0.0 if one is None else one.high for one in pair] for pair in ranges
-    )
-    fewer, more = misses - missed, answers - answered
-    misses_more = fewer > _FEWER_FOUND and more > -_MORE_WRONG
-    if not misses_more and not (more > _MORE_WRONG and fewer > -_FEWER_FOUND):
-        return None
-    then, now = _ends(missed, answered), _ends(misses, answers)
-    return f"The threshold in force promises {then}; this one promises {now}."
-
-
-def _ends(missed: float, answered: float) -> str:
-    return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"
 
 
 def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vicinal.calibration import Target
+from vicinal.models.bundle import Noun
 from vicinal.service.calibrator.calibrator import Calibration, Calibrator
 from vicinal.service.calibrator.coarse_labels import coarse_labels_by_column
 from vicinal.service.calibrator.group_trials import group_forms, require_group_target
 from vicinal.service.calibrator.options import CalibrationOptions, PipelineChoice
 from vicinal.service.calibrator.queries import OnProgress, QueryReading
+from vicinal.service.calibrator.record import CalibrationRecord, promised_range
 from vicinal.service.matcher.matcher import Matcher
 from vicinal.service.scoring.pipeline import Pipeline, choose_pipeline
+from vicinal.service.words import counted
 
-__all__ = ["chosen_pipeline", "run_calibration"]
+__all__ = ["chosen_pipeline", "objection", "objection_in", "run_calibration"]
+
+# What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
+_FEWER_FOUND = 0.02
+_MORE_WRONG = 0.005
 
 
 def chosen_pipeline(matcher: Matcher, choice: PipelineChoice) -> Pipeline:
@@ -84,3 +91,53 @@ def run_calibration(
         return found
     warnings = (*queries.warnings, *found.record.warnings)
     return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
+
+
+def objection_in(matcher: Matcher, record: CalibrationRecord) -> str | None:
+    """Why a new calibration of a gallery should not be put in force unasked; None where it may."""
+    return objection(
+        record,
+        matcher.calibrations.active(record.pipeline),
+        is_broken=matcher.threshold(record.pipeline).state == "broken",
+        noun=matcher.embedder.bundle.manifest.noun,
+    )
+
+
+def objection(
+    record: CalibrationRecord,
+    present: CalibrationRecord | None,
+    *,
+    is_broken: bool = False,
+    noun: Noun = "photo",
+) -> str | None:
+    """Why a calibration should not replace the one in force without a question; None where it may.
+
+    Args:
+        record: The new one.
+        present: The one in force for the same pipeline, if there is one.
+        is_broken: Whether queries have shown that what the present one promised does not hold.
+        noun: What is searched for.
+    """
+    if present is None or present.evidence is None or record.evidence is None:
+        return None
+    if is_broken and record.source != "queries":
+        shown = f"{noun.capitalize()}s have shown that the promise in force does not hold"
+        return f"{shown}; this one was made without."
+    if is_broken:
+        return None
+    if present.source == "queries" and record.source == "leave_one_out":
+        return f"The threshold in force was measured with {noun}s from outside; this one was not."
+    ranges = [(promised_range(one, "fnir"), promised_range(one, "fpir")) for one in (present, record)]
+    (missed, answered), (misses, answers) = (
+        [0.0 if one is None else one.high for one in pair] for pair in ranges
+    )
+    fewer, more = misses - missed, answers - answered
+    misses_more = fewer > _FEWER_FOUND and more > -_MORE_WRONG
+    if not misses_more and not (more > _MORE_WRONG and fewer > -_FEWER_FOUND):
+        return None
+    then, now = _ends(missed, answered), _ends(misses, answers)
+    return f"The threshold in force promises {then}; this one promises {now}."
+
+
+def _ends(missed: float, answered: float) -> str:
+    return f"at least {counted(1 - missed)} of 100 found, at most {counted(answered)} of 100 wrong"

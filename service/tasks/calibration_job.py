@@ -16,7 +16,7 @@ from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.jobs.context import JobContext
 from vicinal.service.jobs.records import Job
 from vicinal.service.matcher.matcher import Matcher
-from vicinal.service.tasks.calibrate import chosen_pipeline, run_calibration
+from vicinal.service.tasks.calibrate import chosen_pipeline, objection_in, run_calibration
 from vicinal.service.tasks.query_uploads import QueryProgress, QueryRequest, QueryUploads
 
 __all__ = ["CALIBRATE", "CalibrationJob", "CalibrationRequest"]
@@ -67,11 +67,13 @@ class CalibrationJob:
         self.uploads.check(matcher, request, labels)
 
     def run(self, context: JobContext) -> dict[str, Any]:
-        """Calibrate, keep the record and put it in force if that was asked for."""
+        """Calibrate, keep the record, and put it in force where it may be."""
         request = CalibrationRequest.model_validate(context.request)
         matcher = self.matcher(context.job.gallery)
         record = _kept(matcher, context.job) or self._calibrate(context, matcher, request)
-        if request.activate:
+        kept_back = objection_in(matcher, record) if request.activate is None else None
+        is_active = kept_back is None if request.activate is None else request.activate
+        if is_active:
             matcher.calibrations.activate(record)
             self._on_change(context.job.gallery)
         return {
@@ -79,7 +81,8 @@ class CalibrationJob:
             "threshold": record.threshold,
             "target": str(record.target),
             "pipeline": record.pipeline.key,
-            "is_active": request.activate,
+            "is_active": is_active,
+            "objection": kept_back,
         }
 
     def clean(self, job: Job) -> None:

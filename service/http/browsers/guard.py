@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # What the pages of configured origins may send, and what they may read beside the body.
-REQUEST_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+REQUEST_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 REQUEST_HEADERS = ("Authorization", "Content-Type", "Last-Event-ID", "X-API-Key")
 EXPOSED_HEADERS = ("Location", "Retry-After")
 

@@ -13,8 +13,9 @@ from vicinal.models.similarity import normalize
 from vicinal.service.calibrator.calibrator import Calibrator
 from vicinal.service.calibrator.evidence import AnotherDay, LargerGallery
 from vicinal.service.calibrator.record import CalibrationRecord
-from vicinal.service.reports.promise import advice, objection, promise
+from vicinal.service.reports.promise import advice, promise
 from vicinal.service.scoring.pipeline import Pipeline, Rerank
+from vicinal.service.tasks.calibrate import objection
 
 
 @pytest.fixture(scope="module")

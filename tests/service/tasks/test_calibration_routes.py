@@ -85,6 +85,21 @@ def test_a_calibration_can_wait_to_be_activated(client: TestClient, worker: None
     assert off["threshold"]["calibration"] == job["id"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_active"), [({}, False), ({"activate": None}, False), ({"activate": True}, True)]
+)
+def test_what_promises_less_comes_into_force_only_when_that_is_asked_for(
+    client: TestClient, worker: None, asked: dict[str, Any], is_active: bool
+) -> None:
+    first = wait_for_job(client, client.post(START, json={"queries": "photos"}))
+    assert (first["result"]["is_active"], first["result"]["objection"]) == (True, None)
+    second = wait_for_job(client, client.post(START, json=asked))
+    assert second["result"]["is_active"] is is_active
+    said = second["result"]["objection"]
+    assert said is None if is_active else "was measured with photos from outside" in said
+    assert threshold_of(client)["calibration"] == (second if is_active else first)["id"]
+
+
 def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
     broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
     broken.write_text("no picture", encoding="utf-8")

@@ -197,7 +197,7 @@ def test_no_other_page_is_told_that_it_may(client_with: Callable[..., TestClient
 
 def test_a_page_of_a_configured_origin_may(client_with: Callable[..., TestClient]) -> None:
     client = client_with(cors_origins=(SHOP,), api_keys={"a-good-key": ("search", "write")})
-    for method in ("POST", "PATCH", "DELETE"):
+    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"):
         asked = preflight(client, SHOP, method)
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (200, SHOP)
     sent = {"Origin": SHOP, "Sec-Fetch-Site": "cross-site"}
