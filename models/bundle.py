@@ -196,9 +196,11 @@ class ModelBundle:
         """Open a bundle and check every file in it.
 
         Raises:
-            BundleError: The directory or a file is missing, `bundle.json` is not of this form, or a
-                checksum does not fit.
+            BundleError: It is no path, the directory or a file is missing, `bundle.json` is not of this form,
+                or a checksum does not fit.
         """
+        if not isinstance(path, Path | str):
+            raise BundleError(f"a bundle is opened by the path of its folder, got {type(path).__name__}")
         path = Path(path)
         manifest = read_manifest(path)
         if not manifest.space and BACKBONE_FILE not in manifest.files:

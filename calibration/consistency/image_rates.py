@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.calibration.errors import CalibrationError
 
-__all__ = ["ImageRates", "measure_images"]
+__all__ = ["ImageRates", "is_number", "measure_images"]
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -83,8 +84,8 @@ def measure_images(
     unit = _unit_rows(embeddings)
     names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
     _check(len(unit), len(classes), sizes, far_range)
-    if n_thresholds < 1:
-        raise CalibrationError(f"n_thresholds is {n_thresholds}, expected at least 1")
+    if not is_number(n_thresholds) or n_thresholds < 1 or n_thresholds % 1:
+        raise CalibrationError(f"n_thresholds is {n_thresholds!r}, expected at least 1, and whole")
     t_min, t_max = _negative_quantiles(unit, classes, far_range)
     thresholds = t_min + (t_max - t_min) * np.arange(1, n_thresholds + 1) / n_thresholds
     positive, negative = _accepted_pairs(unit, classes, thresholds)
@@ -182,11 +183,20 @@ def _unit_rows(embeddings: npt.ArrayLike) -> Floats:
     return np.asarray(rows / norms[:, None])
 
 
+def is_number(value: object) -> bool:
+    """Test for a real number, of Python or numpy."""
+    return isinstance(value, Real)
+
+
 def _check(n: int, n_labels: int, sizes: Counts, far_range: tuple[float, float]) -> None:
     if n != n_labels:
         raise CalibrationError(f"{n} embeddings, but {n_labels} labels")
-    if not 0.0 <= far_range[0] < far_range[1] <= 1.0:
-        raise CalibrationError(f"far_range is {far_range}, expected two rising shares between 0 and 1")
+    if (
+        np.shape(far_range) != (2,)
+        or not all(map(is_number, far_range))
+        or not 0.0 <= far_range[0] < far_range[1] <= 1.0
+    ):
+        raise CalibrationError(f"far_range is {far_range!r}, expected two rising shares between 0 and 1")
     if len(sizes) < 2:
         raise CalibrationError("all embeddings carry one label: there are no negative pairs")
     if (sizes < 2).all():

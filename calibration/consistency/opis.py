@@ -33,7 +33,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.consistency.image_rates import ImageRates, measure_images
+from vicinal.calibration.consistency.image_rates import ImageRates, is_number, measure_images
 from vicinal.calibration.errors import CalibrationError
 from vicinal.calibration.trials import Codes, TrialLabels, Trials
 
@@ -148,8 +148,8 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> fl
     Raises:
         CalibrationError: `epsilon` is out of range.
     """
-    if not 0.0 < epsilon <= 0.5:
-        raise CalibrationError(f"epsilon is {epsilon}, expected a share up to 0.5")
+    if not is_number(epsilon) or not 0.0 < epsilon <= 0.5:
+        raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 0.5")
     n_group = max(1, int(epsilon * len(specificity)))
     order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
     worst, best = (

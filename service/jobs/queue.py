@@ -174,10 +174,7 @@ class JobQueue:
         if _passes(error):
             problem = f"the store of jobs does not answer: {error}{_holder(self._path)}"
         else:
-            problem = (
-                f"jobs cannot be kept in '{self._path}': {error}; a server that only answers searches "
-                "needs none: set VICINAL_RUN_JOBS=false"
-            )
+            problem = f"jobs cannot be kept in '{self._path}': {error}; {_way_out(error)}"
         with self._lock:
             is_new, self._problem = self._problem is None, problem
         if is_new:
@@ -260,6 +257,15 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 def _passes(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING
+
+
+def _way_out(error: Exception) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "it is damaged: stop what uses it, move it away with its -wal and -shm, give its jobs again"
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or isinstance(error, PermissionError):
+        return "let the service write it, or set VICINAL_RUN_JOBS=false, which answers searches only"
+    return "a server that only answers searches needs none: set VICINAL_RUN_JOBS=false"
 
 
 def _holder(path: Path) -> str:

@@ -285,3 +285,9 @@ def test_a_manifest_names_embeddings_or_says_how_they_are_made(
     edit(**changes)
     with pytest.raises(BundleError, match="a bundle says how images are prepared, and a space does not"):
         ModelBundle.open(copied)
+
+
+@pytest.mark.parametrize("given", [5, None, b"bundle", ["bundle"]])
+def test_a_bundle_is_opened_by_a_path_alone(given: object) -> None:
+    with pytest.raises(BundleError, match="opened by the path of its folder, got"):
+        ModelBundle.open(given)

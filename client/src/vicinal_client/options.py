@@ -48,8 +48,8 @@ class CalibrationOptions(PipelineOptions, total=False):
     Attributes:
         target: Such as `fpir=5%` or `precision=95%`.
         queries: Labelled queries as a source that the server reads.
-        activate: Whether searches use the threshold as soon as it is there; by default where it promises no less
-            than the one in force.
+        activate: Whether searches use the threshold as soon as it is there; by default where it promises no
+            less than the one in force.
         max_queries: Sample at most this many queries.
         group_score: How the scores of a group's items become one.
         visits_by: What tells which photos were taken together: `auto`, `none` or a metadata column.

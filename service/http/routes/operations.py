@@ -37,8 +37,9 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
     """
-    readiness = _readiness(state)
-    if not _sees_names(request, state):
+    sees_names = _sees_names(request, state)
+    readiness = _readiness(state, sees_names=sees_names)
+    if not sees_names:
         readiness = _without_names(readiness)
     if not readiness.ready:
         response.status_code = 503
@@ -117,7 +118,12 @@ def _page(name: str) -> HTMLResponse:
     return html_page(html, shipped=html, img="'self' blob: data:", connect="'self'")
 
 
-def _readiness(state: State) -> ReadinessBody:
+def _readiness(state: State, *, sees_names: bool) -> ReadinessBody:
+    jobs, keys = state.jobs.queue.look(), state.keyring.problem
+    if not sees_names:
+        # The log has the file and the process that holds it.
+        jobs = jobs and "the store of jobs does not answer"
+        keys = keys and "the stored keys cannot be read: none is accepted"
     states = state.galleries.states()
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
@@ -135,7 +141,7 @@ def _readiness(state: State) -> ReadinessBody:
         degraded=[
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
-            *filter(None, [state.jobs.queue.look(), state.keyring.problem]),
+            *filter(None, [jobs, keys]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=len(states),

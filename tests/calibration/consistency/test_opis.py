@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -210,3 +212,30 @@ def test_perfect_classes_among_useless_ones_reach_the_bound() -> None:
 def test_sets_without_the_needed_pairs_are_refused(labels, message) -> None:
     with pytest.raises(CalibrationError, match=message):
         opis(np.eye(3), labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"far_range": 5}, "far_range is 5, expected two rising shares"),
+        ({"far_range": "ab"}, "far_range is 'ab', expected two rising shares"),
+        ({"far_range": (0.1,)}, "expected two rising shares"),
+        ({"far_range": (0.01, 0.1, 0.2)}, "expected two rising shares"),
+        ({"far_range": (0.1, "x")}, "expected two rising shares"),
+        ({"far_range": None}, "far_range is None"),
+        ({"n_thresholds": "x"}, "n_thresholds is 'x', expected at least 1"),
+        ({"n_thresholds": 2.5}, "n_thresholds is 2.5, expected at least 1, and whole"),
+        ({"epsilon": "x"}, "epsilon is 'x', expected a share"),
+    ],
+)
+def test_options_of_another_kind_are_refused_by_name(options: dict, message: str) -> None:
+    embeddings, labels = np.random.default_rng(0).normal(size=(12, 4)), np.arange(12) % 3
+    with pytest.raises(CalibrationError, match=re.escape(message)):
+        opis(embeddings, labels, **options)
+
+
+def test_options_may_be_of_numpy() -> None:
+    embeddings, labels = np.random.default_rng(0).normal(size=(12, 4)), np.arange(12) % 3
+    plain = opis(embeddings, labels, far_range=(0.1, 0.5), n_thresholds=5)
+    arrays = opis(embeddings, labels, far_range=np.array([0.1, 0.5]), n_thresholds=np.int64(5))
+    assert arrays.opis == plain.opis

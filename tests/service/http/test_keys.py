@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,25 @@ def test_readiness_names_galleries_to_keys_for_all_of_them(client: TestClient, s
     _, everything = store.create("all", ["search"])
     texts = [json.dumps(client.get("/readyz", headers=bearer(key)).json()) for key in (mine, everything)]
     assert ["shoes" in text for text in texts] == [False, True]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_probe_learns_neither_process_nor_path_of_what_holds_jobs_back(
+    client: TestClient, store: KeyStore, settings: Settings, is_held: bool
+) -> None:
+    _, mine = store.create("mine", ["search"], galleries=["shoes"])
+    _, everything = store.create("all", ["search"])
+    path = settings.data_dir / "jobs.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as held:
+        if is_held:
+            held.execute("begin exclusive")
+        else:
+            path.write_bytes(b"no database at all " * 100)
+        answers = [client.get("/readyz", headers=given) for given in ({}, bearer(mine), bearer(everything))]
+    said = [answer.json()["degraded"][0] for answer in answers]
+    assert said[:2] == ["the store of jobs does not answer"] * 2
+    assert ("database is locked" if is_held else str(path)) in said[2]
+    assert not any(str(path.parent) in answer.text for answer in answers[:2])
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbled", "empty", "a folder"])

@@ -202,7 +202,7 @@ def under_a_file(path: Path) -> None:
     path.parent.write_text("", encoding="utf-8")
 
 
-@pytest.mark.parametrize("spoil", [a_folder, another_file, under_a_file])
+@pytest.mark.parametrize("spoil", [a_folder, under_a_file])
 def test_a_place_that_no_wait_mends_is_named_at_once_with_the_way_out(
     spoil: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -211,3 +211,37 @@ def test_a_place_that_no_wait_mends_is_named_at_once_with_the_way_out(
     store = JobStore(JobQueue(tmp_path / "data" / "jobs.db"))
     with pytest.raises(JobsUnavailableError, match=r"jobs\.db.*VICINAL_RUN_JOBS"):
         JobWorker(store, {})
+
+
+def test_a_damaged_store_is_to_be_moved_away(tmp_path: Path) -> None:
+    another_file(tmp_path / "jobs.db")
+    with pytest.raises(JobsUnavailableError, match=r"it is damaged: .*move it away"):
+        JobQueue(tmp_path / "jobs.db").put("job", b"1")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (sqlite3.SQLITE_CORRUPT, "move it away"),
+        (sqlite3.SQLITE_NOTADB, "move it away"),
+        (sqlite3.SQLITE_READONLY, "let the service write it"),
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "let the service write it"),
+        (sqlite3.SQLITE_CANTOPEN, "only answers searches needs none"),
+    ],
+)
+def test_a_store_that_may_only_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
+) -> None:
+    path = tmp_path / "jobs.db"
+    queue = JobQueue(path)
+    queue.put("job", b"1")
+    error = sqlite3.OperationalError("refused")
+    error.sqlite_errorcode = code
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    said = queue.look() or ""
+    assert advice in said
+    assert ("damaged" in said) == (advice == "move it away")
