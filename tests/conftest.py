@@ -26,6 +26,11 @@ from vicinal.models.refiner_manifest import REFINER_FILE, REFINER_WEIGHTS_FILE, 
 from vicinal.models.similarity import FloatArray, normalize
 from vicinal.refine.weights import parameter_shapes, save_weights
 
+# Settings of the shell reach no test, nor what a test starts, nor fixtures that outlive one test.
+for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
+    if not _name.startswith("VICINAL_TEST_"):
+        del os.environ[_name]
+
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,17 @@ def test_a_command_shows_no_key(
 def test_a_suggestion_is_one_of_the_known_names(name: str, known: list[str]) -> None:
     hint = did_you_mean(name, known)
     assert hint in {"", *(f": did you mean '{one}'?" for one in known)}
+
+
+@pytest.mark.parametrize("name", ["VICINAL_SOURCES_DIR", "VICINAL_PORT", "VICINAL_API_KEYS", "VICINAL_PROT"])
+def test_settings_of_the_shell_reach_no_test(name: str) -> None:
+    code = "import os, tests.conftest; print(*sorted(n for n in os.environ if n.startswith('VICINAL_')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, name: "nowhere", "VICINAL_TEST_DATA": "kept"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["VICINAL_TEST_DATA"]

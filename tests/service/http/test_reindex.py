@@ -106,6 +106,32 @@ def test_ids_and_labels_of_a_folder_are_those_of_the_command_line(client: TestCl
     assert (len(items), {item["label"] for item in plain}) == (36, {"view 0", "view 1", None})
 
 
+def test_hidden_photos_are_counted_and_become_items_only_where_they_are_asked_for(
+    client: TestClient, worker: None, sources: Path
+) -> None:
+    photo = next((sources / "photos").glob("*/*.png"))
+    for hidden in ("@eaDir", "#recycle", ".Trash-1000/files", "new plain/.thumbnails"):
+        (sources / "photos" / hidden).mkdir(parents=True)
+        shutil.copy(photo, sources / "photos" / hidden / "1.png")
+    shutil.copy(photo, sources / "photos" / ".2.png")
+    path = "/v1/admin/galleries/boots/reindex"
+
+    def index(**options: bool) -> tuple[int, dict[str, int], int]:
+        result = wait_for_job(client, client.post(path, json={"source": "photos", **options}))["result"]
+        return (
+            result["source"]["n_items"],
+            result["source"]["hidden"],
+            client.get("/v1/galleries/boots").json()["n_items"],
+        )
+
+    hidden = {"@eaDir": 1, "#recycle": 1, ".Trash-1000": 1, ".thumbnails": 1, ".*": 1}
+    assert index() == (18, hidden, 18)
+    assert index(include_hidden=False) == (18, hidden, 18)
+    assert index(include_hidden=True) == (23, {}, 23)
+    # Not read again: held items stay until a removal is asked for.
+    assert index() == (18, hidden, 23)
+
+
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
