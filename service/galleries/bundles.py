@@ -169,7 +169,12 @@ class ServedBundles:
     def _named(self, name: str) -> ModelBundle:
         if self.settings.bundles_dir is None:
             raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
-        return ModelBundle.open(self.settings.bundles_dir / name)
+        path = self.settings.bundles_dir / name
+        try:
+            return ModelBundle.open(path)
+        except BundleError as error:
+            # Callers over HTTP know bundles by their names, and no paths of the server.
+            raise BundleError(str(error).replace(str(path), name)) from error
 
     def of(self, gallery: str, fingerprint: str, refiner: str = "") -> ServedBundle:
         """The bundle that a version was embedded with.

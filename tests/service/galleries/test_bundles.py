@@ -170,6 +170,22 @@ def test_an_unknown_bundle_is_refused_with_both_fingerprints(settings: Settings,
         bundles.of("shoes", "0123456789abcdef")
 
 
+@pytest.mark.parametrize("damage", ["missing", "no manifest", "not JSON", "no network"])
+def test_a_bundle_by_name_that_cannot_be_used_is_named_without_its_path(
+    settings: Settings, embedder: Embedder, damage: str
+) -> None:
+    path = settings.bundles_dir / "broken"
+    if damage != "missing":
+        path.mkdir(parents=True)
+    if damage == "not JSON":
+        (path / "bundle.json").write_text("{", encoding="utf-8")
+    elif damage == "no network":
+        (path / "bundle.json").write_bytes((embedder.bundle.path / "bundle.json").read_bytes())
+    with pytest.raises(BundleError, match="broken") as refused:
+        ServedBundles(settings, embedder=embedder).named("broken")
+    assert str(settings.bundles_dir) not in str(refused.value)
+
+
 def test_bundles_by_name_need_a_folder(
     data_dir: Path, make_settings: MakeSettings, embedder: Embedder, settings: Settings
 ) -> None:
