@@ -107,7 +107,7 @@ def of_kind(
         port,
         requests,
         kind="open",
-        connections=700,  # One address may have 750.
+        connections=900,
         seconds=60 * minutes,
         rate=3 * best,
         warm_up=_BURST_SECONDS,

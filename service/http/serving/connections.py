@@ -1,8 +1,9 @@
 """Connections: how many there are and whose, how long each may take to say what it wants, and how they end.
 
-Where there are as many as the server takes, a new one takes the place of one that has not said what it wants,
-of one that waits for nothing, or of one that still sends, of the address that has most. So nobody keeps
-others out by opening many. Who asks for the probes gets in even where all connections are at work.
+Where there are as many as the server takes, a new one waits beside them until it has said what it wants.
+Probes are answered there. Another request takes the place of a connection that has not said what it wants, of
+one that waits for nothing, or of one that still sends, of the address that has most. So nobody keeps others
+out by opening many, and an address that is alone has all of them.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ __all__ = ["Connections"]
 
 # For a client to take in some of its answer.
 _SEND_SECONDS = 60.0
+# Of it, for one whose address has more than its share, where another address wants its place.
+_STALLED_SECONDS = 2.0
 # For the rest of a body whose request was refused, which clients send before they read the answer.
 _LINGER_SECONDS = 5.0
 _MOST_HEAD_BYTES = 64 * 2**10
 # Searches that a turn of the event loop begins to read: some milliseconds.
 _MOST_A_TURN = 8
-# Of all connections, those of one address.
-_SHARE = 0.75
-# Beside all connections, for who asks whether the server is well, and the time to do so.
-_RESERVE, _RESERVE_SECONDS = 16, 2.0
+# Of all connections, those of one address while others want some; how long they do after one found none.
+_SHARE, _WANTED_SECONDS = 0.75, 5.0
+# Beside all connections, for who asks whether the server is well, and the time to do so. More than are
+# accepted before one of them is read, so that a flood pushes none out whose request is there.
+_RESERVE, _RESERVE_SECONDS = 256, 2.0
 _PROBES = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LONGEST_ADDRESS = 64
 _FORWARDED = b"x-forwarded-for"
@@ -67,13 +71,14 @@ class Connections:
     n_of: Counter[str] = field(default_factory=Counter)
     _trusted: _TrustedHosts = field(init=False)
     ages: Iterator[int] = field(default_factory=itertools.count)
+    wanted_until: float = -math.inf
 
     def __post_init__(self) -> None:
         self._trusted = _TrustedHosts([*self.proxies])
 
     @property
     def share(self) -> int:
-        """Most connections of one address."""
+        """Most connections of one address while others want some."""
         return math.ceil(_SHARE * self.most)
 
     def is_proxy(self, host: str) -> bool:
@@ -121,7 +126,7 @@ class _Connection(HttpToolsProtocol):
         self._limits = limits
         self._age = next(limits.ages)
         self._owner = ""
-        self._is_of_proxy = self._is_in_reserve = False
+        self._is_of_proxy = self._is_of_all = self._is_in_reserve = False
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._n_begun = self._n_head_bytes = 0
@@ -142,7 +147,7 @@ class _Connection(HttpToolsProtocol):
         host = self.client[0] if self.client else ""
         self._is_of_proxy = self._limits.is_proxy(host)
         self._belongs_to(host)
-        if self._has_room():
+        if not self._is_above_share and self._n_taken() < self._limits.most:
             self._arm(self._limits.head_seconds)
         elif self._fits_reserve():
             self._is_in_reserve = True
@@ -190,7 +195,7 @@ class _Connection(HttpToolsProtocol):
         if self._is_refused_early():
             return
         super().on_headers_complete()
-        if self._limits.is_draining or self._is_in_reserve:
+        if self._limits.is_draining or self._is_in_reserve or self._is_above_share:
             self.last_answer()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -271,7 +276,14 @@ class _Connection(HttpToolsProtocol):
             return _IDLE
         if self._is_reading_head and (self.cycle is None or self.cycle.response_complete):
             return _HALF_OPEN
-        return None if self._is_message_whole else _SENDS
+        return _SENDS if self._is_stuck or not self._is_message_whole else None
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether a client above its share takes nothing in of its answer."""
+        if self._stalled is None or self._limits.n_of[self._owner] <= self._limits.share:
+            return False
+        return self._stalled.when() - self.loop.time() < _SEND_SECONDS - _STALLED_SECONDS
 
     def _belongs_to(self, host: str) -> None:
         """Count it among the connections of an address; of nobody's where that is empty."""
@@ -279,21 +291,30 @@ class _Connection(HttpToolsProtocol):
             self._limits.n_of[self._owner] -= 1
             if not self._limits.n_of[self._owner]:
                 del self._limits.n_of[self._owner]
+        self._is_of_all = self._is_of_proxy and self.client is not None and host == self.client[0]
         self._owner = _network_of(host[:_LONGEST_ADDRESS])
         if self._owner:
             self._limits.n_of[self._owner] += 1
 
+    @property
+    def _is_above_share(self) -> bool:
+        """Whether its address has more than its share while others want connections."""
+        if self._is_of_all or self.loop.time() > self._limits.wanted_until:
+            return False
+        return self._limits.n_of[self._owner] > self._limits.share
+
+    def _n_taken(self) -> int:
+        # Counted one by one only where there may be too many.
+        if len(self.connections) <= self._limits.most:
+            return len(self.connections) - 1
+        return sum(not one._is_in_reserve for one in self._others())
+
     def _has_room(self) -> bool:
-        """Whether it is one of the connections that there may be, perhaps in the place of another one."""
-        limits = self._limits
-        if limits.n_of[self._owner] > limits.share and not self._is_of_proxy:
-            own = (one for one in self._others() if one._owner == self._owner)
-            if not self._displace(own):
-                return False
-        if len(self.connections) <= limits.most:
-            return True
+        """Whether there is a place for it outside the reserve, perhaps that of another connection."""
         others = [one for one in self._others() if not one._is_in_reserve]
-        return len(others) < limits.most or self._displace(others)
+        if self._is_above_share:
+            return self._displace(one for one in others if one._owner == self._owner)
+        return len(others) < self._limits.most or self._displace(others)
 
     def _fits_reserve(self) -> bool:
         reserve = [one for one in self._others() if one._is_in_reserve]
@@ -307,16 +328,17 @@ class _Connection(HttpToolsProtocol):
     def _displace(self, others: Iterable[_Connection]) -> bool:
         """Take the place of another connection, of an address that has no fewer."""
         found = ((one._rank, self._limits.n_of[one._owner], one) for one in others)
-        own = self._limits.n_of[self._owner]
-        # Who sends is cut off for the sake of those alone who have less.
+        own, share = self._limits.n_of[self._owner], self._limits.share
+        # Who sends is cut off for the sake of those alone who have less. What waits at a proxy waits for all.
         may_go = [
-            (rank, -n, one._age, one)
+            (n <= share, rank, -n, one._age, one)
             for rank, n, one in found
-            if rank is not None and n >= own + (rank == _SENDS)
+            if rank is not None
+            and (n >= own + (rank == _SENDS) or (self._is_of_proxy and one._is_of_all and rank != _SENDS))
         ]
         if not may_go:
             return False
-        rank, *_, given_up = min(may_go)
+        _, rank, *_, given_up = min(may_go)
         if rank == _IDLE:
             given_up.transport.close()
         elif rank == _SENDS and given_up.cycle is not None and given_up.cycle.response_started:
@@ -327,12 +349,18 @@ class _Connection(HttpToolsProtocol):
 
     def _is_one_too_many(self) -> bool:
         """Whether a request, whose head is there, is not to be answered for want of a connection."""
+        limits = self._limits
         if self._is_of_proxy:
-            for_whom = self._limits.forwarded_for(value for name, value in self.headers if name == _FORWARDED)
+            for_whom = limits.forwarded_for(value for name, value in self.headers if name == _FORWARDED)
             self._belongs_to(for_whom or (self.client or ("",))[0])
-            if for_whom and self._limits.n_of[self._owner] > self._limits.share:
-                return True
-        return self._is_in_reserve and self.url.partition(b"?")[0] not in _PROBES
+        if self.url.partition(b"?")[0] in _PROBES:
+            return False
+        if self._is_in_reserve:
+            if limits.n_of[self._owner] <= limits.share:
+                limits.wanted_until = self.loop.time() + _WANTED_SECONDS
+            self._is_in_reserve = not self._has_room()
+            return self._is_in_reserve
+        return self._is_of_proxy and self._is_above_share
 
     def _refuse_for_many(self) -> None:
         self._refuse(503, "too-many-connections", "the server has as many connections as it takes")

@@ -28,8 +28,8 @@ __all__ = ["listen", "serve_until_stopped", "serving", "serving_app"]
 
 _START_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 75
-# Connections that the system takes before a process does.
-_BACKLOG = 2048
+# Connections that the system takes before a process does, and that a process takes before it reads from them.
+_BACKLOG, _AT_A_TIME = 2048, 32
 # In which a server that stops still takes requests on connections that are open.
 _DRAIN_SECONDS = 1.0
 # For a job under way to leave its place to another worker.
@@ -138,7 +138,7 @@ class _Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             # Of asyncio this is also how many connections it takes at a time. Where processes share a port,
             # the first to look would take all of them.
-            backlog=1 if settings.workers > 1 else _BACKLOG,
+            backlog=1 if settings.workers > 1 else _AT_A_TIME,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
         super().__init__(config)

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -290,34 +290,137 @@ def test_probes_are_answered_where_all_connections_are_at_work(
     assert (other.status_code, other.json()["type"].rpartition(":")[2]) == (503, "too-many-connections")
 
 
-def test_one_address_has_three_quarters(crowded: str, working: Callable[[str], None]) -> None:
-    for _ in range(MOST):
-        with suppress(OSError):
-            working("127.0.0.2")
-    # Negative control: of its own it gets no more.
+def test_an_address_alone_has_all_connections(crowded: str, working: Callable[[str], None]) -> None:
+    for _ in range(MOST - 1):
+        working("127.0.0.2")
     with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as own:
-        assert own.post(crowded + SEARCH, json=ITEM).status_code == 503
-    assert httpx.post(crowded + SEARCH, json=ITEM).status_code == 200
+        assert own.post(crowded + SEARCH, json=ITEM).status_code == 200
+        working("127.0.0.2")
+        # Negative control: more than all it gets not, but for the probes.
+        statuses = [
+            own.get(f"{crowded}{path}").status_code for path in ("/v1/galleries", "/livez", "/readyz")
+        ]
+    assert statuses == [503, 200, 200]
+
+
+def test_hundreds_of_connections_of_one_address_lose_no_request(
+    calibrated_dir: Path, make_settings: MakeSettings
+) -> None:
+    """Nine of ten that there may be, which come at once and stay, beside probes from the same address."""
+    request = b"GET /v1/galleries HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(make_settings(calibrated_dir, max_connections=100)) as url, ExitStack() as held:
+        many = [held.enter_context(connected(url)) for _ in range(90)]
+        for _ in range(3):
+            for there in many:
+                there.sendall(request)
+            assert httpx.get(f"{url}/livez").status_code == 200
+            assert {answer_of(there)[:12] for there in many} == {b"HTTP/1.1 200"}
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HT", b"GET"], ids=["nothing", "head", "less"])
+@pytest.mark.parametrize("is_at_work", [False, True], ids=["half-open", "at work"])
+def test_a_flood_of_an_address_pushes_out_no_probe_of_the_same(
+    crowded: str, working: Callable[[str], None], sent: bytes, is_at_work: bool
+) -> None:
+    with ExitStack() as held:
+        for _ in range(MOST):
+            if is_at_work:
+                working("127.0.0.1")
+            else:
+                held.enter_context(connected(crowded)).sendall(sent)
+        probe = held.enter_context(connected(crowded))
+        for _ in range(10 * MOST):
+            held.enter_context(connected(crowded)).sendall(sent)
+        probe.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert rest_of(probe).startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(
+    waiting: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it was turned away, the address that has all connections gets no more than its share."""
+    go_on = threading.Event()
+
+    def answered() -> dict[str, bool]:
+        return {"answered": go_on.wait(30)}
+
+    monkeypatch.setattr(connections, "_WANTED_SECONDS", 60.0)
+    waiting.add_api_route("/slow", answered)
+    slow = b"GET /slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving_app(waiting) as url, ExitStack() as held:
+        many = [held.enter_context(connected(url, "127.0.0.2")) for _ in range(MOST)]
+        for there in many:
+            there.sendall(slow)
+        time.sleep(0.2)
+        assert httpx.post(url + SEARCH, json=ITEM).status_code == 503
+        go_on.set()
+        assert {answer_of(there)[:12] for there in many} == {b"HTTP/1.1 200"}
+        for there in many:
+            there.sendall(slow)
+        answers = [answer_of(there) for there in many]
+        assert {one[:12] for one in answers} == {b"HTTP/1.1 200"}
+        assert sum(b"connection: close" in one for one in answers) >= MOST // 4
+        assert httpx.post(url + SEARCH, json=ITEM).status_code == 200
+        # Negative control: what it opens within its share stays open.
+        within = held.enter_context(connected(url, "127.0.0.2"))
+        within.sendall(slow)
+        assert b"connection: close" not in answer_of(within)
+
+
+def test_who_is_above_its_share_gives_way_before_all_others(crowded: str) -> None:
+    get = b"GET /v1/galleries HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with ExitStack() as held:
+        # Of two that say nothing, the older one would have to go.
+        small = held.enter_context(connected(crowded, "127.0.0.4"))
+        for _ in range(MOST - 1):
+            large = held.enter_context(connected(crowded, "127.0.0.2"))
+            large.sendall(get)
+            answer_of(large)
+        assert httpx.get(f"{crowded}/v1/galleries").status_code == 200
+        small.sendall(get)
+        assert answer_of(small).startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(
+    waiting: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_STALLED_SECONDS", 0.2)
+
+    async def large(_: object, __: object, send: Callable[..., Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(2):
+            await send({"type": "http.response.body", "body": b"x" * 20_000_000, "more_body": True})
+
+    waiting.mount("/large", large)
+    with serving_app(waiting) as url, ExitStack() as held:
+        for _ in range(MOST):
+            there = held.enter_context(connected(url, "127.0.0.2"))
+            there.sendall(b"GET /large/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        time.sleep(1)
+        assert httpx.post(url + SEARCH, json=ITEM).status_code == 200
 
 
 def test_behind_a_proxy_the_share_is_that_of_whom_it_forwards_for(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
     settings = make_settings(calibrated_dir, max_connections=MOST, trusted_proxies=["127.0.0.1"])
+    # What stands before the last address, anybody can have written.
     head = "POST {} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: 9.9.9.9, {}\r\nContent-Length: 9\r\n\r\n"
+    large = head.format(SEARCH, "203.0.113.5").encode()
 
-    def status(there: socket.socket) -> bytes:
-        return answer_of(there).split(b" ", 2)[1]
+    def status_of_other() -> int:
+        return httpx.get(f"{url}/v1/galleries", headers={"X-Forwarded-For": "203.0.113.9"}).status_code
 
     with serving(settings) as url, ExitStack() as held:
-        many = [held.enter_context(connected(url)) for _ in range(MOST)]
-        for there in many:
-            # What stands before the last address, anybody can have written.
-            there.sendall(head.format(SEARCH, "203.0.113.5").encode())
-        many[-1].settimeout(20)
-        assert status(many[-1]) == b"503"
-        other = httpx.get(f"{url}/v1/galleries", headers={"X-Forwarded-For": "203.0.113.9"})
-        assert other.status_code == 200
+        for _ in range(MOST):
+            held.enter_context(connected(url)).sendall(large)
+        time.sleep(0.2)
+        # Alone it had all; others come, and from then on it gets no more than its share.
+        assert [status_of_other() for _ in range(3)] == [200, 200, 200]
+        with connected(url) as more:
+            more.sendall(large)
+            assert rest_of(more).startswith(b"HTTP/1.1 503 ")
+        assert status_of_other() == 200
 
 
 def test_an_address_of_ipv6_counts_with_its_network() -> None:
@@ -336,6 +439,7 @@ def test_an_idle_connection_makes_room(narrow: str) -> None:
             there.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"alive" in answer_of(there)
         assert httpx.get(f"{narrow}/livez").status_code == 200
+        assert httpx.get(f"{narrow}/v1/galleries").status_code == 200
         # Negative control: the others still answer.
         still = 0
         for there in idle:
