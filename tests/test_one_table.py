@@ -25,8 +25,9 @@ from tests.web_server import serving
 from vicinal.indexer import EmbeddingSource
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
-from vicinal.indexer.sources import SourceOptions, WebAccess, read_source, value_as_text
+from vicinal.indexer.sources import SourceOptions, WebAccess, read_source
 from vicinal.models.bundle import ModelBundle
+from vicinal.models.datasets.value_texts import value_as_text
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.queries import read_queries
 from vicinal.service.http.bodies.items import EmbeddingItem

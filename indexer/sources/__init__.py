@@ -8,7 +8,6 @@ from vicinal.indexer.sources.look import SourceLook
 from vicinal.indexer.sources.manifests import MANIFEST_SUFFIXES
 from vicinal.indexer.sources.remote import ImageFile, RemoteFile, file_at, is_address, place_of, read_file
 from vicinal.indexer.sources.source import Source, read_source, source_name
-from vicinal.indexer.sources.values import value_as_text
 from vicinal.indexer.sources.web import ANYWHERE, PUBLIC, WebAccess
 
 __all__ = [
@@ -33,5 +32,4 @@ __all__ = [
     "read_file",
     "read_source",
     "source_name",
-    "value_as_text",
 ]

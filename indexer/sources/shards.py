@@ -11,7 +11,8 @@ from vicinal.indexer.sources.archives import ArchivedImage, read_shard, shards_o
 from vicinal.indexer.sources.folders import FolderFiles
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import labels_in
-from vicinal.indexer.sources.values import known_values, value_as_text
+from vicinal.indexer.sources.values import known_values
+from vicinal.models.datasets.value_texts import value_as_text
 
 __all__ = ["shard_items"]
 

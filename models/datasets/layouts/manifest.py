@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.datasets.layouts.annotations import Line, read_csv
+from vicinal.models.datasets.value_texts import value_as_text
 from vicinal.models.errors import DatasetError
 
 __all__ = ["ManifestConfig"]
@@ -79,8 +80,18 @@ def _parquet_lines(path: Path) -> Iterator[Line]:
         if column not in table.column_names:
             raise DatasetError(f"'{path}' has no column '{column}', only {', '.join(table.column_names)}")
     kept = [column for column in (*_REQUIRED, *_OPTIONAL) if column in table.column_names]
-    for number, row in enumerate(table.select(kept).to_pylist(), start=1):
-        yield Line(path, number, {key: "" if value is None else str(value) for key, value in row.items()})
+    # Numpy's float32 0.1 is 0.1, and Python's is not.
+    columns = [
+        one.to_numpy() if pa.types.is_floating(one.type) else one.to_pylist()
+        for one in table.select(kept).columns
+    ]
+    for number, row in enumerate(zip(*columns, strict=True), start=1):
+        line = Line(path, number, dict.fromkeys(kept, ""))
+        try:
+            texts = [value_as_text(value) or "" for value in row]
+        except ValueError as error:
+            raise line.error(f"it holds {error}: expected text, a whole number, or true or false") from error
+        yield Line(path, number, dict(zip(kept, texts, strict=True)))
 
 
 def _row(line: Line) -> LabelledFile:

@@ -135,3 +135,41 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, content: b
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DatasetError, match=message):
         list_images(ManifestConfig(kind="manifest", root=tmp_path, file=Path(name)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "texts"),
+    [
+        (pa.array([1.0, 2.0, 3.0, 2.5]), ["1", "2", "3", "2.5"]),
+        (pa.array([0.1, 1.0, 2.0, 3.0], pa.float32()), ["0.1", "1", "2", "3"]),
+        (pa.array([True, False, True, True]), ["true", "false", "true", "true"]),
+        (pa.array(["1.0", "nan", "007", "x"]), ["1.0", "nan", "007", "x"]),
+        (pa.array(["a", "b", "a", "b"]).dictionary_encode(), ["a", "b", "a", "b"]),
+        (pa.array([7, 8, 9, 2**62]), ["7", "8", "9", str(2**62)]),
+    ],
+)
+def test_labels_of_parquet_have_the_text_that_they_have_in_a_gallery(
+    tmp_path: Path, write_images: Callable[..., None], labels: pa.Array, texts: list[str]
+) -> None:
+    write_images(tmp_path, TABLE["path"])
+    pa.parquet.write_table(pa.table({"path": TABLE["path"], "label": labels}), tmp_path / "a.parquet")
+    files = list_images(ManifestConfig(kind="manifest", root=tmp_path, file=Path("a.parquet"))).files
+    assert [file.label for file in files] == texts
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (pa.array([1.0, float("nan"), 2.0, 3.0]), "line 2: it has no label"),
+        (pa.array([1.0, 2.0, None, 3.0]), "line 3: it has no label"),
+        (pa.array([1.0, 2.0, float("inf"), 3.0]), "line 3: it holds infinity"),
+        (pa.array([b"a", b"b", b"c", b"d"]), "line 1: it holds a value of type bytes"),
+        (pa.array([[1], [2], [3], [4]]), "line 1: it holds a value of type list"),
+    ],
+)
+def test_labels_of_parquet_that_have_no_one_text_are_named(
+    tmp_path: Path, labels: pa.Array, reason: str
+) -> None:
+    pa.parquet.write_table(pa.table({"path": TABLE["path"], "label": labels}), tmp_path / "a.parquet")
+    with pytest.raises(DatasetError, match=reason):
+        ManifestConfig(kind="manifest", root=tmp_path, file=Path("a.parquet")).rows()

@@ -1,0 +1,58 @@
+"""Text of a value of a table, of an array or of JSON that is an id or a label: the same from every reader."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+__all__ = ["value_as_text"]
+
+
+def value_as_text(value: Any) -> str | None:
+    """Text of an id or a label, one for equal values; None for a missing one, such as NaN.
+
+    Args:
+        value: A value of a table, of an array or of JSON: text, a number, a boolean, a date or time.
+
+    Raises:
+        ValueError: It has no one clear text, such as bytes, a list, or a float whose last digits are lost.
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, str):
+        return str(value) or None
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else str(value)
+    if isinstance(value, float | np.floating | Decimal):
+        return _number_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def _number_text(number: float | np.floating[Any] | Decimal) -> str | None:
+    if isinstance(number, Decimal):
+        if number.is_nan():
+            return None
+        if number.is_infinite():
+            raise ValueError("infinity")
+        whole = number.to_integral_value()
+        return str(int(whole)) if number == whole else f"{number.normalize():f}"
+    if np.isnan(number):
+        return None
+    if np.isinf(number):
+        raise ValueError("infinity")
+    # From here on floats do not hold all whole numbers: two ids may have become one.
+    if abs(number) >= 2 ** (np.finfo(type(number)).nmant + 1):
+        raise ValueError(f"the float {number}, whose last digits may be lost")
+    return np.format_float_positional(number + 0.0, trim="-")
