@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from typing import Any
 
 from vicinal.indexer.errors import ItemRefusedError
+from vicinal.models.datasets.value_texts import label_in_one_form
 
 __all__ = [
     "LONGEST_ID",
@@ -77,7 +77,7 @@ def checked_id(item_id: str) -> str:
 
 
 def checked_label(label: str | None, item_id: str) -> str | None:
-    """A label that can be written on one line, in one form: Unicode's NFC, without blanks at its ends.
+    """A label that can be written on one line, in one form: see `label_in_one_form`.
 
     Args:
         label: The label; None or empty for none.
@@ -88,8 +88,7 @@ def checked_label(label: str | None, item_id: str) -> str | None:
     """
     if not label:
         return None
-    # What one cannot see does not make two labels.
-    label = unicodedata.normalize("NFC", label.strip().strip("\u200b\ufeff").strip())
+    label = label_in_one_form(label)
     _not_longer(label, LONGEST_LABEL, "label", item_id)
     if (found := _UNREADABLE.search(label)) is not None:
         raise ItemRefusedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
-__all__ = ["value_as_text"]
+__all__ = ["label_in_one_form", "value_as_text"]
 
 
 def value_as_text(value: Any) -> str | None:
@@ -38,6 +39,11 @@ def value_as_text(value: Any) -> str | None:
     if isinstance(value, UUID):
         return str(value)
     raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def label_in_one_form(label: str) -> str:
+    """A label in Unicode's NFC without blanks at its ends: what one cannot see does not make two labels."""
+    return unicodedata.normalize("NFC", label.strip().strip("\u200b\ufeff").strip())
 
 
 def _number_text(number: float | np.floating[Any] | Decimal) -> str | None:

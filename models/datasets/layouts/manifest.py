@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.datasets.layouts.annotations import Line, read_csv
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.datasets.value_texts import label_in_one_form, value_as_text
 from vicinal.models.errors import DatasetError
 
 __all__ = ["ManifestConfig"]
@@ -95,10 +95,12 @@ def _parquet_lines(path: Path) -> Iterator[Line]:
 
 
 def _row(line: Line) -> LabelledFile:
-    for column in _REQUIRED:
-        if not line[column]:
+    label = label_in_one_form(line["label"])
+    for column, text in (("path", line["path"]), ("label", label)):
+        if not text:
             raise line.error(f"it has no {column}")
     role = line.fields.get("role") or "train"
     if role not in _ROLES:
         raise line.error(f"role '{role}', expected one of {', '.join(_ROLES)}")
-    return LabelledFile(line["path"], line["label"], role, super_label=line.fields.get("super_label", ""))
+    super_label = label_in_one_form(line.fields.get("super_label", ""))
+    return LabelledFile(line["path"], label, role, super_label=super_label)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from vicinal.indexer.item_rules import checked_label
 from vicinal.models.datasets import LabelledFile, list_images
 from vicinal.models.datasets.layouts.manifest import ManifestConfig
 from vicinal.models.errors import DatasetError
@@ -102,6 +103,37 @@ def test_what_cannot_be_used_is_named(
     config = write_manifest(table, **fields)
     with pytest.raises(DatasetError, match=message):
         list_images(config)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "label"),
+    [
+        (["a", " a ", "a\t", "\xa0a"], "a"),
+        (["Caf\u00e9", "Cafe\u0301", "\ufeffCaf\u00e9", "Cafe\u0301 "], "Caf\u00e9"),
+        (["tea  pot", "tea  pot\u3000", "\u200btea  pot", "\n tea  pot"], "tea  pot"),
+        (["\uac00", "\u1100\u1161", " \u1100\u1161", "\uac00\ufeff"], "\uac00"),
+    ],
+    ids=ascii,
+)
+def test_spellings_that_nobody_can_tell_apart_are_one_class_as_in_a_gallery(
+    write_manifest: Callable[..., ManifestConfig], spellings: list[str], label: str
+) -> None:
+    rows = write_manifest(without("role") | {"label": spellings, "super_label": spellings}).rows()
+    assert {(row.label, row.super_label) for row in rows} == {(label, label)}
+    assert {checked_label(spelling, "1") for spelling in spellings} == {label}
+
+
+@pytest.mark.parametrize("labels", [["A", "a", "\u00e1", "a b"], ["\ufb01", "fi", "\uff11", "1"]], ids=ascii)
+def test_labels_that_one_can_tell_apart_stay_apart(
+    write_manifest: Callable[..., ManifestConfig], labels: list[str]
+) -> None:
+    assert [row.label for row in write_manifest(without("role") | {"label": labels}).rows()] == labels
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u3000", "\ufeff", "\u200b"], ids=ascii)
+def test_a_label_of_blanks_is_none(write_manifest: Callable[..., ManifestConfig], blank: str) -> None:
+    with pytest.raises(DatasetError, match=r"line [23]: it has no label"):
+        write_manifest(TABLE | {"label": ["7", blank, "8", "9"]}).rows()
 
 
 def test_absolute_paths_stay(tmp_path: Path, write_images: Callable[..., None]) -> None:
