@@ -123,12 +123,14 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 
 
 @pytest.fixture(scope="session")
-def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Path:
-    """Data folder with the gallery `shoes`, not calibrated; not to be changed."""
+def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Iterator[Path]:
+    """Data folder with the gallery `shoes`, not calibrated; to be copied: who changes it changes other tests."""
     root = tmp_path_factory.mktemp("base")
     made = Gallery(root / "galleries" / GALLERY)
     index_items(made, read_source(catalog), embedder, source=source_name(catalog), workers=1)
-    return root
+    before = sorted(path for path in root.rglob("*"))
+    yield root
+    assert sorted(path for path in root.rglob("*")) == before
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ KEY = "a-very-secret-key"
 
 
 @pytest.fixture
-def client(base_dir: Path, make_settings: MakeSettings) -> TestClient:
-    settings = make_settings(base_dir, api_keys={KEY: ("search",)}, open_metrics=True)
+def client(data_dir: Path, make_settings: MakeSettings) -> TestClient:
+    settings = make_settings(data_dir, api_keys={KEY: ("search",)}, open_metrics=True)
     return TestClient(create_app(settings), raise_server_exceptions=False)
 
 

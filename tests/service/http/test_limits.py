@@ -92,8 +92,8 @@ def test_guesses_at_the_key_of_the_metrics_are_limited(limited: TestClient) -> N
     assert [limited.get("/metrics").status_code for _ in range(3)] == [401, 401, 429]
 
 
-def test_open_metrics_are_not_limited(base_dir: Path, make_settings: MakeSettings) -> None:
-    client = TestClient(create_app(make_settings(base_dir, rate_limit="1/hour")))
+def test_open_metrics_are_not_limited(data_dir: Path, make_settings: MakeSettings) -> None:
+    client = TestClient(create_app(make_settings(data_dir, rate_limit="1/hour")))
     assert [client.get("/metrics").status_code for _ in range(3)] == [200, 200, 200]
 
 
