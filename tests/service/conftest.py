@@ -124,7 +124,7 @@ def embedder(tiny_bundle: ModelBundle) -> Embedder:
 
 @pytest.fixture(scope="session")
 def base_dir(tmp_path_factory: pytest.TempPathFactory, catalog: Path, embedder: Embedder) -> Iterator[Path]:
-    """Data folder with the gallery `shoes`, not calibrated; to be copied: who changes it changes other tests."""
+    """Data folder with the gallery `shoes`, not calibrated; it is copied, and changed by nobody."""
     root = tmp_path_factory.mktemp("base")
     made = Gallery(root / "galleries" / GALLERY)
     index_items(made, read_source(catalog), embedder, source=source_name(catalog), workers=1)
