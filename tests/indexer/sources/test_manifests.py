@@ -19,7 +19,10 @@ from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
 
-NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6)
+# A column of truth values has one text, however a CSV file spells them.
+NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=6).filter(
+    lambda name: name.lower() not in ("true", "false")
+)
 
 
 def _image(path: Path) -> Path:

@@ -80,8 +80,8 @@ def test_an_application_that_is_served_in_another_way_works_on_jobs(
         assert wait_for_job(client, accepted)["state"] == "succeeded"
 
 
-@pytest.mark.parametrize(("workers", "n_at_a_time"), [(1, 2048), (2, 1)])
-def test_processes_that_share_a_port_take_one_connection_at_a_time(
+@pytest.mark.parametrize(("workers", "n_at_a_time"), [(1, 32), (2, 1)])
+def test_processes_take_few_connections_at_a_time_and_one_where_they_share_a_port(
     calibrated_dir: Path,
     make_settings: MakeSettings,
     monkeypatch: pytest.MonkeyPatch,
