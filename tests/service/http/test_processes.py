@@ -164,7 +164,7 @@ def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
         wait_until(lambda: len(children_of(server)) == 1)
         (jobs,) = children_of(server)
         wait_until(lambda: os.getpriority(os.PRIO_PROCESS, jobs) == 19)
-        assert os.getpriority(os.PRIO_PROCESS, server.pid) == 0
+        assert os.getpriority(os.PRIO_PROCESS, server.pid) == os.getpriority(os.PRIO_PROCESS, 0)
         os.kill(jobs, signal.SIGKILL)
         wait_until(lambda: not runs(jobs))
         base = f"http://127.0.0.1:{port}/v1"
