@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from vicinal.indexer.errors import ItemRefusedError
-from vicinal.models.datasets.value_texts import label_in_one_form
+from vicinal.models.configs.value_texts import label_in_one_form
 
 __all__ = [
     "LONGEST_ID",

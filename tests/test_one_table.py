@@ -27,7 +27,7 @@ from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_label
 from vicinal.indexer.sources import SourceOptions, WebAccess, read_source
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.embedder import Embedder
 from vicinal.service.calibrator.queries import read_queries
 from vicinal.service.http.bodies.items import EmbeddingItem

@@ -184,7 +184,7 @@ def _unit_rows(embeddings: npt.ArrayLike) -> Floats:
 
 
 def is_number(value: object) -> bool:
-    """Test for a real number, of Python or numpy."""
+    """Test for a real number, of Python or numpy, whatever the annotations promise."""
     return isinstance(value, Real)
 
 

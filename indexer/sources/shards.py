@@ -12,7 +12,7 @@ from vicinal.indexer.sources.folders import FolderFiles
 from vicinal.indexer.sources.items import SourceItem, SourceOptions
 from vicinal.indexer.sources.labels import labels_in
 from vicinal.indexer.sources.values import known_values
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.configs.value_texts import value_as_text
 
 __all__ = ["shard_items"]
 

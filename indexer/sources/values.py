@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.indexer.errors import SourceError
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.configs.value_texts import value_as_text
 
 __all__ = [
     "Features",

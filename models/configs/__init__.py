@@ -1,1 +1,1 @@
-"""Configurations: settings of a run, read from TOML files and checked; and JSON with its own checksum."""
+"""Configurations: settings of a run from TOML files, JSON with its own checksum, and the text of a value."""

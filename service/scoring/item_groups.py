@@ -18,7 +18,7 @@ import pyarrow as pa
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.configs.value_texts import value_as_text
 from vicinal.service.errors import RequestError
 from vicinal.service.scoring.group_scores import Floats, GroupedCandidates, group_scores
 from vicinal.service.scoring.pipeline import Group

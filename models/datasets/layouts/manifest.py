@@ -13,9 +13,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet
 
+from vicinal.models.configs.value_texts import label_in_one_form, value_as_text
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.datasets.layouts.annotations import Line, read_csv
-from vicinal.models.datasets.value_texts import label_in_one_form, value_as_text
 from vicinal.models.errors import DatasetError
 
 __all__ = ["ManifestConfig"]

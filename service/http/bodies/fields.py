@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from vicinal.indexer.item_rules import LONGEST_ID, LONGEST_LABEL
-from vicinal.models.datasets.value_texts import value_as_text
+from vicinal.models.configs.value_texts import value_as_text
 
 __all__ = ["Id", "Label", "Labels", "Vector", "Vectors"]
 

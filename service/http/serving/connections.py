@@ -280,7 +280,7 @@ class _Connection(HttpToolsProtocol):
 
     @property
     def _is_stuck(self) -> bool:
-        """Whether a client above its share takes nothing in of its answer."""
+        """Test for a client above its share that takes nothing in of its answer."""
         if self._stalled is None or self._limits.n_of[self._owner] <= self._limits.share:
             return False
         return self._stalled.when() - self.loop.time() < _SEND_SECONDS - _STALLED_SECONDS
@@ -298,7 +298,7 @@ class _Connection(HttpToolsProtocol):
 
     @property
     def _is_above_share(self) -> bool:
-        """Whether its address has more than its share while others want connections."""
+        """Test for an address that has more than its share while others want connections."""
         if self._is_of_all or self.loop.time() > self._limits.wanted_until:
             return False
         return self._limits.n_of[self._owner] > self._limits.share
