@@ -83,6 +83,7 @@ from vicinal.service.errors import (
 )
 
 __all__ = [
+    "detail_of",
     "ERRORS",
     "PREFIX",
     "PROBLEMS",
@@ -90,6 +91,7 @@ __all__ = [
     "problem_members",
     "problem_type",
     "status_and_kind",
+    "told_to_some",
 ]
 
 PREFIX = "urn:vicinal:problem:"
@@ -164,11 +166,32 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     GalleryError: (500, "gallery-damaged"),
 }
 
+_SERVER_STATUS = 500
+# What these are about lies with the server, whose files, processes and devices they name; the other kinds of
+# such a status are about what was asked for.
+_OF_THE_SERVER = {
+    *(kind for status, kind in PROBLEMS.values() if status >= _SERVER_STATUS),
+    "bundle-mismatch",
+} - {"gallery-busy", "package-missing"}
+
 
 def status_and_kind(error: Exception) -> tuple[int, str]:
     """HTTP status of an error, and the last part of its type."""
     known = (PROBLEMS[base] for base in type(error).__mro__ if base in PROBLEMS)
     return next(known, (500, "internal-error"))
+
+
+def told_to_some(kind: str, detail: str) -> str:
+    """Detail of a problem for who may not see all galleries: no file and no process of the server."""
+    if kind not in _OF_THE_SERVER:
+        return detail
+    return f"{kind.replace('-', ' ')}: the server's log has the details"
+
+
+def detail_of(error: Exception, *, sees_all: bool) -> str:
+    """Sentence that tells of an error, to who may see all galleries or not."""
+    detail = str(error)
+    return detail if sees_all else told_to_some(status_and_kind(error)[1], detail)
 
 
 def problem_headers(error: Exception) -> dict[str, str]:

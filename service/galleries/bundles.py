@@ -160,8 +160,8 @@ class ServedBundles:
         """A bundle by its folder's name below `bundles_dir`; that of the settings when None.
 
         Raises:
-            RequestError: There are no others here.
-            BundleError: It is missing or damaged, or a space, which embeds no images.
+            RequestError: It is not here.
+            BundleError: It is damaged, or a space, which embeds no images.
             RefineError: The settings ask for a refinement that it does not have.
         """
         return self.own if name is None else self._open(self._named(name))
@@ -170,11 +170,9 @@ class ServedBundles:
         if self.settings.bundles_dir is None:
             raise RequestError("there is only one bundle here: set VICINAL_BUNDLES_DIR to use others by name")
         path = self.settings.bundles_dir / name
-        try:
-            return ModelBundle.open(path)
-        except BundleError as error:
-            # Callers over HTTP know bundles by their names, and no paths of the server.
-            raise BundleError(str(error).replace(str(path), name)) from error
+        if not path.is_dir():
+            raise RequestError(f"there is no bundle '{name}' in bundles_dir")
+        return ModelBundle.open(path)
 
     def of(self, gallery: str, fingerprint: str, refiner: str = "") -> ServedBundle:
         """The bundle that a version was embedded with.

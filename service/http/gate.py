@@ -101,14 +101,14 @@ class Gate:
             if limit is not None:
                 await run_in_threadpool(limit.check, client_of(Request(connection), self._state.keyring))
         except (KeyStoreError, TooManyRequestsError) as error:
-            await self._counted_of(error)(connection, receive, send)
+            await self._counted_of(error, None)(connection, receive, send)
         else:
             await self._with_key(scope, connection, receive, send)
 
     def _with_key(
         self, scope: Scope | None, connection: Connection, receive: Receive, send: Send
     ) -> Awaitable[None]:
-        request = Request(connection)
+        request, grant = Request(connection), None
         try:
             grant = self._granted(request, scope)
             if connection.get(_SEARCHES):
@@ -120,7 +120,7 @@ class Gate:
         except HTTPException as error:
             return self._noted(self._refusal_of(error), connection, receive, send)
         except (KeyStoreError, StorageError, TooManyRequestsError) as error:
-            return self._counted_of(error)(connection, receive, send)
+            return self._counted_of(error, grant)(connection, receive, send)
         # Without keys everybody is the same one.
         who = "anybody" if grant is None else grant.name
         passed = {**connection, GRANT: grant}
@@ -185,8 +185,10 @@ class Gate:
             refused.headers["WWW-Authenticate"] = "Bearer"
         return self._counted(refused, kind)
 
-    def _counted_of(self, error: Exception) -> Response:
-        return self._counted(problem_of(error), status_and_kind(error)[1])
+    def _counted_of(self, error: Exception, grant: Grant | None) -> Response:
+        # Who has shown no key while keys are on is a stranger.
+        sees_all = not self._state.keyring.is_asked_for if grant is None else grant.galleries is None
+        return self._counted(problem_of(error, sees_all=sees_all), status_and_kind(error)[1])
 
     def _counted(self, refusal: Response, kind: str) -> Response:
         self._state.metrics.record_problem(kind)

@@ -12,8 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from vicinal.service.http.metrics import Metrics
+from vicinal.service.http.security import sees_all
 from vicinal.service.observability.logs import request_id
-from vicinal.service.problem_types import PREFIX, PROBLEMS, problem_headers, problem_members, status_and_kind
+from vicinal.service.problem_types import (
+    PREFIX,
+    PROBLEMS,
+    detail_of,
+    problem_headers,
+    problem_members,
+    status_and_kind,
+)
 
 __all__ = ["Problem", "install_problem_handlers", "problem"]
 
@@ -55,10 +63,18 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def problem_of(error: Exception) -> JSONResponse:
-    """The problem document of an error of the packages."""
+def problem_of(error: Exception, *, sees_all: bool = True) -> JSONResponse:
+    """The problem document of an error of the packages.
+
+    Args:
+        error: The error.
+        sees_all: Whether it is for who may see all galleries, and learn of the server.
+    """
     status, kind = status_and_kind(error)
-    document = problem(status, kind, str(error), **problem_members(error))
+    detail = detail_of(error, sees_all=sees_all)
+    if detail != str(error):
+        logger.warning("%s: %s", kind, error)
+    document = problem(status, kind, detail, **problem_members(error))
     document.headers.update(problem_headers(error))
     return document
 
@@ -102,7 +118,7 @@ class _Handlers:
         if status == _SERVER_ERROR:
             # What is damaged is nothing that a client can mend.
             logger.error("%s at %s", kind, request.url.path, exc_info=error)
-        return problem_of(error)
+        return problem_of(error, sees_all=sees_all(request))
 
     def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
         errors = error.errors()

@@ -11,9 +11,20 @@ from vicinal.indexer.errors import StorageError
 from vicinal.service.errors import JobNotFoundError, KeyStoreError, RequestError
 from vicinal.service.jobs import Job
 from vicinal.service.keys import Grant, Keyring
+from vicinal.service.problem_types import PREFIX, told_to_some
 from vicinal.service.settings import Settings
 
-__all__ = ["GRANT", "check_exposure", "client_of", "key_in", "may_see", "seen_by", "still_holds"]
+__all__ = [
+    "GRANT",
+    "check_exposure",
+    "client_of",
+    "key_in",
+    "may_see",
+    "seen_by",
+    "sees_all",
+    "shown_to",
+    "still_holds",
+]
 
 # What the gate found of the key of a request, in its ASGI scope.
 GRANT = "vicinal.grant"
@@ -85,12 +96,27 @@ def may_see(request: Request, root: Path, gallery: str) -> bool:
     return grant is None or grant.covers(root, gallery)
 
 
+def sees_all(request: Request) -> bool:
+    """Whether a call that passed the gate may see all galleries, and learn of files and processes."""
+    grant: Grant | None = request.scope.get(GRANT)
+    return grant is None or grant.galleries is None
+
+
 def seen_by(request: Request, root: Path, job: Job) -> Job:
-    """A job, which a key that is not for its gallery does not see.
+    """A job as a key may see it, which it does not where it is not for its gallery.
 
     Raises:
         JobNotFoundError: The key is not for its gallery.
     """
     if not may_see(request, root, job.gallery):
         raise JobNotFoundError(job.id)
-    return job
+    return shown_to(request, job)
+
+
+def shown_to(request: Request, job: Job) -> Job:
+    """A job, without the process that works on it and paths of the server for a key of some galleries."""
+    if sees_all(request):
+        return job
+    kind = (job.problem_type or "").removeprefix(PREFIX)
+    problem = None if job.problem is None else told_to_some(kind, job.problem)
+    return job.model_copy(update={"worker": None, "problem": problem})

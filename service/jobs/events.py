@@ -28,6 +28,7 @@ async def job_events(
     stopping: threading.Event,
     after: int = 0,
     may_hear: Callable[[], bool] = lambda: True,
+    shown: Callable[[Job], Job] = lambda job: job,
 ) -> AsyncIterator[bytes]:
     """The state of a job whenever it changes, as server-sent events.
 
@@ -40,13 +41,14 @@ async def job_events(
         stopping: Set when the server shuts down; the client comes again to another one.
         after: Revision that the client has seen.
         may_hear: Whether the client still may; asked before each look.
+        shown: Makes of a job what the client may see of it.
     """
     current: Job | None = job
     sent_at = time.monotonic()
     while current is not None and not stopping.is_set():
         if current.revision > after:
             after, sent_at = current.revision, time.monotonic()
-            yield _event(current)
+            yield _event(shown(current))
         if current.is_final:
             return
         if time.monotonic() - sent_at >= _KEEP_ALIVE_SECONDS:

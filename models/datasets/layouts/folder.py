@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from vicinal.models.configs.value_texts import label_in_one_form
 from vicinal.models.datasets.files import ImageFolder, LabelledFile
 from vicinal.models.decoding import image_suffixes
 from vicinal.models.errors import DatasetError
@@ -26,5 +27,8 @@ class FolderConfig(ImageFolder):
         if not self.root.is_dir():
             raise DatasetError(f"there is no folder '{self.root}'")
         paths = sorted(path for path in self.root.glob("*/*") if path.suffix.lower() in image_suffixes())
-        files = [LabelledFile(path.relative_to(self.root).as_posix(), path.parent.name) for path in paths]
+        files = [
+            LabelledFile(path.relative_to(self.root).as_posix(), label_in_one_form(path.parent.name))
+            for path in paths
+        ]
         return [file for file in files if not hidden_part(file.path)]

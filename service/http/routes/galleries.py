@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -30,9 +31,10 @@ from vicinal.service.http.bodies.galleries import (
     VersionListBody,
 )
 from vicinal.service.http.request_bodies import JsonRoute
-from vicinal.service.http.security import may_see
+from vicinal.service.http.security import may_see, sees_all
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.matcher import Matcher
+from vicinal.service.problem_types import detail_of
 
 __all__ = ["admin_router", "alias_admin_router", "alias_router", "router"]
 
@@ -52,16 +54,16 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
         try:
             matcher = state.galleries.matcher(name)
             matcher.prepare()
-            found.append(_describe(matcher))
+            found.append(_describe(matcher, request))
         except UNREADABLE as error:
-            problems[name] = str(error)
+            problems[name] = detail_of(error, sees_all=sees_all(request))
     return GalleryListBody(galleries=found, problems=problems)
 
 
 @router.get("/{gallery}")
-def get_gallery(gallery: str, state: StateDependency) -> GalleryBody:
+def get_gallery(gallery: str, request: Request, state: StateDependency) -> GalleryBody:
     """One gallery: its size, index, bundle and calibration."""
-    return _describe(state.galleries.matcher(gallery))
+    return _describe(state.galleries.matcher(gallery), request)
 
 
 @router.get("/{gallery}/versions")
@@ -76,24 +78,28 @@ def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
 
 
 @router.get("/{gallery}/compaction")
-def get_compaction(gallery: str, state: StateDependency) -> CompactionState:
+def get_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
     """Whether live changes are being made a new version, and what became of the last time."""
-    return state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
+    found = state.galleries.maintenance.compaction_state(state.galleries.reader(gallery))
+    if found.problem is None or sees_all(request):
+        return found
+    return replace(found, problem="the server's log has the details")
 
 
 @admin_router.post("/{gallery}/compaction", status_code=202)
-def begin_compaction(gallery: str, state: StateDependency) -> CompactionState:
+def begin_compaction(gallery: str, request: Request, state: StateDependency) -> CompactionState:
     """Begin to make the live changes of a gallery a new version now; one that runs goes on."""
     with suppress(BundleMismatchError):
         # The new version is refined as the one that is searched.
         state.galleries.matcher(gallery)
     state.galleries.maintenance.begin(state.galleries.reader(gallery))
-    return get_compaction(gallery, state)
+    return get_compaction(gallery, request, state)
 
 
 @admin_router.put("/{gallery}", responses={201: {"model": GalleryBody, "description": "It was made."}})
 def put_gallery(
     gallery: str,
+    request: Request,
     state: StateDependency,
     response: Response,
     space: Annotated[
@@ -117,7 +123,7 @@ def put_gallery(
         with suppress(BundleMismatchError):
             is_new = create_gallery(made, own.bundle)
     response.status_code = 201 if is_new else 200
-    return _describe(state.galleries.matcher(gallery))
+    return _describe(state.galleries.matcher(gallery), request)
 
 
 @admin_router.delete("/{gallery}", status_code=204)
@@ -143,6 +149,7 @@ def delete_gallery(
 def activate_version(
     gallery: str,
     version: int,
+    request: Request,
     state: StateDependency,
     as_built: Annotated[
         bool, Query(description="Without the live changes made while it was active before.")
@@ -154,7 +161,7 @@ def activate_version(
     """
     galleries = state.galleries
     activate(galleries.gallery(gallery), version, as_built=as_built, bundles=galleries.bundles)
-    return _describe(galleries.matcher(gallery))
+    return _describe(galleries.matcher(gallery), request)
 
 
 @alias_router.get("")
@@ -195,14 +202,14 @@ def _make_for_space(state: State, name: str, space: str | None, dim: int | None)
         raise SpaceMismatchError(name, gallery.in_words, manifest.in_words) from error
 
 
-def _describe(matcher: Matcher) -> GalleryBody:
+def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
     record, threshold, calibration_problem = None, None, None
     try:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
-        calibration_problem = str(error)
+        calibration_problem = detail_of(error, sees_all=sees_all(request))
     calibration = record and CalibrationBody(
         id=record.id,
         target=str(record.target) if record.target else None,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.request_bodies import JsonRoute
-from vicinal.service.http.security import may_see, seen_by, still_holds
+from vicinal.service.http.security import may_see, seen_by, shown_to, still_holds
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.jobs import Job
 from vicinal.service.jobs.events import job_events
@@ -89,7 +89,7 @@ def list_jobs(
     root = state.galleries.path
     name = gallery and state.settings.gallery_path(gallery).name
     found = [
-        job
+        shown_to(request, job)
         for job in state.jobs.all()
         if name in (None, job.gallery)
         and job_state in (None, job.state)
@@ -111,7 +111,7 @@ def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
     A re-index can be resumed.
     """
     seen_by(request, state.galleries.path, state.jobs.get(job_id))
-    return state.jobs.cancel(job_id)
+    return shown_to(request, state.jobs.cancel(job_id))
 
 
 @router.post("/{job_id}/resume", status_code=202)
@@ -148,6 +148,7 @@ async def follow_job(
     if job.is_final and job.revision <= seen:
         return Response(status_code=204)
     may_hear = partial(still_holds, request, state.keyring)
-    events = job_events(state.jobs, job, stopping=state.stopping, after=seen, may_hear=may_hear)
+    shown = partial(shown_to, request)
+    events = job_events(state.jobs, job, stopping=state.stopping, after=seen, may_hear=may_hear, shown=shown)
     # Caches and proxies must not hold events back.
     return EventSourceResponse(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})

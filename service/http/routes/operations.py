@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict
 
+from vicinal.service.errors import KeyStoreError
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import JsonRoute
@@ -49,7 +50,11 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
 def _sees_names(request: Request, state: State) -> bool:
     if not state.keyring.is_asked_for:
         return True
-    grant = state.keyring.find(key_in(request))
+    try:
+        grant = state.keyring.find(key_in(request))
+    except KeyStoreError:
+        # Then nobody is known, and the probe is told that.
+        return False
     return grant is not None and grant.galleries is None
 
 

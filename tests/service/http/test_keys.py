@@ -172,8 +172,9 @@ def test_a_probe_is_told_that_no_key_is_accepted(client: TestClient, store: KeyS
     elif damage != "gone":
         store.path.write_bytes(b"garbled" if damage == "garbled" else b"")
     assert status(client, "GET", "/v1/galleries", key) == 503
-    (problem,) = client.get("/readyz").json()["degraded"]
-    assert "none is accepted" in problem
+    for sent in ({}, bearer(key)):
+        (problem,) = client.get("/readyz", headers=sent).json()["degraded"]
+        assert "none is accepted" in problem
 
 
 def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(

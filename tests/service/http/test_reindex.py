@@ -475,7 +475,7 @@ def test_a_server_does_the_job_and_tells_of_it_to_the_end(app: FastAPI) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"bundle": "missing"}, "no model bundle"),
+        ({"bundle": "missing"}, "there is no bundle"),
         ({"bundle": "../other"}, "bundle"),
         ({"index": "Nonsense"}, "Nonsense"),
         ({"activate": "sometimes"}, "activate"),

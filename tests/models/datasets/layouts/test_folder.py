@@ -42,3 +42,12 @@ def test_rows_are_sorted_by_path(color_folder: Path) -> None:
     files = list_images(FolderConfig(kind="folder", root=color_folder)).files
     assert files[0] == LabelledFile("class00/0.png", "class00")
     assert list(files) == sorted(files, key=lambda file: file.path)
+
+
+def test_folders_that_look_alike_are_one_class(tmp_path: Path) -> None:
+    """The name of a folder that a Mac has made is in another form than one that was typed."""
+    for name in ("blé", "ble\u0301"):
+        (tmp_path / "sets" / name).mkdir(parents=True)
+        Image.new("RGB", (9, 9), "red").save(tmp_path / "sets" / name / "a.png")
+    loaded = load_datasets([FolderConfig(kind="folder", root=tmp_path / "sets")], _small)
+    assert loaded.labels.tolist() == ["sets:blé"] * 2
