@@ -83,10 +83,10 @@ from vicinal.service.errors import (
 )
 
 __all__ = [
-    "detail_of",
     "ERRORS",
     "PREFIX",
     "PROBLEMS",
+    "detail_of",
     "problem_headers",
     "problem_members",
     "problem_type",
@@ -188,10 +188,10 @@ def told_to_some(kind: str, detail: str) -> str:
     return f"{kind.replace('-', ' ')}: the server's log has the details"
 
 
-def detail_of(error: Exception, *, sees_all: bool) -> str:
-    """Sentence that tells of an error, to who may see all galleries or not."""
+def detail_of(error: Exception, *, in_full: bool) -> str:
+    """Sentence that tells of an error: in full to who may see all galleries, else see `told_to_some`."""
     detail = str(error)
-    return detail if sees_all else told_to_some(status_and_kind(error)[1], detail)
+    return detail if in_full else told_to_some(status_and_kind(error)[1], detail)
 
 
 def problem_headers(error: Exception) -> dict[str, str]:

@@ -21,7 +21,7 @@ from vicinal.service.http.alias_paths import GALLERY, own_path
 from vicinal.service.http.audit import audited
 from vicinal.service.http.limits import LARGE_BODY
 from vicinal.service.http.problems import problem, problem_of
-from vicinal.service.http.security import GRANT, client_of, key_in
+from vicinal.service.http.security import GRANT, client_of, grant_sees_all, key_in
 from vicinal.service.http.state import State
 from vicinal.service.keys import Grant, key_id
 from vicinal.service.problem_types import status_and_kind
@@ -186,9 +186,8 @@ class Gate:
         return self._counted(refused, kind)
 
     def _counted_of(self, error: Exception, grant: Grant | None) -> Response:
-        # Who has shown no key while keys are on is a stranger.
-        sees_all = not self._state.keyring.is_asked_for if grant is None else grant.galleries is None
-        return self._counted(problem_of(error, sees_all=sees_all), status_and_kind(error)[1])
+        in_full = grant_sees_all(grant, self._state.keyring)
+        return self._counted(problem_of(error, in_full=in_full), status_and_kind(error)[1])
 
     def _counted(self, refusal: Response, kind: str) -> Response:
         self._state.metrics.record_problem(kind)

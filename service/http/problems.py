@@ -63,15 +63,15 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def problem_of(error: Exception, *, sees_all: bool = True) -> JSONResponse:
+def problem_of(error: Exception, *, in_full: bool = True) -> JSONResponse:
     """The problem document of an error of the packages.
 
     Args:
         error: The error.
-        sees_all: Whether it is for who may see all galleries, and learn of the server.
+        in_full: Whether it is for who may see all galleries, and learn of the server.
     """
     status, kind = status_and_kind(error)
-    detail = detail_of(error, sees_all=sees_all)
+    detail = detail_of(error, in_full=in_full)
     if detail != str(error):
         logger.warning("%s: %s", kind, error)
     document = problem(status, kind, detail, **problem_members(error))
@@ -118,7 +118,7 @@ class _Handlers:
         if status == _SERVER_ERROR:
             # What is damaged is nothing that a client can mend.
             logger.error("%s at %s", kind, request.url.path, exc_info=error)
-        return problem_of(error, sees_all=sees_all(request))
+        return problem_of(error, in_full=sees_all(request))
 
     def invalid_fields(self, _request: Request, error: RequestValidationError) -> JSONResponse:
         errors = error.errors()

@@ -18,6 +18,7 @@ __all__ = [
     "GRANT",
     "check_exposure",
     "client_of",
+    "grant_sees_all",
     "key_in",
     "may_see",
     "seen_by",
@@ -94,6 +95,11 @@ def may_see(request: Request, root: Path, gallery: str) -> bool:
     """
     grant: Grant | None = request.scope.get(GRANT)
     return grant is None or grant.covers(root, gallery)
+
+
+def grant_sees_all(grant: Grant | None, keyring: Keyring) -> bool:
+    """Whether what a key grants is for all galleries; who has shown none while keys are on is a stranger."""
+    return not keyring.is_asked_for if grant is None else grant.galleries is None
 
 
 def sees_all(request: Request) -> bool:

@@ -56,7 +56,7 @@ def list_galleries(request: Request, state: StateDependency) -> GalleryListBody:
             matcher.prepare()
             found.append(_describe(matcher, request))
         except UNREADABLE as error:
-            problems[name] = detail_of(error, sees_all=sees_all(request))
+            problems[name] = detail_of(error, in_full=sees_all(request))
     return GalleryListBody(galleries=found, problems=problems)
 
 
@@ -209,7 +209,7 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
-        calibration_problem = detail_of(error, sees_all=sees_all(request))
+        calibration_problem = detail_of(error, in_full=sees_all(request))
     calibration = record and CalibrationBody(
         id=record.id,
         target=str(record.target) if record.target else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -12,7 +13,7 @@ from vicinal.service.errors import KeyStoreError
 from vicinal.service.http.bodies.galleries import LimitsBody, ReadinessBody
 from vicinal.service.http.browsers.pages import html_page
 from vicinal.service.http.request_bodies import JsonRoute
-from vicinal.service.http.security import key_in
+from vicinal.service.http.security import grant_sees_all, key_in
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.matcher.explanation import stage_devices
 
@@ -48,14 +49,10 @@ def readyz(request: Request, state: StateDependency, response: Response) -> Read
 
 
 def _sees_names(request: Request, state: State) -> bool:
-    if not state.keyring.is_asked_for:
-        return True
-    try:
-        grant = state.keyring.find(key_in(request))
-    except KeyStoreError:
-        # Then nobody is known, and the probe is told that.
-        return False
-    return grant is not None and grant.galleries is None
+    # Where the keys cannot be read nobody is known, and the probe is told that.
+    with suppress(KeyStoreError):
+        return grant_sees_all(state.keyring.find(key_in(request)), state.keyring)
+    return False
 
 
 @router.get("/metrics", response_class=Response)
